@@ -120,6 +120,12 @@ class Inspection:
     # --- the other brokers
 
     @property
+    def awaited(self) -> tuple[str, ...]:
+        """Whom a broker that joins has not heard from yet: names, and the URLs to join until the first
+        link."""
+        return tuple(dict.fromkeys((*self._peering.joining.unheard, *self._exchange.absent())))
+
+    @property
     def records(self) -> tuple[MemberRecord, ...]:
         """The records of all members, this broker's own first. Cheap."""
         return self._peering.view.records()

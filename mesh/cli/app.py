@@ -46,6 +46,15 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("demo", "mesh.demo.cli:demo", "Five brokers, two faults and a verdict, in 90 seconds."),
 )
 
+ARGUMENTS: Final = {
+    "pub": "TOPIC [BODY]",
+    "sub": "PATTERN...",
+    "request": "TOPIC [BODY]",
+    "survey": "TOPIC [BODY]",
+    "work": "NAME [PATTERN...]",
+}
+"""Of commands whose optional arguments the generated usage line would call ARGS."""
+
 EXPLAINED: Final = (
     "Commands that talk to a broker take --url, else MANGROVE_URL, else the local broker. "
     "Exit codes: 0 ok, 1 failed, 64 usage, 65 bad data, 66 no input, 69 unavailable, 70 a fault "
@@ -72,7 +81,8 @@ def build() -> App:
         help_format="plaintext",
     )
     for name, target, help in COMMANDS:
-        app.command(target, name=name, help=help)
+        usage = f"Usage: mesh {name} [OPTIONS] {ARGUMENTS[name]}" if name in ARGUMENTS else None
+        app.command(target, name=name, help=help, usage=usage)
     return app
 
 

@@ -14,7 +14,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from mesh import Broker
 from mesh.broker.reloading import Reloaded
@@ -26,6 +26,8 @@ from mesh.logs import log
 from mesh.printable import printable
 from mesh.storage import disk_advice, write_atomic
 
+WAITS_S: Final = 2.0
+"""How long a broker joins before it says whom it waits for."""
 Options = dict[str, Any]
 """The parameters of `Broker`."""
 
@@ -33,7 +35,8 @@ Options = dict[str, Any]
 async def serve(options: Options, *, reload: Callable[[], Options], ports_file: str | None) -> None:
     """Run a broker until a signal; ``reload`` reads the configuration again and raises `ConfigError`."""
     stop = asyncio.Event()
-    leave_on_signal(stop)
+    began: list[str] = []
+    leave_on_signal(stop, began.append)
     if (
         ports_file is not None
     ):  # of an earlier run that was killed: whoever waits for it would take it for ours
@@ -48,11 +51,15 @@ async def serve(options: Options, *, reload: Callable[[], Options], ports_file: 
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(_say_ready(running)),
+                tasks.create_task(_say_waits(running)),
                 tasks.create_task(_say_unknown_hosts(options["join"])),
             ]
             await stop.wait()
             for task in beside:
                 task.cancel()
+        reason = began[0] if began else "its terminal is gone"
+        tell(f"{running.name} leaves: {reason}")
+    tell(f"{running.name} has left")
     if ports_file is not None:
         with suppress(OSError):
             os.unlink(ports_file)
@@ -68,6 +75,18 @@ async def _say_ready(broker: Broker) -> None:
     with suppress(MeshError):  # it left before
         await broker.wait_ready()
         tell(ready_line(broker.statistics()))
+
+
+async def _say_waits(broker: Broker) -> None:
+    """Say now and then whom a broker that has not joined yet waits for."""
+    told: tuple[str, ...] = ()
+    inspected = broker.inspect()
+    while inspected.state == "joining":
+        await asyncio.sleep(WAITS_S)
+        names = inspected.awaited
+        if inspected.state == "joining" and names != told:
+            told = names
+            tell(f"{broker.name} is not ready: it waits for {', '.join(names) or 'the others'}")
 
 
 async def _say_unknown_hosts(urls: Sequence[str]) -> None:

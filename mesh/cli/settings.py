@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
@@ -11,7 +13,9 @@ from cyclopts.validators import Number
 
 from mesh import Client
 from mesh.config import ClientConfig, Config, load, seconds_problem
+from mesh.errors import Disconnected
 from mesh.tls import tls_config
+from protocols import ConnectionRefused
 
 
 def _check_seconds(type_: Any, value: float | None) -> None:
@@ -59,11 +63,26 @@ class BrokerFlags:
 
 
 NO_FLAGS: Final = BrokerFlags()
+RETRY_S: Final = 0.1
+"""From one attempt to the next while nobody listens."""
 
 
-def connected(settings: ClientConfig, outbox: str | None = None) -> Client:
-    """A client of the broker that the settings name; entering it connects, or fails within the timeout. With
-    an outbox it connects in the background."""
+@asynccontextmanager
+async def connected(settings: ClientConfig, outbox: str | None = None) -> AsyncIterator[Client]:
+    """A client of the broker that the settings name. While nobody listens there it tries again until their
+    timeout, since a broker may be starting. With an outbox it connects in the background.
+
+    Raises:
+        Disconnected: there was no session in that time, or somebody else listens there.
+    """
+    client = await _opened(settings, outbox)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+async def _opened(settings: ClientConfig, outbox: str | None) -> Client:
     tls = tls_config(
         ca=settings.tls_ca,
         cert=settings.tls_cert,
@@ -71,4 +90,20 @@ def connected(settings: ClientConfig, outbox: str | None = None) -> Client:
         server_name=settings.tls_server_name,
         insecure=settings.tls_insecure,
     )
-    return Client(settings.url, tls=tls, connect_timeout=settings.timeout_s, outbox=outbox)
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + settings.timeout_s
+    left_s = settings.timeout_s
+    while True:
+        client = Client(settings.url, tls=tls, connect_timeout=left_s, outbox=outbox)
+        try:
+            await client.open()
+        except Disconnected as error:
+            left_s = deadline - clock() - RETRY_S
+            if not isinstance(error.__cause__, ConnectionRefused):
+                raise
+            if left_s <= 0:
+                waited = f"{error}; it was waited for {settings.timeout_s:g} s"
+                raise Disconnected(waited) from error.__cause__
+        else:
+            return client
+        await asyncio.sleep(RETRY_S)

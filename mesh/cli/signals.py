@@ -13,18 +13,20 @@ from typing import Final
 STANDARD: Final = (0, 1, 2)
 
 
-def leave_on_signal(stop: asyncio.Event) -> None:
-    """The first SIGTERM or SIGINT sets ``stop``; with the handlers gone, the second one ends the process."""
+def leave_on_signal(stop: asyncio.Event, told: Callable[[str], None] = lambda _: None) -> None:
+    """The first SIGTERM or SIGINT sets ``stop``, after ``told`` was called with its name; with the handlers
+    gone, the second one ends the process."""
     loop = asyncio.get_running_loop()
 
-    def asked() -> None:
+    def asked(number: signal.Signals) -> None:
+        told(number.name)
         stop.set()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)
+        loop.add_signal_handler(number, asked, number)
 
 
 def on_hangup(stop: asyncio.Event, reload: Callable[[], None]) -> None:

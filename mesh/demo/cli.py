@@ -26,7 +26,7 @@ from rich.table import Table
 
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.signals import cleaning_up
-from mesh.demo.federation import NAMES, DemoError, Federation
+from mesh.demo.federation import NAMES, Federation
 from mesh.demo.story import leave, run_faults
 from mesh.demo.traffic import Tally
 from mesh.demo.verdict import Event, differences
@@ -71,14 +71,15 @@ def demo(*, out: Path = Path("demo-out"), plain: bool = False) -> int:
 def _fresh(out: Path) -> Path:
     """An empty folder; only one that a demonstration made is ever emptied.
 
-    Raises `DemoError` for one that is another's, and `CommandFailed` for one that cannot be made.
+    Raises `CommandFailed` for one that is another's, and for one that cannot be made.
     """
     folder = out.resolve()
     try:
         if folder.is_dir():
             if any(folder.iterdir()) and not (folder / MARK).exists():
-                raise DemoError(
-                    f"{folder} holds something else than a demonstration; name another with --out"
+                raise CommandFailed(
+                    ExitCode.CANNOT_CREATE,
+                    f"--out {folder} holds something else than a demonstration; name another folder",
                 )
             shutil.rmtree(folder)
         folder.mkdir(parents=True)

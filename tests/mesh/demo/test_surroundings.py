@@ -16,7 +16,7 @@ from mesh.cli.app import main
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.demo import cli as module
 from mesh.demo.cli import MARK, _fresh, demo
-from mesh.demo.federation import DemoError, Federation, Member, undisturbed
+from mesh.demo.federation import Federation, Member, undisturbed
 from mesh.demo.story import Say
 from mesh.demo.verdict import Event
 from mesh.logs import log
@@ -34,8 +34,9 @@ def test_only_a_folder_of_a_demonstration_is_emptied(tmp_path: Path) -> None:
     assert [each.name for each in _fresh(folder).iterdir()] == [MARK]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis").write_text("")
-    with pytest.raises(DemoError, match="holds something else"):
+    with pytest.raises(CommandFailed, match="holds something else") as caught:
         _fresh(tmp_path / "mine")
+    assert caught.value.code == ExitCode.CANNOT_CREATE, "it was 1, where the reference says 73"
     assert (tmp_path / "mine" / "thesis").exists()
 
 
