@@ -1,0 +1,237 @@
+"""What happened to brokers and links, in the words of the simulator's faults. Pure.
+
+A life that ended is a ``crash``, ``power_off``, ``stop`` or ``pause`` until the broker ran again; a broker
+that came late is a ``start``. A complete part is a ``partition`` of each side from those after it. Pairs that
+did not hear each other in a part of another kind are cut edge by edge, gathered by who is cut from whom.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from mesh.analysis.results.tables import Life, Outage, Part, PartSide
+
+Kind = Literal["crash", "power_off", "stop", "pause", "start", "partition", "cut_one_way"]
+
+FAULT_OF: Final[Mapping[str, Kind]] = {
+    "crash": "crash",
+    "power_off": "power_off",
+    "leave": "stop",
+    "pause": "pause",
+}
+"""The fault that ends a life so."""
+TOGETHER_S: Final = 2.0
+"""Edges whose outages begin and end within this of each other are one cut. In periods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One thing that was done. ``a`` and ``b`` are ids of brokers; instants are microseconds of mesh time."""
+
+    at: int
+    kind: Kind
+    a: tuple[str, ...]
+    b: tuple[str, ...] = ()
+    until: int | None = None
+    """None: over at once, or it lasted when the logs end."""
+
+    @property
+    def concerned(self) -> set[str]:
+        """Everybody it struck."""
+        return {*self.a, *self.b}
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """What cannot be played again, in a sentence with the brokers' ids in ``nodes``."""
+
+    at: int
+    nodes: tuple[str, ...]
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """All that happened in one run."""
+
+    started: int
+    """When the mesh had formed: the last of those brokers began that began together."""
+    ended: int
+    first: tuple[str, ...]
+    """Brokers by their first sign: those that formed the mesh, then those that came late."""
+    late: int
+    """How many of ``first`` came late."""
+    happenings: tuple[Happening, ...]
+    untold: tuple[Untold, ...]
+
+
+def incident(
+    lives: Iterable[Life],
+    parts: Iterable[Part],
+    sides: Iterable[PartSide],
+    outages: Iterable[Outage],
+    *,
+    period_s: float,
+) -> Incident:
+    """What happened in one run; all records are of that run.
+
+    Raises:
+        ValueError: there are no lives.
+    """
+    of_node: dict[str, list[Life]] = defaultdict(list)
+    for life in lives:
+        of_node[life.node].append(life)
+    if not of_node:
+        raise ValueError("there is no broker in the logs, so there is nothing to make a scenario of")
+    for stretches in of_node.values():
+        stretches.sort(key=lambda life: life.start)
+    born = {node: stretches[0].start for node, stretches in of_node.items()}
+    order = sorted(born, key=lambda node: (born[node], node))
+    struck = _of_lives(of_node)
+    cut = _of_parts(parts, sides, outages, period_s=period_s)
+    first_blow = min((each.at for each in [*struck[0], *cut]), default=max(born.values()) + 1)
+    late = [node for node in order if born[node] > first_blow or _came_late(born, order, node, period_s)]
+    begun = [node for node in order if node not in set(late)]
+    starts = [Happening(born[node], "start", (node,)) for node in late]
+    happenings = sorted([*struck[0], *cut, *starts], key=lambda each: (each.at, each.kind, each.a))
+    return Incident(
+        started=max(born[node] for node in begun),
+        ended=max(life.end for stretches in of_node.values() for life in stretches),
+        first=(*begun, *late),
+        late=len(late),
+        happenings=tuple(happenings),
+        untold=tuple(struck[1]),
+    )
+
+
+LATE_PERIODS: Final = 10.0
+"""A broker whose first sign comes this long after that of the one before it did not form the mesh."""
+
+
+def _came_late(born: Mapping[str, int], order: Sequence[str], node: str, period_s: float) -> bool:
+    """Whether there was a long rest between two starts before this one's."""
+    upto = order[: order.index(node) + 1]
+    return any(born[after] - born[before] > LATE_PERIODS * period_s * 1e6 for before, after in pairwise(upto))
+
+
+def _of_lives(of_node: Mapping[str, Sequence[Life]]) -> tuple[list[Happening], list[Untold]]:
+    happenings: list[Happening] = []
+    untold: list[Untold] = []
+    for node, stretches in of_node.items():
+        for life in stretches:
+            fault = FAULT_OF.get(life.cause or "")
+            if fault is not None:
+                back = next(
+                    (other.start for other in stretches if other.start >= life.end and other.state == "up"),
+                    None,
+                )
+                happenings.append(Happening(life.end, fault, (node,), until=back))
+            elif life.cause == "log lost":
+                untold.append(Untold(life.end, (node,), "its log is lost; what became of it is not known"))
+    return happenings, untold
+
+
+def _of_parts(
+    parts: Iterable[Part], sides: Iterable[PartSide], outages: Iterable[Outage], *, period_s: float
+) -> list[Happening]:
+    members: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for place in sides:
+        members[place.no][place.side].append(place.node)
+    complete = [part for part in parts if part.kind == "complete"]
+    happenings = []
+    for part in complete:
+        ordered = [tuple(sorted(members[part.no][side])) for side in sorted(members[part.no], reverse=True)]
+        for number, side in enumerate(ordered[:-1]):
+            rest = tuple(sorted(node for other in ordered[number + 1 :] for node in other))
+            happenings.append(Happening(part.start, "partition", side, rest, part.end))
+    others = [
+        outage
+        for outage in outages
+        if outage.cause == "cut" and outage.expected and not _is_in(outage, complete, members, period_s)
+    ]
+    return happenings + _of_edges(others, period_s=period_s)
+
+
+def _is_in(
+    outage: Outage, parts: Sequence[Part], members: Mapping[int, Mapping[int, list[str]]], period_s: float
+) -> bool:
+    """Whether a complete part says it already: the two were on different sides of it meanwhile."""
+    slack = round(TOGETHER_S * period_s * 1e6)
+    for part in parts:
+        of = {node: side for side, nodes in members[part.no].items() for node in nodes}
+        if of.get(outage.src) is None or of.get(outage.dst) is None or of[outage.src] == of[outage.dst]:
+            continue
+        begins = part.start - slack if outage.last is None else outage.last
+        ends = outage.next
+        if begins >= part.start - slack and (
+            part.end is None or (ends is not None and ends <= part.end + 2 * slack)
+        ):
+            return True
+    return False
+
+
+def _of_edges(outages: Iterable[Outage], *, period_s: float) -> list[Happening]:
+    """Cuts of single edges: both ways where both were silent at once, gathered by one end."""
+    slack = round(TOGETHER_S * period_s * 1e6)
+    single = sorted(
+        (
+            Happening(outage.last or 0, "cut_one_way", (outage.src,), (outage.dst,), outage.next)
+            for outage in outages
+        ),
+        key=lambda each: (each.at, each.a, each.b),
+    )
+    waiting: dict[tuple[str, str], list[Happening]] = defaultdict(list)
+    both = []
+    for one in single:
+        back = waiting[one.b[0], one.a[0]]
+        twin = next((other for other in back if _near(other, one, slack)), None)
+        if twin is None:
+            waiting[one.a[0], one.b[0]].append(one)
+            continue
+        back.remove(twin)
+        a, b = sorted((*one.a, *one.b))
+        until = _earlier(one.until, twin.until)
+        both.append(Happening(max(one.at, twin.at), "partition", (a,), (b,), until))
+    alone = [each for of_pair in waiting.values() for each in of_pair]
+    both = sorted([*both, *alone], key=lambda each: (each.at, each.kind, each.a, each.b))
+    return _gathered(both, slack)
+
+
+def _gathered(cuts: Sequence[Happening], slack: int) -> list[Happening]:
+    """One cut for all edges of one broker that begin and end together."""
+    gathered: list[Happening] = []
+    left = list(cuts)
+    while left:
+        count: dict[tuple[str, str, str], list[Happening]] = defaultdict(list)
+        first = left[0]
+        for each in left:
+            if each.kind == first.kind and _near(each, first, slack):
+                count["a", each.kind, each.a[0]].append(each)
+                count["b", each.kind, each.b[0]].append(each)
+        (end, _, hub), edges = max(count.items(), key=lambda item: (len(item[1]), item[0]))
+        far = tuple(sorted({(each.b if end == "a" else each.a)[0] for each in edges}))
+        a, b = ((hub,), far) if end == "a" else (far, (hub,))
+        until = first.until
+        for each in edges:
+            until = _earlier(until, each.until)
+        gathered.append(replace(first, at=max(each.at for each in edges), a=a, b=b, until=until))
+        gone = set(map(id, edges))
+        left = [each for each in left if id(each) not in gone]
+    return gathered
+
+
+def _near(one: Happening, other: Happening, slack: int) -> bool:
+    if abs(one.at - other.at) > slack:
+        return False
+    if one.until is None or other.until is None:
+        return one.until is other.until
+    return abs(one.until - other.until) <= slack
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
