@@ -1,0 +1,125 @@
+"""Spark's schemas of the records of the analysis: of the tables as they are written, and of what is decided.
+
+A decision is made on plain tuples in which an `Instant` is a number of microseconds. A table has timestamps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+PLAIN: Final[dict[type[msgspec.inspect.Type], type[DataType]]] = {
+    msgspec.inspect.BoolType: BooleanType,
+    msgspec.inspect.IntType: LongType,
+    msgspec.inspect.FloatType: DoubleType,
+    msgspec.inspect.StrType: StringType,
+}
+
+
+@cache
+def table_schema(record: type[msgspec.Struct]) -> StructType:
+    """The columns of a table; an `Instant` is a timestamp. Columns that may be None are nullable.
+
+    Raises:
+        TypeError: a field is of a type that no table has.
+    """
+    return StructType(
+        [
+            StructField(name, TimestampType() if moment else kind, null)
+            for name, kind, null, moment in _fields(record)
+        ]
+    )
+
+
+@cache
+def decision_schema(record: type[msgspec.Struct]) -> StructType:
+    """The same with microseconds as whole numbers: what a function inside Spark returns.
+
+    Raises:
+        TypeError: a field is of a type that no table has.
+    """
+    return StructType([StructField(name, kind, null) for name, kind, null, _ in _fields(record)])
+
+
+def as_table(decided: DataFrame, record: type[msgspec.Struct]) -> DataFrame:
+    """The table's columns in their order, of a frame with those of `decision_schema` in any order."""
+    from pyspark.sql import functions as F
+
+    return decided.select(
+        *(
+            F.timestamp_micros(F.col(name)).alias(name) if moment else F.col(name).cast(kind).alias(name)
+            for name, kind, _, moment in _fields(record)
+        )
+    )
+
+
+def frame_of(
+    spark: SparkSession, record: type[msgspec.Struct], rows: Iterable[msgspec.Struct | Sequence[Any]]
+) -> DataFrame:
+    """A table of records, or of tuples in the order of the columns, that were decided outside Spark."""
+    moments = tuple(moment for *_, moment in _fields(record))
+    table = [
+        tuple(
+            EPOCH + timedelta(microseconds=value) if moment and value is not None else value
+            for value, moment in zip(_values(row), moments, strict=True)
+        )
+        for row in rows
+    ]
+    return spark.createDataFrame(table, table_schema(record))
+
+
+def _values(row: msgspec.Struct | Sequence[Any]) -> Sequence[Any]:
+    return msgspec.structs.astuple(row) if isinstance(row, msgspec.Struct) else row
+
+
+@cache
+def _fields(record: type[msgspec.Struct]) -> tuple[tuple[str, DataType, bool, bool], ...]:
+    """Of each field: name, type with an `Instant` as a number, may it be None, is it an `Instant`."""
+    info = msgspec.inspect.type_info(record)
+    assert isinstance(info, msgspec.inspect.StructType)
+    return tuple((field.encode_name, *_kind(record, field)) for field in info.fields)
+
+
+def _kind(record: type[msgspec.Struct], field: msgspec.inspect.Field) -> tuple[DataType, bool, bool]:
+    given, moment = _unwrapped(field.type)
+    options = given.types if isinstance(given, msgspec.inspect.UnionType) else (given,)
+    null = any(isinstance(option, msgspec.inspect.NoneType) for option in options)
+    kinds: list[type[DataType]] = []
+    for option in options:
+        if isinstance(option, msgspec.inspect.NoneType):
+            continue
+        bare, is_moment = _unwrapped(option)
+        moment = moment or is_moment
+        if isinstance(bare, msgspec.inspect.LiteralType) and all(isinstance(v, str) for v in bare.values):
+            kinds.append(StringType)
+        elif type(bare) in PLAIN:
+            kinds.append(PLAIN[type(bare)])
+    if len(kinds) != 1 or len(options) != 1 + null:
+        raise TypeError(f"{record.__name__}.{field.name}: no column of a table has the type {field.type}")
+    return kinds[0](), null, moment
+
+
+def _unwrapped(given: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, bool]:
+    """What a `Meta` is written on, and whether that says that it is a moment."""
+    if not isinstance(given, msgspec.inspect.Metadata):
+        return given, False
+    return given.type, (given.extra or {}).get("spark") == "timestamp"
