@@ -81,8 +81,11 @@ def build() -> App:
         help_format="plaintext",
     )
     for name, target, help in COMMANDS:
-        usage = f"Usage: mesh {name} [OPTIONS] {ARGUMENTS[name]}" if name in ARGUMENTS else None
-        app.command(target, name=name, help=help, usage=usage)
+        if name in ARGUMENTS:
+            usage = f"Usage: mesh {name} [OPTIONS] {ARGUMENTS[name]}"
+            app.command(target, name=name, help=help, usage=usage)
+        else:
+            app.command(target, name=name, help=help)
     return app
 
 

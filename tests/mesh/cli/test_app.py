@@ -357,3 +357,10 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
     )
     assert ran.stderr == ""
     assert ran.returncode in (0, ExitCode.BROKEN_PIPE), "0 if all of it fitted into the pipe"
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in application.COMMANDS])
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that are applications of their own could not be given a usage line, and were broken by one."""
+    assert application.main([name, "--help"]) == 0
+    assert f"mesh {name}" in capsys.readouterr().out
