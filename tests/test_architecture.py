@@ -211,6 +211,10 @@ LAYERS = (
         pure=True,
     ),
     Layer(("mesh.work",), ("mesh.work",), ("random", *HEAVY), pure=True),
+    # Clients use what proofs and keys are made of; the rest is the broker's.
+    Layer(("mesh.access.proofs",), (), ("random", *HEAVY), pure=True),
+    Layer(("mesh.access.keys",), ("mesh.errors",), ("random", *HEAVY), pure=True),
+    Layer(("mesh.access",), ("mesh.errors", "mesh.topics", "mesh.access"), ("random", *HEAVY), pure=True),
     Layer(PURE_CLUSTER, ("mesh.errors", "mesh.wire", "mesh.topics", *PURE_CLUSTER), pure=True),
     # Programs that consume use it beside a client; it knows messages by their ids only.
     Layer(("mesh.idempotence",), ("mesh.errors",)),

@@ -9,6 +9,7 @@ from mesh.topics.grammar import (
     is_system,
     matches,
 )
+from mesh.topics.relations import covers, meet, overlaps
 from mesh.topics.stars import STARS_MAX, is_starred, widened
 from mesh.topics.trie import PatternTrie
 
@@ -20,8 +21,11 @@ __all__ = [
     "check_pattern",
     "check_public_topic",
     "check_topic",
+    "covers",
     "is_starred",
     "is_system",
     "matches",
+    "meet",
+    "overlaps",
     "widened",
 ]

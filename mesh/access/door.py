@@ -1,0 +1,291 @@
+"""The door of one broker: which principal a client is, whether it may come in, and what it holds here. Pure.
+
+* `Origin` is what is known of a connection before the client says anything.
+* `Door.unproven` tells who a client is that names no proof: by its certificate, or nobody.
+* `Door.claim` and `Door.proven` tell who a client is that proves it: the first before the challenge, the
+  second with the answer to it.
+* `Standing` is what a principal has at this broker, over all its sessions; a `Guest` is one of these.
+
+A reload (`Door.set_policy`) changes standings in place, so that the rights of sessions that exist change with
+it. `Door.is_valid` says whether a guest's proof still makes it the principal that it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Final, NamedTuple
+
+from mesh.access import keys, proofs
+from mesh.access.attempts import Attempts
+from mesh.access.principals import ANONYMOUS, CERTIFIED, GIVEN, Policy, Principal, everything
+from mesh.access.rate import Bucket, Paced
+from mesh.access.rights import Rights
+from mesh.errors import SessionError
+
+REMOTE_ANONYMOUS: Final = (
+    "this broker serves no anonymous clients of other hosts: prove who you are with a key, a token or a"
+    " certificate, or have its operator set anonymous = 'everywhere' (mesh broker --anonymous everywhere)"
+)
+NOBODY_ANONYMOUS: Final = (
+    "this broker serves no anonymous clients, since its setting anonymous is 'nowhere': prove who you are"
+    " with a key, a token or a certificate"
+)
+
+
+class NotAllowed(SessionError):
+    """A client may not come in, or not do what it asks for."""
+
+    reason = "not_allowed"
+
+
+class WrongProof(SessionError):
+    """What a client says does not prove who it is."""
+
+    reason = "wrong_proof"
+
+
+class AboveLimit(SessionError):
+    """A claim is above a limit."""
+
+    reason = "above_limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a client's connection comes from."""
+
+    names: tuple[str, ...] | None = None
+    """Of its certificate, which a trusted authority has signed; None: it showed none."""
+    near: bool = True
+    """Whether it comes from this machine."""
+    host: str = ""
+    must_prove: bool = False
+    """Whether the address it came to serves nobody anonymous, and why not: its URL."""
+    url: str = ""
+
+
+class Standing:
+    """What one principal has at this broker."""
+
+    __slots__ = ("bucket", "connections", "name", "principal", "rights", "subscriptions")
+
+    def __init__(self, principal: Principal) -> None:
+        self.name = principal.name
+        self.principal = principal
+        self.rights: Rights | None = None
+        """None: it may do everything, and nothing needs to be looked up."""
+        self.connections = 0
+        self.subscriptions = 0
+        self.bucket: Bucket | None = None
+
+    @property
+    def told_name(self) -> str:
+        """As WELCOME says it, and publisher ids are bound to it; empty for who proved nothing."""
+        return "" if self.name == ANONYMOUS else self.name
+
+    def become(self, principal: Principal, now: float) -> None:
+        """Take over what is configured now."""
+        self.principal = principal
+        free = principal.may_do_everything and principal.message_bytes_max is None
+        self.rights = None if free else Rights(principal)
+        waiting = {} if self.bucket is None else self.bucket.waiting
+        if principal.rate_max is None:
+            self.bucket = None
+        elif self.bucket is None or self.bucket.rate != principal.rate_max:
+            self.bucket = Bucket(principal.rate_max, now)
+            self.bucket.waiting = waiting
+            return
+        else:
+            return
+        for paced in waiting:
+            paced.grant()
+
+    def window(self, most: int) -> int:
+        """Messages under way from one client, of at most so many."""
+        principal = self.principal
+        bounds = [most]
+        if principal.window_max is not None:
+            bounds.append(principal.window_max)
+        if principal.rate_max is not None:
+            bounds.append(max(1, int(principal.rate_max)))
+        return min(bounds)
+
+    def keeps_back(self, paced: Paced, messages: int) -> bool:
+        """Whether a publisher has to wait for credit of so many messages; otherwise they count as given."""
+        bucket = self.bucket
+        if bucket is None or bucket.take(messages):
+            return False
+        bucket.waiting[paced] = None
+        return True
+
+    def refusal_of_subscription(self) -> str:
+        """Why it may have no more subscriptions; empty: it may."""
+        most = self.principal.subscriptions_max
+        if most is None or self.subscriptions < most:
+            return ""
+        return (
+            f"principal {self.name!r} has {self.subscriptions} subscriptions at this broker, and"
+            f" principals.{self.name}.subscriptions_max is {most}"
+        )
+
+
+class Guest(NamedTuple):
+    """One client, and by what it is the principal that it is."""
+
+    standing: Standing
+    method: str
+    """``key``, ``token``, ``certificate``, or empty."""
+    proof: object
+
+
+class Claim(NamedTuple):
+    """What a client says it can prove."""
+
+    method: str
+    identity: bytes
+    """The public key, or the id of the token."""
+    host: str
+
+
+class Door:
+    """See the module. ``token`` draws unguessable bytes."""
+
+    def __init__(self, policy: Policy, token: Callable[[int], bytes] = bytes, now: float = 0.0) -> None:
+        self.nonce = token
+        self._standings: dict[str, Standing] = {}
+        self._attempts = Attempts()
+        self.set_policy(policy, now)
+
+    def set_policy(self, policy: Policy, now: float) -> None:
+        """From now on these principals are known."""
+        self.policy = policy
+        configured = {principal.name: principal for principal in policy.principals}
+        for name in GIVEN:
+            configured.setdefault(name, everything(name))
+        self._configured = configured
+        for name, standing in self._standings.items():
+            if name in configured:
+                standing.become(configured[name], now)
+        self._by_certificate: dict[str, str] = {}
+        self._by_key: dict[bytes, str] = {}
+        self._by_token: dict[bytes, tuple[bytes, str]] = {}
+        for principal in policy.principals:
+            self._by_certificate |= dict.fromkeys(principal.certificates, principal.name)
+            self._by_key |= {proofs.read_key(text): principal.name for text in principal.keys}
+            for text in principal.tokens:
+                stored = proofs.read_token(text)
+                self._by_token[proofs.token_id(stored)] = stored, principal.name
+        self._now = now
+
+    # --- who somebody is
+
+    def unproven(self, origin: Origin) -> Guest:
+        """Whoever names no proof in HELLO, and every stock socket. Raises `NotAllowed`."""
+        if origin.names is not None:
+            return Guest(self._standing(self._name_by(origin.names)), "certificate", origin.names)
+        if origin.must_prove:
+            raise NotAllowed(
+                f"{origin.url} serves no anonymous clients: prove who you are with a key, a token or a"
+                " certificate"
+            )
+        refusal = self._refusal_of_anonymous(origin.near)
+        if refusal:
+            raise NotAllowed(refusal)
+        return Guest(self._standing(ANONYMOUS), "", origin.near)
+
+    def claim(self, method: str, identity: bytes, origin: Origin, now: float) -> Claim:
+        """Before it is challenged. Raises `WrongProof` for what nobody could prove, or not now."""
+        if method not in proofs.METHODS:
+            raise WrongProof(f"a client offers a proof of kind {method[:16]!r}; there are key and token")
+        known = self._owner(method, identity) is not None
+        claim = Claim(method, identity if known else b"", origin.host)
+        wait_s = self._attempts.wait_s(claim, now)
+        if wait_s > 0:
+            raise WrongProof(
+                f"wrong proofs came from this address; it is listened to again in {wait_s:.1f} s"
+            )
+        if not known:
+            self._attempts.failed(claim, now)
+            raise WrongProof(f"no principal of this broker has this {method}")
+        return claim
+
+    def proven(self, claim: Claim, about: bytes, proof: bytes, now: float) -> Guest:
+        """With the answer to the challenge. Raises `WrongProof`."""
+        method, identity, _ = claim
+        name = self._owner(method, identity)  # a reload may have come between
+        if method == proofs.KEY:
+            right = keys.check_signature(identity, about, proof)
+        else:
+            right = identity in self._by_token and proofs.check_token(
+                self._by_token[identity][0], about, proof
+            )
+        if name is None or not right:
+            self._attempts.failed(claim, now)
+            raise WrongProof(f"the proof does not belong to the {method} that HELLO names")
+        self._attempts.succeeded(claim)
+        return Guest(self._standing(name), method, identity)
+
+    def is_valid(self, guest: Guest) -> bool:
+        """Whether its proof still makes it the principal that it was."""
+        standing, method, proof = guest
+        match method:
+            case "":
+                return not self._refusal_of_anonymous(bool(proof))
+            case "certificate":
+                assert isinstance(proof, tuple)
+                return self._name_by(proof) == standing.name
+        assert isinstance(proof, bytes)
+        return self._owner(method, proof) == standing.name
+
+    def _owner(self, method: str, identity: bytes) -> str | None:
+        if method == proofs.KEY:
+            return self._by_key.get(identity)
+        found = self._by_token.get(identity)
+        return None if found is None else found[1]
+
+    def _name_by(self, names: tuple[str, ...]) -> str:
+        return next((self._by_certificate[name] for name in names if name in self._by_certificate), CERTIFIED)
+
+    def _refusal_of_anonymous(self, near: bool) -> str:
+        match self.policy.anonymous:
+            case "nowhere":
+                return NOBODY_ANONYMOUS
+            case "loopback" if not near:
+                return REMOTE_ANONYMOUS
+        return ""
+
+    def _standing(self, name: str) -> Standing:
+        standing = self._standings.get(name)
+        if standing is None:
+            standing = self._standings[name] = Standing(self._configured[name])
+            standing.become(self._configured[name], self._now)
+        return standing
+
+    # --- coming and going
+
+    @staticmethod
+    def enter(guest: Guest) -> None:
+        """One connection more. Raises `AboveLimit`."""
+        standing = guest.standing
+        most = standing.principal.connections_max
+        if most is not None and standing.connections >= most:
+            raise AboveLimit(
+                f"principal {standing.name!r} has {standing.connections} connections to this broker, and"
+                f" principals.{standing.name}.connections_max is {most}"
+            )
+        standing.connections += 1
+
+    @staticmethod
+    def leave(guest: Guest) -> None:
+        guest.standing.connections -= 1
+
+    def tick(self, now: float) -> float:
+        """Give credit that was kept back; returns when to call again."""
+        self._now = now
+        due = inf
+        for standing in self._standings.values():
+            if standing.bucket is not None:
+                due = min(due, standing.bucket.tick(now))
+        return due
