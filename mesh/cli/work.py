@@ -16,14 +16,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import islice
-from typing import Annotated, Any, Final
-
-from cyclopts import Parameter
-from cyclopts.validators import Number
+from typing import Any, Final
 
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.messages import described
 from mesh.cli.settings import NO_FLAGS, BrokerFlags, Count, Seconds, connected
+from mesh.clients.arguments import after_problem
 from mesh.clients.jobs import Job
 from mesh.clients.work import Work
 from mesh.clients.work_feeds import WORK_WINDOW, check_durable_name
@@ -33,6 +31,7 @@ from mesh.topics import check_pattern
 
 LATER: Final = 75
 """Exit code of a command whose message is to be tried again after ``--retry-after``: EX_TEMPFAIL."""
+RETRY_AFTER_S: Final = 1.0
 PROGRESS_S: Final = 10.0
 
 
@@ -41,10 +40,10 @@ def work(
     /,
     *patterns: str,
     exec: str | None = None,
-    jobs: Annotated[int, Parameter(validator=Number(gt=0))] = 1,
+    jobs: Count = None,
     window: Count = None,
     count: Count = None,
-    retry_after: Seconds = 1.0,
+    retry_after: Seconds | None = None,
     json: bool = False,
     flags: BrokerFlags = NO_FLAGS,
 ) -> int:
@@ -62,13 +61,13 @@ def work(
         again after --retry-after. Any other code, or a signal: it is tried again after a pause that doubles.
         After 20 attempts it becomes a dead letter.
     jobs
-        Commands that run at the same time.
+        Commands that run at the same time; default: 1. With --exec.
     window
         Most messages held and not settled; default: as many as --jobs, or 256 without --exec.
     count
         End after this many messages.
     retry_after
-        Seconds until a message is tried again after its command ended with 75.
+        Seconds until a message is tried again after its command ended with 75; default: 1. With --exec.
     json
         Print one JSON object a line: the outcome of each message, or the message itself without --exec. The
         output of commands goes to standard error then.
@@ -81,11 +80,18 @@ def work(
         check_pattern(pattern)
     if exec is not None and not exec.strip():
         raise CommandFailed(ExitCode.USAGE, "--exec is empty, and would do every message by doing nothing")
+    if exec is None and (jobs is not None or retry_after is not None):
+        flag = "--retry-after" if jobs is None else "--jobs"
+        raise CommandFailed(ExitCode.USAGE, f"{flag} is for --exec, which is missing")
+    problem = after_problem(retry_after or 0.0)
+    if problem:
+        raise CommandFailed(ExitCode.USAGE, f"--retry-after is {problem}")
     settings = flags.settings()
     if exec is None:
         return asyncio.run(_print(settings, name, patterns, window or WORK_WINDOW, count, json))
-    runner = Runner(exec, jobs, count, retry_after, json)
-    return asyncio.run(_run(settings, name, patterns, window or jobs, runner))
+    slots = jobs or 1
+    runner = Runner(exec, slots, count, RETRY_AFTER_S if retry_after is None else retry_after, json)
+    return asyncio.run(_run(settings, name, patterns, window or slots, runner))
 
 
 @asynccontextmanager

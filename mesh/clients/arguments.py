@@ -13,6 +13,7 @@ from typing import Any, Final
 from mesh.errors import TopicError
 from mesh.wire import blocks
 from mesh.wire.blocks import HeaderValue
+from mesh.wire.durable_frames import AFTER_MAX_MS
 from mesh.wire.fields import shown
 from mesh.wire.session_frames import NAME_MAX
 
@@ -27,6 +28,24 @@ def checked_seconds(what: str, given: Any) -> float:
     if seconds >= 0:  # written so that it is false for nan
         return seconds
     raise ValueError(f"{what} is {seconds:g}; it is seconds from 0")
+
+
+def checked_after(given: Any) -> float:
+    """Seconds after which a message is delivered again. Raises TypeError, ValueError."""
+    seconds = checked_seconds("after", given)
+    problem = after_problem(seconds)
+    if problem:
+        raise ValueError(f"after is {problem}")
+    return seconds
+
+
+def after_problem(seconds: float) -> str:
+    """What is wrong with such a time; empty if nothing is."""
+    most_s = AFTER_MAX_MS // 1000
+    if seconds <= most_s:
+        return ""
+    days = most_s // 86_400
+    return f"{seconds:.10g}; a message is tried again within {most_s} s ({days} days)"
 
 
 def _as_float(number: Any) -> float:

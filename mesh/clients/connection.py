@@ -61,6 +61,7 @@ class ClientConnection:
         self.rng = rng
         self._schedule = SessionSchedule(url, rng)
         self._warns = warns
+        self._in_background = False
         self._warnings = PeerWarnings(log)
         self._lost = asyncio.Event()
         self._connector: asyncio.Task[None] | None = None
@@ -93,7 +94,9 @@ class ClientConnection:
         self._keep(self._keep_connected())
 
     def begin(self) -> None:
-        """Connect in the background, for as long as it takes."""
+        """Connect in the background, for as long as it takes. Until there was a session, those who need one
+        tell why there is none."""
+        self._in_background = True
         self._keep(self._connect_and_keep())
 
     def _keep(self, connecting: Coroutine[Any, Any, None]) -> None:
@@ -205,7 +208,8 @@ class ClientConnection:
     def _pause_s(self, why: str) -> float:
         """How long to wait after a session or an attempt has ended; warns of what is new."""
         now = self.loop.time()
-        pause_s, sentence = self._schedule.ended(now, why)
+        telling = bool(self.conversation.broker) or not self._in_background
+        pause_s, sentence = self._schedule.ended(now, why, telling=telling)
         if sentence and not self.conversation.falls_back:
             self._warn(now, sentence)
         return pause_s

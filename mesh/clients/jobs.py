@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from mesh.clients.arguments import checked_seconds
+from mesh.clients.arguments import checked_after
 from mesh.clients.work_feeds import Portion
 from mesh.wire import blocks
 from mesh.wire.blocks import HeaderValue
@@ -81,8 +81,9 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     def retry(self, after: float | None = None) -> bool:
         """Deliver it again, to any consumer: ``after`` that many seconds, or by default after a delay that
-        doubles with each attempt. After 20 attempts it becomes a dead letter."""
-        after_s = None if after is None else checked_seconds("after", after)
+        doubles with each attempt. After 20 attempts it becomes a dead letter. Raises TypeError, ValueError:
+        7 days at most."""
+        after_s = None if after is None else checked_after(after)
         return self._worker.retry(self._portion, self._index, after_s)
 
     def drop(self, reason: str = "") -> bool:

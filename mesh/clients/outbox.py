@@ -102,6 +102,8 @@ class ClientOutbox:
         """Rows whose freeing found no room."""
         self._again_at: float | None = None
         """When the disk is tried again that had no room."""
+        self._told_soon = 0
+        """Calls that end within a time, and say then why nothing is stored."""
         _tell_of(port)
         connection.begin()
         self._listen()
@@ -189,22 +191,30 @@ class ClientOutbox:
         `Disconnected` once the client is closed."""
         limit_s = None if timeout is None else checked_seconds("timeout", timeout)
         deadline = None if limit_s is None else self._loop.time() + limit_s
+        self._told_soon += deadline is not None
+        try:
+            await self._drained_by(deadline, limit_s)
+        finally:
+            self._told_soon -= deadline is not None
+            self._soon()
+        if self._draining.damaged:
+            raise OutboxError(
+                f"{self._draining.damaged} blocks in the outbox {self.path} are damaged and cannot be sent;"
+                " all others are stored"
+            )
+
+    async def _drained_by(self, deadline: float | None, limit_s: float | None) -> None:
         while True:
             if self._closed:
                 raise Disconnected(f"the client is closed; {self._left()}")
             if self._filling.failure:
                 raise OutboxError(self._filling.failure)
             if self._draining.drained and not self._filling.busy:
-                break
+                return
             left_s = None if deadline is None else max(0.0, deadline - self._loop.time())
             if not await self._connection.wait(self._changed, left_s):
                 why = self._why().sentence or "they are on their way"
                 raise MeshTimeout(f"{self._left()} after {limit_s:g} s: {why}")
-        if self._draining.damaged:
-            raise OutboxError(
-                f"{self._draining.damaged} blocks in the outbox {self.path} are damaged and cannot be sent;"
-                " all others are stored"
-            )
 
     def _left(self) -> str:
         return f"{self._port.holding.messages} message(s) wait in the outbox {self.path}"
@@ -335,8 +345,8 @@ class ClientOutbox:
         self._soon()
 
     def _tell(self, now: float) -> None:
-        if self._filling.failure:
-            return  # that was told
+        if self._filling.failure or self._told_soon:
+            return  # that was told, or is told at the end of a call
         sentence = self._standstill.look(now, self._why(), self._port.holding.messages)
         if sentence:
             self._warnings.warn(now, None, "%s", sentence)
@@ -348,7 +358,8 @@ class ClientOutbox:
         """Do a step when it is due, though nothing happens until then."""
         if self._timer is not None:
             self._timer.cancel()
-        times = (self._draining.next_due, self._again_at, self._standstill.due)
+        look_at = None if self._told_soon else self._standstill.due
+        times = (self._draining.next_due, self._again_at, look_at)
         due = min((at for at in times if at is not None), default=None)
         self._timer = None if due is None else self._loop.call_at(max(due, now), self._due)
 

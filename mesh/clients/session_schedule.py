@@ -58,9 +58,9 @@ class SessionSchedule:
         sentence = f"the session with the broker at {self.url} is back after {away_s:.1f} s"
         return f"{sentence}; subscriptions lack what was published meanwhile" if subscribed else sentence
 
-    def ended(self, now: float, why: str) -> tuple[float, str]:
+    def ended(self, now: float, why: str, *, telling: bool = True) -> tuple[float, str]:
         """The session is over, or the attempt brought none: seconds to wait before the next attempt, and a
-        sentence worth a warning (empty: nothing new)."""
+        sentence worth a warning (empty: nothing new, or not ``telling``)."""
         began, self._began = self._began, None
         self.back_at = None
         if began is not None and now - began > self._pause_s:
@@ -71,7 +71,7 @@ class SessionSchedule:
             self._away_since = now
         self._pause_s = backoff_s(self.failures, SHORTEST_S, LONGEST_S, self._rng)
         self.failures += 1
-        if why == self._told:
+        if why == self._told or not telling:
             return self._pause_s, ""
         self._told = why
         sentence = f"no session with the broker at {self.url}: {why}"

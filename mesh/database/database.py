@@ -7,20 +7,16 @@ refuses every transaction until it is opened again (`failure`).
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
-from typing import Final
 
 import apsw
 
 from mesh.database import room
 from mesh.database.kind import Kind
-from mesh.database.opening import LOG, Place, open_database
+from mesh.database.opening import FULL, LOG, Place, open_database
 from mesh.database.settings import one
 from mesh.errors import StorageError, StoreFull
-
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Database:

@@ -14,6 +14,7 @@ A new database is made under another name and renamed, so an empty file under it
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ from mesh.errors import Locked, StorageError, StoreFull
 
 LOG: Final = "-wal"
 DAMAGED: Final = ".damaged-"
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+UNWRITABLE: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,19 +224,28 @@ def _sentences(place: Place, kind: Kind) -> Iterator[None]:
             f" {kind.elsewhere}"
         ) from error
     except apsw.FullError as error:
-        raise StoreFull(
-            f"the disk has no room for the {kind.name} {path}; make room and start again"
-        ) from error
+        raise _full(place, kind) from error
     except apsw.Error as error:
         raise errors.failed(f"the {kind.name} {path} cannot be opened: {error}") from error
     except IsADirectoryError as error:
         raise errors.foreign(f"{path} is a folder, and the {kind.name} is a file; move it away") from error
     except OSError as error:
-        raise errors.other(f"the {kind.name} {path} cannot be opened: {error.strerror or error}") from error
+        why = error.strerror or error
+        if error.errno in FULL:
+            raise _full(place, kind) from error
+        if error.errno in UNWRITABLE:
+            raise errors.read_only(
+                f"the {kind.name} {path} cannot be written ({why}); {kind.elsewhere}"
+            ) from error
+        raise errors.other(f"the {kind.name} {path} cannot be opened: {why}; {kind.elsewhere}") from error
     except UnicodeEncodeError as error:
         raise errors.other(
             f"the {kind.name} {path} cannot be opened: SQLite takes paths in UTF-8 only; {kind.elsewhere}"
         ) from error
+
+
+def _full(place: Place, kind: Kind) -> StoreFull:
+    return StoreFull(f"the disk has no room for the {kind.name} {place.path}; make room and start again")
 
 
 def _is_folder(files: Files, path: str) -> bool:

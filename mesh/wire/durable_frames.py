@@ -63,7 +63,9 @@ SETTLED_MAX: Final = 8192
 BITMAP_MAX: Final = 512
 """Bytes of a bitmap: one bit for each message of the fullest block."""
 BACK_OFF: Final = 1 << 32
-"""In RETRY: after a delay that the home chooses. Other delays are milliseconds."""
+"""In RETRY: after a delay that the home chooses."""
+AFTER_MAX_MS: Final = 7 * 86_400_000
+"""The longest other delay in RETRY."""
 BEHIND_MAX: Final = (1 << 32) - 1
 """A client's DATA of level stored says in its head's subscription field how far below the block's first
 number the publisher's lowest unacknowledged number lies, at most this."""
@@ -176,6 +178,11 @@ _index = number((1 << 16) - 1)
 _name = text(NAME_MAX)
 _names = list_of(_name, NAMES_MAX)
 _u64 = number((1 << 64) - 1)
+_delay = number(AFTER_MAX_MS)
+
+
+def _after(name: str, value: Any) -> int:
+    return BACK_OFF if type(value) is int and value == BACK_OFF else _delay(name, value)
 
 
 def _reason(name: str, value: Any) -> Any:
@@ -201,7 +208,7 @@ LAYOUTS: Final[dict[int, Layout]] = {
         ("url", text(URL_MAX)),
     ),
     Durable.DONE: (("number", _number), ("settled", list_of(_settled, SETTLED_MAX))),
-    Durable.RETRY: (("number", _number), ("row", _row), ("index", _index), ("after_ms", number(BACK_OFF))),
+    Durable.RETRY: (("number", _number), ("row", _row), ("index", _index), ("after_ms", _after)),
     Durable.DROP: (("number", _number), ("row", _row), ("index", _index), ("reason", text(SENTENCE_MAX))),
     Durable.PENDING: (("first", _sequence), ("last", _sequence), ("kept", _names), ("waiting", _names)),
     Durable.PAST: (("first", _sequence), ("last", _sequence), ("homes", _names)),

@@ -18,7 +18,6 @@ class WorkOptions:
     attempts_max: int | None = 20
     back_off_s: float = 0.1
     back_off_max_s: float = 60.0
-    after_max_s: float = 7 * 86400.0
     ahead_bytes: int = 1 << 20
     held_max: int = 16384
     patience_s: float = 30.0

@@ -470,7 +470,7 @@ class WorkQueue:
         self._is_unsaved(row, now)
         if after_s is None:
             after_s = min(options.back_off_s * 2.0 ** min(attempts - 1, 64), options.back_off_max_s)
-        self._delays.add(row.number, index, now + min(max(0.0, after_s), options.after_max_s))
+        self._delays.add(row.number, index, now + max(0.0, after_s))
 
     def _bury(self, row: Row, index: int, reason: str, attempts: int, now: float) -> None:
         if self._options.attempts_max is not None:

@@ -9,6 +9,7 @@ import pytest
 from mesh import Broker, Client
 from mesh.dataplane.queue_status import QueueStatus
 from mesh.wire.durable_frames import Durable
+from mesh.wire.session_frames import Kind
 from tests.mesh.broker.raw_sessions import raw_session
 from tests.mesh.loopback import Cluster, crash, home_of
 
@@ -51,6 +52,23 @@ async def test_a_session_that_settles_what_it_was_never_given_settles_nothing_an
                 assert not mine.done() and not mine.retry() and not mine.drop("again"), "it was settled"
             await asyncio.sleep(1)
             assert queue(broker).waiting == 0
+
+
+async def test_a_retry_after_too_long_ends_a_foreign_session_and_its_message_comes_again() -> None:
+    """The time was cut to seven days, and nobody heard of it."""
+    async with Cluster() as cluster:
+        broker = await cluster.broker("home", state_dir="/state")
+        async with Client(broker.url) as client, raw_session(broker.url) as foreign:
+            foreign.say(Durable.ATTACH, 1, "mail", ["jobs.#"], 8, 1 << 20)
+            await foreign.hear(Durable.ATTACHED)
+            await client.publish("jobs.a", b"one", level="stored")
+            await foreign.hear(Durable.WORK)
+            foreign.say(Durable.RETRY, 1, foreign.work[0][1], 0, 8 * 86_400_000)
+            assert "after_ms is 691200000, expected" in str(await foreign.hear(Kind.ERROR))
+            assert await foreign.hung_up()
+            assert broker.statistics()["refused"] == {"bad_session_frame": 1}
+            async with client.subscribe(durable="mail") as jobs:
+                assert bytes((await anext(jobs)).body) == b"one"
 
 
 async def test_what_a_program_settles_after_its_session_is_counted_and_comes_again() -> None:

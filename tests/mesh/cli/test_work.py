@@ -242,6 +242,25 @@ def test_an_empty_command_is_refused(served: ServedHome, command: str) -> None:
     assert served.home.left == 1
 
 
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--jobs", "4"), "--jobs is for --exec"),
+        (("--retry-after", "4"), "--retry-after is for --exec"),
+        (("--exec", "true", "--retry-after", "700000"), "--retry-after is 700000; a message is tried again"),
+    ],
+)
+def test_flags_that_would_do_nothing_or_less_are_refused(
+    served: ServedHome, flags: tuple[str, ...], sentence: str
+) -> None:
+    """They were ignored: messages were printed, and done, where a user meant to run a command for each."""
+    served.publish(b"one")
+    process = served.start("mail", "--count", "1", *flags)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 64 and sentence in err
+    assert served.home.left == 1
+
+
 def test_what_commands_print_is_not_among_the_lines_of_json(served: ServedHome) -> None:
     """A command that ended its output without a line feed had the object on the same line."""
     served.publish(b"one")

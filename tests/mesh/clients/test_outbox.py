@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mesh import Broker, Client
+from mesh.clients.outbox_notices import TOLD_AFTER_S
 from mesh.errors import (
     Disconnected,
     Locked,
@@ -169,6 +170,8 @@ async def test_a_topic_that_nobody_keeps_waits_and_says_why_and_others_go_on(
             assert got == [b"3"]
             state = client.outbox
             assert state is not None and (state.messages, state.why) == (2, why)
+            assert not caplog.records, "the call has told it"
+            await asyncio.sleep(2 * TOLD_AFTER_S)
             warned = [
                 record.getMessage() for record in caplog.records if "does not drain" in record.getMessage()
             ]

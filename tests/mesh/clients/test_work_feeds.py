@@ -146,6 +146,19 @@ def test_each_word_of_a_message_counts_once_and_the_first_holds() -> None:
     assert (feed.unsettled, feed.counters.late) == (0, 0)
 
 
+@pytest.mark.parametrize("after", [7 * 86400 + 0.001, 1e300, float("inf")])
+def test_a_retry_after_more_than_seven_days_is_refused_and_settles_nothing(after: float) -> None:
+    """It was cut, and came after seven days."""
+    conversation = settled()
+    feed = attached(conversation)
+    conversation.received([work(feed, 7, 0, sealed(b"a"))], 0.0)
+    (job,) = taken(feed)
+    with pytest.raises(ValueError, match=r"after is .* a message is tried again within 604800 s \(7 days\)"):
+        job.retry(after=after)
+    assert not job.settled and job.retry(after=7 * 86400)
+    assert told(conversation, feed) == [[Durable.RETRY, feed.number, 7, 0, 7 * 86_400_000]]
+
+
 def test_a_message_that_comes_again_is_settled_for_itself() -> None:
     """The old word of a message that was retried must not settle its next delivery."""
     conversation = settled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -11,13 +12,16 @@ from typing import Any
 import apsw
 import pytest
 
+from mesh.database.files import RealFiles
 from mesh.errors import (
     Locked,
     MeshError,
     OutboxDamaged,
+    OutboxError,
     OutboxForeign,
     OutboxNewer,
     OutboxReadOnly,
+    StorageError,
     StoreFull,
 )
 from tests.mesh.database.disks import faulty_disk
@@ -100,6 +104,32 @@ def test_an_outbox_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with faulty_disk() as disk:
         disk.read_only = True
         assert "cannot be written" in refused(tmp_path, OutboxReadOnly, vfs=disk.name)
+
+
+class Refusing(RealFiles):
+    """Files of a disk that lets nothing be changed, and says why."""
+
+    def __init__(self, error: int) -> None:
+        self._error = error
+
+    def remove(self, path: str) -> None:
+        raise OSError(self._error, os.strerror(self._error), path)
+
+
+@pytest.mark.parametrize(
+    ("error", "type_", "advice"),
+    [
+        (errno.EROFS, OutboxReadOnly, "cannot be written (Read-only file system); name another file"),
+        (errno.EPERM, OutboxReadOnly, "cannot be written (Operation not permitted); name another file"),
+        (errno.ENOSPC, StoreFull, "the disk has no room for the outbox"),
+        (errno.EIO, OutboxError, "cannot be opened: Input/output error; name another file"),
+    ],
+)
+def test_a_disk_on_which_no_outbox_can_be_made_is_told_with_what_to_do(
+    tmp_path: Path, error: int, type_: type[StorageError], advice: str
+) -> None:
+    """Of a disk that is mounted for reading it was only said that the outbox cannot be opened."""
+    assert advice in refused(tmp_path, type_, files=Refusing(error))
 
 
 def test_a_disk_without_room_for_a_new_outbox_is_named_and_nothing_is_left(tmp_path: Path) -> None:

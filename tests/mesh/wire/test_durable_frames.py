@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from mesh.errors import SessionError
 from mesh.wire.durable_frames import (
+    AFTER_MAX_MS,
+    BACK_OFF,
     BITMAP_MAX,
     REDELIVERED,
     SENTENCE_MAX,
@@ -40,6 +42,18 @@ def test_a_work_head_is_valid_msgpack_around_the_block(
     assert (kind, carried, len(frame)) == (Durable.WORK, block, WORK_SIZE + len(block))
     assert head[:4] == number.to_bytes(4, "big")
     assert read_work(PREFIX + frame, 4) == (number, row, first, attempt, flags)
+
+
+@pytest.mark.parametrize(("after_ms", "right"), [(AFTER_MAX_MS, True), (AFTER_MAX_MS + 1, False)])
+def test_a_retry_is_within_seven_days_or_when_the_home_chooses(after_ms: int, right: bool) -> None:
+    """A longer time was cut, and nobody heard of it."""
+    assert decode(encode(Durable.RETRY, 1, 7, 0, BACK_OFF))[-1] == BACK_OFF
+    frame = encode(Durable.RETRY, 1, 7, 0, after_ms)
+    if right:
+        assert decode(frame)[-1] == after_ms
+    else:
+        with pytest.raises(SessionError, match=rf"after_ms is {after_ms}, expected .*0 to 604800000"):
+            decode(frame)
 
 
 @given(st.binary(max_size=60))

@@ -212,7 +212,7 @@ def test_the_back_off_doubles_to_a_minute_and_the_twentieth_attempt_is_the_last(
 
 @pytest.mark.parametrize(
     ("after_s", "waits_s"),
-    [(0.0, 0.0), (5.0, 5.0), (-1.0, 0.0), (math.nan, 0.0), (1e12, 7 * 86400.0), (math.inf, 7 * 86400.0)],
+    [(0.0, 0.0), (5.0, 5.0), (-1.0, 0.0), (math.nan, 0.0), (7 * 86400.0, 7 * 86400.0)],
 )
 def test_a_consumer_may_say_when(after_s: float, waits_s: float) -> None:
     home = home_with(1)
