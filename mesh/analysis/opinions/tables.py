@@ -1,0 +1,246 @@
+"""Feeds the decisions on opinions through Spark: one group for each member, one for each run.
+
+Instants are numbers of microseconds throughout. When brokers ran is gathered on the driver: it grows with
+what happened, not with rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.analysis.opinions.causes import Silence, Stretch
+from mesh.analysis.opinions.changes import Saying, changes_of
+from mesh.analysis.opinions.detector import Failure, Spans, Wrong, detector
+from mesh.analysis.opinions.mistakes import mistakes_of
+from mesh.analysis.opinions.views import Step, views
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+RAN: Final = ("up", "paused")
+FAILED: Final = ("crash", "power_off")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """When each broker of a run ran, and when the run began and ended."""
+
+    ran: Mapping[str, Spans]
+    ends: Mapping[str, Sequence[int]]
+    """When processes of each broker ended, in order."""
+    failures: Sequence[tuple[str, str | None, int, int | None]]
+    """Broker, boot, when it failed, when it ran again."""
+    started: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opinions:
+    """Frames with the columns of the tables of these names, as `decision_schema` has them."""
+
+    changes: DataFrame
+    mistakes: DataFrame
+    detector: DataFrame
+    views: DataFrame
+
+
+def runs_of(lives: DataFrame) -> dict[str, Run]:
+    """What `opinions` needs of the lives of all brokers, by run."""
+    of_node: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for row in lives.select("run", "node", "boot", "state", "start", "end", "cause").collect():
+        of_node[row.run][row.node].append(row)
+    return {run: _run(nodes) for run, nodes in of_node.items()}
+
+
+def _run(nodes: Mapping[str, list[Any]]) -> Run:
+    ran: dict[str, list[tuple[int, int]]] = {}
+    ends: dict[str, list[int]] = {}
+    failures = []
+    for node, stretches in nodes.items():
+        stretches.sort(key=lambda row: row.start)
+        spans: list[tuple[int, int]] = []
+        for row in stretches:
+            if row.state not in RAN or row.end <= row.start:
+                continue
+            if spans and spans[-1][1] == row.start:
+                spans[-1] = (spans[-1][0], row.end)
+            else:
+                spans.append((row.start, row.end))
+        ran[node] = spans
+        ends[node] = [row.end for row in stretches if row.cause in (*FAILED, "leave")]
+        for row in stretches:
+            if row.cause in FAILED:
+                back = next((span[0] for span in spans if span[0] >= row.end), None)
+                failures.append((node, row.boot, row.end, back))
+    starts = [row.start for stretches in nodes.values() for row in stretches]
+    stops = [row.end for stretches in nodes.values() for row in stretches]
+    return Run(ran, ends, failures, min(starts), max(stops))
+
+
+def opinions(
+    said: DataFrame, lives: DataFrame, outages: DataFrame, *, periods: Mapping[str, float], window_s: float
+) -> Opinions:
+    """All four tables; ``periods`` are the heartbeats' periods in seconds, by run.
+
+    ``said`` has the columns of `mesh.analysis.facts.Said`, the others those of their tables.
+    """
+    from pyspark.sql import functions as F
+
+    runs = runs_of(lives)
+    decided = _by_member(said, lives, outages, runs, periods).cache()
+    changes = decided.select("run", F.explode("decided.changes").alias("row")).select("run", "row.*")
+    mistakes = decided.select("run", F.explode("decided.mistakes").alias("row")).select("run", "row.*")
+    return Opinions(
+        changes,
+        mistakes,
+        _detector(said, mistakes, runs),
+        _views(said, runs, round(window_s * 1e6)),
+    )
+
+
+CHANGE: Final = (
+    "subject string, boot string, incarnation bigint, state string, at bigint, cause string, reached bigint, "
+    "of bigint, first_s double, p50_s double, p90_s double, last_s double"
+)
+MISTAKE: Final = "observer string, subject string, state string, start bigint, `end` bigint, cause string"
+QUALITY: Final = (
+    "observer string, subject string, exposure_s double, mistakes bigint, rate_per_h double, "
+    "mistake_s double, recurrence_s double, accuracy double, failures bigint, missed bigint, "
+    "detection_p50_s double, detection_p99_s double"
+)
+AGREEMENT: Final = "start bigint, window_s double, observers bigint, distinct bigint, agree double"
+"""Of a run and a key that are known; in the order of what the decisions return."""
+
+
+def _by_member(
+    said: DataFrame,
+    lives: DataFrame,
+    outages: DataFrame,
+    runs: Mapping[str, Run],
+    periods: Mapping[str, float],
+) -> DataFrame:
+    """One row a member: its changes, and the mistakes about it."""
+    from pyspark.sql import functions as F
+
+    sayings = said.groupBy("run", "subject").agg(
+        _gathered("node", "at", "subject_boot", "incarnation", "to_state", "via").alias("said")
+    )
+    life = lives.groupBy("run", F.col("node").alias("subject")).agg(
+        _gathered("boot", "state", "start", "end", "cause").alias("life")
+    )
+    cut = (
+        outages.where(F.col("cause") == "cut")
+        .groupBy("run", F.col("src").alias("subject"))
+        .agg(_gathered("dst", "last", "next").alias("silences"))
+    )
+    ran = {run: dict(of.ran) for run, of in runs.items()}
+    ends = {run: dict(of.ends) for run, of in runs.items()}
+    period_us = {run: round(period_s * 1e6) for run, period_s in periods.items()}
+
+    def decide(run: str, subject: str, said: Any, life: Any, silences: Any) -> Any:
+        sayings = [Saying(*each) for each in said]
+        stretches = sorted((Stretch(*each) for each in life or ()), key=lambda each: each.start)
+        cuts = [Silence(dst, last or 0, next_) for dst, last, next_ in silences or ()]
+        period = period_us.get(run, 1_000_000)
+        return (
+            [tuple(row) for row in changes_of(subject, sayings, stretches, cuts, ran[run], period_us=period)],
+            [
+                tuple(row)
+                for row in mistakes_of(subject, sayings, stretches, cuts, ends[run], period_us=period)
+            ],
+        )
+
+    shape = f"struct<changes:array<struct<{_typed(CHANGE)}>>,mistakes:array<struct<{_typed(MISTAKE)}>>>"
+    judged = F.udf(decide, shape, useArrow=False)
+    joined = sayings.join(life, ["run", "subject"], "left").join(cut, ["run", "subject"], "left")
+    return joined.select("run", judged("run", "subject", "said", "life", "silences").alias("decided"))
+
+
+def _detector(said: DataFrame, mistakes: DataFrame, runs: Mapping[str, Run]) -> DataFrame:
+    """One group a run: mistakes of DEAD, and who said of a failed boot when that it is dead."""
+    from pyspark.sql import functions as F
+
+    failed = {run: {(node, boot) for node, boot, *_ in of.failures} for run, of in runs.items()}
+    boots = sorted({boot for of in failed.values() for _, boot in of if boot is not None})
+    told = (
+        said.where((F.col("to_state") == "dead") & F.col("subject_boot").isin(boots))
+        .groupBy("run", "node", "subject", "subject_boot")
+        .agg(F.min("at").alias("at"))
+        .groupBy("run")
+        .agg(_gathered("node", "subject", "subject_boot", "at").alias("told"))
+    )
+    wrong = (
+        mistakes.where(F.col("state") == "dead")
+        .groupBy("run")
+        .agg(_gathered("observer", "subject", "start", "end").alias("wrong"))
+    )
+    ran = {run: dict(of.ran) for run, of in runs.items()}
+    failures = {run: list(of.failures) for run, of in runs.items()}
+    ended = {run: of.ended for run, of in runs.items()}
+
+    def decide(run: str, wrong: Any, told: Any) -> Any:
+        by_boot: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+        for node, subject, boot, at in told or ():
+            by_boot[subject, boot][node] = at
+        failed = [
+            # Said before it failed, DEAD was a mistake, and later no news.
+            Failure(node, at, back, {who: max(at, when) for who, when in by_boot[node, boot or ""].items()})
+            for node, boot, at, back in failures[run]
+        ]
+        mistaken = [Wrong(*each) for each in wrong or ()]
+        return [tuple(row) for row in detector(ran[run], mistaken, failed, ended=ended[run])]
+
+    judged = F.udf(decide, f"array<struct<{_typed(QUALITY)}>>", useArrow=False)
+    every = _every_run(said, runs).join(wrong, "run", "left").join(told, "run", "left")
+    return _exploded(every.select("run", judged("run", "wrong", "told").alias("rows")))
+
+
+def _views(said: DataFrame, runs: Mapping[str, Run], window_us: int) -> DataFrame:
+    """One group a run: the steps that change a view, which are few of what was said."""
+    from pyspark.sql import functions as F
+
+    present = F.col("to_state").isin("alive", "suspect")
+    was = F.col("from_state").isin("alive", "suspect")
+    steps = (
+        said.where((present != was) & (F.col("node") != F.col("subject")))
+        .select("run", "at", "node", "boot", "subject", present.alias("present"))
+        .groupBy("run")
+        .agg(_gathered("at", "node", "boot", "subject", "present").alias("steps"))
+    )
+    ran = {run: dict(of.ran) for run, of in runs.items()}
+    bounds = {run: (of.started, of.ended) for run, of in runs.items()}
+
+    def decide(run: str, given: Any) -> Any:
+        started, ended = bounds[run]
+        stepped = (Step(*each) for each in given or ())
+        return [
+            tuple(row) for row in views(stepped, ran[run], started=started, ended=ended, window_us=window_us)
+        ]
+
+    judged = F.udf(decide, f"array<struct<{_typed(AGREEMENT)}>>", useArrow=False)
+    every = _every_run(said, runs).join(steps, "run", "left")
+    return _exploded(every.select("run", judged("run", "steps").alias("rows")))
+
+
+def _every_run(of: DataFrame, runs: Iterable[str]) -> DataFrame:
+    return of.sparkSession.createDataFrame([(run,) for run in sorted(runs)], "run string")
+
+
+def _exploded(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return rows.select("run", F.explode("rows").alias("row")).select("run", "row.*")
+
+
+def _gathered(*names: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.collect_list(F.struct(*(F.col(name) for name in names)))
+
+
+def _typed(columns: str) -> str:
+    """A table's columns as those of a struct: ``name type`` becomes ``name:type``."""
+    return ",".join(":".join(column.split()) for column in columns.split(","))
