@@ -4,7 +4,8 @@
   takes more than one start.
 * A home whose journal is another broker's, because its own id was lost with the file that kept it, begins
   anew without its state folder.
-* A home that will not come back is forgotten. No broker has its id any more.
+* A home that will not come back is forgotten. No broker has its id any more. Its workers make the durable
+  subscription again, once they know; until then nobody keeps what is published.
 
 Then messages of level stored pass again, or the run's checks find what is refused.
 """
@@ -27,6 +28,9 @@ RESTARTS: Final = 3
 """Afterwards a home that still cannot store begins anew."""
 FORGOTTEN_S: Final = 10.0
 """Time in which the whole mesh learns which home an operator forgot."""
+REMADE_S: Final = 30.0
+"""Time in which workers have made again what was forgotten. They give up an address at which nobody answers
+after 5 s, and the broker that makes it waits as long for one that does not confirm it."""
 KNOWN_S: Final = 60.0
 """Time in which all homes are known again. A broker that lost its file waits for every member that it was
 told of and has not heard, for as long as that member is remembered."""
@@ -40,12 +44,14 @@ class Operator:
         world: World,
         ledger: Ledger,
         brokers: Sequence[str],
+        queues: Sequence[str],
         transport: str,
         say: Callable[[str], None],
     ) -> None:
         self._world = world
         self._ledger = ledger
         self._brokers = brokers
+        self._queues = frozenset(queues)
         self._transport = transport
         self._say = say
 
@@ -79,6 +85,7 @@ class Operator:
             self._wait(lambda: not self._lost(), FORGOTTEN_S, "homes that are forgotten")
             node.stop()
         self._wait(self._all_known, KNOWN_S, "homes that are known")
+        self._wait(self._all_kept, REMADE_S, "durable subscriptions at homes that run")
 
     def _running(self) -> dict[str, Broker]:
         nodes = {name: self._world.node(name) for name in self._brokers}
@@ -101,6 +108,17 @@ class Operator:
 
     def _all_known(self) -> bool:
         return not any(broker.inspect().unknown_homes for broker in self._running().values())
+
+    def _all_kept(self) -> bool:
+        """Whether every broker knows a home that runs for each durable subscription."""
+        views = [broker.inspect() for broker in self._running().values()]
+        running = {view.id for view in views}
+        return all(
+            self._queues.issubset(
+                name for home, table in view.homes.items() if home in running for name in table.subscriptions
+            )
+            for view in views
+        )
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         with contextlib.suppress(ConditionNotMet):

@@ -348,7 +348,8 @@ class Play:
         workload = self.scenario.workload
         if not workload.durable_subscriptions:
             return None
-        return Operator(self.world, self.ledger, self._brokers, workload.transport, self._say)
+        queues = self.scenario.queue_names
+        return Operator(self.world, self.ledger, self._brokers, queues, workload.transport, self._say)
 
     def _quiet_time(self) -> None:
         """A time without faults: what is published in it must arrive everywhere."""
