@@ -39,7 +39,7 @@ class Boot(msgspec.Struct, frozen=True):
     left: Instant | None
     """Its own row that it leaves."""
     torn: bool
-    """Its last line is no row, or its file still has ``.part`` and no stop row: it was killed, or runs."""
+    """Its last line is no row: it was cut off in the middle, as a power loss does it, or is being written."""
 
 
 class Said(msgspec.Struct, frozen=True):
