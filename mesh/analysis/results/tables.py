@@ -176,8 +176,8 @@ class Heard(Record, frozen=True):
     slots: int
     """Bit ``i`` is set if anything was heard in the i-th 64th of the window, a quarter of a period."""
     survey_round: int | None
-    """The highest round of ``src`` that is a multiple of 16 or a power of two, which a short life has, too; with
-    the ``mono_ns`` of its survey's arrival."""
+    """The highest round of ``src`` that is a multiple of 16, or a power of two, which a short life has, too;
+    with the ``mono_ns`` of its survey's arrival."""
     survey_ns: int | None
     answer_round: int | None
     """The same of ``dst``'s rounds, with the arrival of the answer and its round trip."""
@@ -298,7 +298,8 @@ class Clock(Record, frozen=True):
     start: Instant
     offset_s: float
     error_s: float | None
-    """Half of the round trips it stands on, one after the other; None: by its wall clock, since nobody heard it."""
+    """Half of the round trips it stands on, one after the other; None: it stands on its wall clock, since
+    nobody heard it."""
     wall_s: float
     """How far its wall clock was ahead of mesh time."""
     steps: int
