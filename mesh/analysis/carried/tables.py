@@ -1,0 +1,157 @@
+"""Brokers, links, traffic and drops as Spark counts them, from `stats` rows and from `heard`.
+
+Counters of `stats` rows are cumulative since boot, so the last row of a boot holds its sum, and a broker's is
+the sum over its boots. The last seconds of a killed broker, up to `stats_s`, are not known. ``delivered`` may
+fall within a boot: it loses the messages that were under way on a lost link or session.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
+
+from mesh.analysis.carried.round_trips import COUNTER_BITS, IN_NUMBER, quantile_us
+
+BROKER_COUNTERS: Final = ("published", "delivered", "dropped")
+LINK_COUNTERS: Final = ("msgs_in", "msgs_out", "bytes_in", "bytes_out", "dropped", "lost")
+SENT: Final = ("msgs_out", "bytes_out")
+PACKED: Final = ("rtt_low", "rtt_mid", "rtt_high")
+
+
+def brokers(boots: DataFrame, stats: DataFrame) -> DataFrame:
+    """The table ``brokers``. ``boots`` has the columns of `mesh.analysis.facts.Boot`."""
+    counted = (
+        stats.groupBy("run", "node", "boot")
+        .agg(
+            *(F.max_by(name, "seq").alias(name) for name in BROKER_COUNTERS),
+            F.max("rss_bytes").alias("rss_bytes_max"),
+            F.max("loop_late_ms_max").alias("loop_late_ms_max"),
+            F.percentile_approx("loop_late_ms_p50", 0.5).alias("loop_late_ms_p50"),
+        )
+        .groupBy("run", "node")
+        .agg(
+            *(F.sum(name).alias(name) for name in BROKER_COUNTERS),
+            *(F.max(name).alias(name) for name in ("rss_bytes_max", "loop_late_ms_p50", "loop_late_ms_max")),
+        )
+    )
+    latest = (F.max_by(name, "first").alias(name) for name in ("period_s", "deadline_s", "stats_s"))
+    known = boots.groupBy("run", "node").agg(
+        F.coalesce(F.max_by(F.nullif("name", F.lit("")), "first"), F.max("name"), F.first("node")).alias(
+            "name"
+        ),
+        F.max_by("host", "first").alias("host"),
+        F.max_by("version", "first").alias("version"),
+        F.countDistinct("boot").alias("boots"),
+        *latest,
+    )
+    return known.join(counted, ["run", "node"], "left")
+
+
+def drops(stats: DataFrame) -> DataFrame:
+    """The table ``drops``."""
+    reasons = stats.select("run", "node", "boot", F.explode("drops").alias("reason", "count"))
+    of_boot = reasons.groupBy("run", "node", "boot", "reason").agg(F.max("count").alias("count"))
+    return of_boot.groupBy("run", "node", "reason").agg(F.sum("count").alias("count"))
+
+
+def links(stats: DataFrame, heard: DataFrame) -> DataFrame:
+    """The table ``links``."""
+    each = stats.select("run", "node", "boot", F.explode("links").alias("link"))
+    of_boot = each.groupBy("run", "node", "boot", F.col("link.peer").alias("peer")).agg(
+        *(F.max(f"link.{name}").alias(name) for name in LINK_COUNTERS)
+    )
+    counted = of_boot.groupBy("run", "node", "peer").agg(*(F.sum(name).alias(name) for name in LINK_COUNTERS))
+    both = counted.join(_round_trips(heard), ["run", "node", "peer"], "full").join(
+        _missed(heard), ["run", "node", "peer"], "left"
+    )
+    zero = (*LINK_COUNTERS, "answers")
+    return both.select(
+        *("run", "node", "peer"),
+        *(F.coalesce(name, F.lit(0)).alias(name) for name in zero),
+        *("rtt_p50_us", "rtt_p99_us", "missed"),
+    )
+
+
+def traffic(stats: DataFrame, window_s: float) -> DataFrame:
+    """The table ``traffic``: what was added in each window, up to the last `stats` row in it.
+
+    ``stats`` has a column ``at``: microseconds in mesh time.
+    """
+    window_us = round(window_s * 1e6)
+    boot = Window.partitionBy("run", "node", "boot").orderBy("seq")
+    sent = {
+        name: F.expr(f"aggregate(links, 0L, (sum, link) -> sum + coalesce(link.{name}, 0L))") for name in SENT
+    }
+    counted = stats.select(
+        *("run", "node", "boot", "seq", "at", "loop_late_ms_max", "rss_bytes", *BROKER_COUNTERS),
+        *(F.coalesce(total, F.lit(0)).alias(name) for name, total in sent.items()),
+    )
+    grown = [_grown(name, boot).alias(name) for name in BROKER_COUNTERS]
+    added = grown + [_added(name, boot).alias(name) for name in SENT]
+    start = (F.floor(F.col("at") / window_us) * window_us).alias("start")
+    return (
+        counted.select("run", "node", "at", "loop_late_ms_max", "rss_bytes", *added)
+        .groupBy("run", start, "node")
+        .agg(
+            *(F.sum(name).alias(name) for name in (*BROKER_COUNTERS, *SENT)),
+            F.max("loop_late_ms_max").alias("loop_late_ms_max"),
+            F.max("rss_bytes").alias("rss_bytes"),
+        )
+        .withColumn("window_s", F.lit(float(window_s)))
+        .withColumn("owed", F.col("delivered") + F.col("dropped"))
+    )
+
+
+def _round_trips(heard: DataFrame) -> DataFrame:
+    """Answers that ``node`` heard of each peer, with quantiles of their round trips."""
+    mask = (1 << COUNTER_BITS) - 1
+    buckets = [
+        F.sum(F.shiftright(name, COUNTER_BITS * place).bitwiseAND(F.lit(mask)))
+        for name in PACKED
+        for place in range(IN_NUMBER)
+    ]
+    summed = heard.groupBy("run", F.col("dst").alias("node"), F.col("src").alias("peer")).agg(
+        F.sum("answers").alias("answers"),
+        F.min("rtt_min_us").alias("least"),
+        F.max("rtt_max_us").alias("most"),
+        F.array(*buckets).alias("counts"),
+    )
+    return summed.select(
+        *("run", "node", "peer", "answers"),
+        _quantile("counts", "least", "most", F.lit(0.5)).alias("rtt_p50_us"),
+        _quantile("counts", "least", "most", F.lit(0.99)).alias("rtt_p99_us"),
+    )
+
+
+def _quantile(*columns: Any) -> Column:
+    return F.udf(quantile_us, "double", useArrow=False)(*columns)
+
+
+def _missed(heard: DataFrame) -> DataFrame:
+    """Rounds of each peer of which no survey came: in windows, and between one window and the next."""
+    in_order = Window.partitionBy("run", "dst", "boot", "src").orderBy("window")
+    gap = F.col("first_round") - F.lag("last_round").over(in_order) - 1
+    follows = F.col("window") == F.lag("window").over(in_order) + 1
+    within = F.col("last_round") - F.col("first_round") + 1 - F.col("surveys")
+    # A peer that was started again counts its rounds anew, so a window may hold two of its boots.
+    lost = F.greatest(within, F.lit(0)) + F.when(follows & (gap > 0), gap).otherwise(0)
+    return (
+        heard.where(F.col("first_round").isNotNull())
+        .select("run", "dst", "src", lost.alias("lost_rounds"))
+        .groupBy("run", F.col("dst").alias("node"), F.col("src").alias("peer"))
+        .agg(F.sum("lost_rounds").alias("missed"))
+    )
+
+
+def _grown(name: str, boot: WindowSpec) -> Column:
+    """Growth since the row before: negative if the counter fell."""
+    return F.col(name) - F.coalesce(F.lag(name).over(boot), F.lit(0))
+
+
+def _added(name: str, boot: WindowSpec) -> Column:
+    """Growth of a sum over links since the row before; a sum that fell has lost a link and began anew."""
+    growth = _grown(name, boot)
+    return F.when(growth < 0, F.col(name)).otherwise(growth)

@@ -1,0 +1,103 @@
+"""What brokers and links carried, through Spark, by hand-made `stats` and `heard` rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.analysis.results.spark_types import decision_schema
+from mesh.analysis.results.tables import Broker, Drop, Link, Traffic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+S = 1_000_000
+STATS = (
+    "run string, node string, boot string, seq bigint, at bigint, published bigint, delivered bigint, "
+    "dropped bigint, rss_bytes bigint, loop_late_ms_p50 double, loop_late_ms_max double, "
+    "links array<struct<peer:string,msgs_in:bigint,msgs_out:bigint,bytes_in:bigint,bytes_out:bigint,"
+    "dropped:bigint,lost:bigint>>, drops map<string,bigint>"
+)
+BOOTS = (
+    "run string, node string, boot string, name string, host string, version string, period_s double, "
+    "deadline_s double, stats_s double, first bigint"
+)
+HEARD = (
+    "run string, dst string, boot string, src string, window bigint, surveys bigint, answers bigint, "
+    "first_round bigint, last_round bigint, rtt_min_us bigint, rtt_max_us bigint, "
+    "rtt_low bigint, rtt_mid bigint, rtt_high bigint"
+)
+
+
+def stats_row(
+    boot: str, seq: int, at_s: float, published: int, delivered: int, dropped: int, out: int
+) -> tuple[Any, ...]:
+    links = [("b", 0, out, 0, out * 10, 0, 0)]
+    drops = {"queue full": dropped} if dropped else {}
+    return ("r", "a", boot, seq, round(at_s * S), published, delivered, dropped, 1000, 0.1, 2.0, links, drops)
+
+
+@pytest.fixture
+def stats(spark: SparkSession) -> DataFrame:
+    rows = [
+        stats_row("b1", 1, 5, 10, 20, 0, 30),
+        stats_row("b1", 2, 10, 15, 18, 3, 40),  # two were under way on a link that was lost
+        stats_row("b2", 1, 25, 4, 4, 1, 7),
+    ]
+    return spark.createDataFrame(rows, STATS)
+
+
+def test_brokers_sum_over_their_boots(spark: SparkSession, stats: DataFrame) -> None:
+    from mesh.analysis.carried.tables import brokers
+
+    boots = [
+        ("r", "a", "b1", "oslo", "h", "0.2", 1.0, 0.5, 5.0, 0),
+        ("r", "a", "b2", "oslo", "h", "0.3", 2.0, 0.5, 5.0, 20 * S),
+        ("r", "c", "b9", "", None, None, 1.0, 0.5, 5.0, 0),
+    ]
+    found = brokers(spark.createDataFrame(boots, BOOTS), stats)
+    a, c = found.orderBy("node").collect()
+    assert (a.name, a.version, a.boots, a.period_s) == ("oslo", "0.3", 2, 2.0)
+    assert (a.published, a.delivered, a.dropped) == (19, 22, 4)
+    assert (c.name, c.published) == ("c", None), "NULL where nothing was counted"
+    assert set(found.columns) == set(decision_schema(Broker).names)
+
+
+def test_drops_by_reason(stats: DataFrame) -> None:
+    from mesh.analysis.carried.tables import drops
+
+    (row,) = drops(stats).collect()
+    assert (row.reason, row["count"]) == ("queue full", 4)
+    assert set(drops(stats).columns) == set(decision_schema(Drop).names)
+
+
+def test_traffic_is_what_was_added_and_may_fall(stats: DataFrame) -> None:
+    from mesh.analysis.carried.tables import traffic
+
+    found = traffic(stats, 10.0)
+    rows = {row.start // S: row for row in found.collect()}
+    assert (rows[0].published, rows[0].delivered, rows[0].msgs_out) == (10, 20, 30)
+    assert (rows[10].published, rows[10].delivered, rows[10].dropped, rows[10].owed) == (5, -2, 3, 1)
+    assert (rows[20].published, rows[20].msgs_out) == (4, 7), "another boot counts anew"
+    assert set(found.columns) == set(decision_schema(Traffic).names)
+
+
+def test_links_with_round_trips_and_missed_surveys(spark: SparkSession, stats: DataFrame) -> None:
+    from mesh.analysis.carried.tables import links
+
+    heard = [
+        # Rounds 1 to 10, of which 9 came; then 13 to 20, all of them: 11 and 12 lie between the windows.
+        ("r", "a", "b1", "b", 0, 9, 10, 1, 10, 120, 190, 10 << 24, 0, 0),
+        ("r", "a", "b1", "b", 1, 8, 8, 13, 20, 130, 900, 7 << 24, 1, 0),
+        ("r", "a", "b1", "c", 0, 2, 0, 5, 6, None, None, 0, 0, 0),
+    ]
+    found = links(stats, spark.createDataFrame(heard, HEARD))
+    b, c = found.orderBy("peer").collect()
+    assert (b.peer, b.msgs_out, b.bytes_out, b.answers, b.missed) == ("b", 47, 470, 18, 3)
+    assert 120 <= b.rtt_p50_us <= 200
+    assert 800 <= b.rtt_p99_us <= 900
+    assert (c.peer, c.msgs_out, c.answers, c.rtt_p50_us, c.missed) == ("c", 0, 0, None, 0)
+    assert set(found.columns) == set(decision_schema(Link).names)
