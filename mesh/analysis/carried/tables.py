@@ -39,9 +39,7 @@ def brokers(boots: DataFrame, stats: DataFrame) -> DataFrame:
     )
     latest = (F.max_by(name, "first").alias(name) for name in ("period_s", "deadline_s", "stats_s"))
     known = boots.groupBy("run", "node").agg(
-        F.coalesce(F.max_by(F.nullif("name", F.lit("")), "first"), F.max("name"), F.first("node")).alias(
-            "name"
-        ),
+        F.coalesce(F.max(F.nullif("name", F.lit(""))), F.first("node")).alias("name"),
         F.max_by("host", "first").alias("host"),
         F.max_by("version", "first").alias("version"),
         F.countDistinct("boot").alias("boots"),
