@@ -45,6 +45,11 @@ def disk_advice(error: OSError) -> str:
             return reason
 
 
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or a user's part of it, has no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def disk_reason(error: Exception) -> str:
     """Why the disk refused, for a sentence that names the file itself."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or "it did not answer"
@@ -330,12 +335,22 @@ def _forget_locks() -> None:
 os.register_at_fork(after_in_child=_forget_locks)
 
 
+def _tell_holder(descriptor: int) -> None:
+    """Write down who has the lock. On a full disk what was there is written over, and that may not fit."""
+    told = f"{os.getpid()}\n".encode()
+    try:
+        os.pwrite(descriptor, told, 0)
+        os.ftruncate(descriptor, len(told))
+    except OSError as error:
+        if not is_full(error):
+            raise
+
+
 def _lock(path: str) -> _FileLock:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        _tell_holder(descriptor)
     except BlockingIOError:
         holder = os.read(descriptor, 32).strip()
         os.close(descriptor)

@@ -22,7 +22,7 @@ from mesh.broker.log_retention import Retention, remove_old
 from mesh.broker.log_rows import Heard, Row, RowBuilder, as_text
 from mesh.errors import MeshError, StorageError
 from mesh.logs import log
-from mesh.storage import Storage, disk_advice, disk_reason
+from mesh.storage import Storage, disk_advice, disk_reason, is_full
 
 ROWS_MAX: Final = 65_536
 EVENTS_KEPT: Final = 100
@@ -136,7 +136,8 @@ class EventLog:
             self.dropped += 1
 
     async def start(self) -> None:
-        """Make the folder and write the rows so far; raises `StorageError` if that cannot be done."""
+        """Make the folder and write the rows so far. On a full disk they wait; for another reason that cannot
+        be done, it raises `StorageError`."""
         if self._folder is None:
             return
         try:
@@ -144,6 +145,9 @@ class EventLog:
             await self._write_out()
             await self.remove_old()
         except OSError as error:
+            if is_full(error):
+                self._not_written(error)
+                return
             self._buffer.clear()  # the broker will not start; nothing is left to be said at the end
             raise StorageError(
                 f"cannot write the event log in {self._folder}: {disk_advice(error)}"
@@ -161,12 +165,13 @@ class EventLog:
         try:
             await self._write_out()
         except (OSError, MeshError) as error:
-            self.write_errors += 1
-            self._tell_failure(disk_reason(error))
+            self._not_written(error)
         else:
             self._tell_success()
 
-    def _tell_failure(self, reason: str) -> None:
+    def _not_written(self, error: Exception) -> None:
+        self.write_errors += 1
+        reason = disk_reason(error)
         if self._failing is None and not self.stopping:
             log.warning("cannot write %s (%s); rows wait, trying again", self.path, reason)
         self._failing = reason

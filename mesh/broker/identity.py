@@ -8,6 +8,9 @@ The file is one JSON object, replaced atomically: the first change at once, late
 a second. If it is missing, a new id is drawn. If it cannot be understood, a new id is drawn too, and the log
 says so: losing an id costs one dead member in the others' tables, refusing to start costs a broker. A file of
 a newer version is sound, however, so it is refused and left as it is.
+
+A full disk keeps no broker from starting whose id is on it: messages of its durable subscriptions wait there
+to be worked off. Its incarnation is not saved then, as after every change that a full disk refuses.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from typing import Any, Final
 from mesh.cluster.membership import MemberRecord, State
 from mesh.errors import MeshError, StorageError
 from mesh.logs import log
-from mesh.storage import Storage, StorageLock, disk_advice, disk_reason
+from mesh.storage import Storage, StorageLock, disk_advice, disk_reason, is_full
 
 ID_BITS: Final = 63
 """Ids are positive in a signed 64-bit column, which is what Spark's LONG and SQLite's INTEGER are."""
@@ -134,7 +137,12 @@ class Identity:
             saved = await storage.read(path)
             identity = fresh if saved is None else _decode(saved, fresh, path)
             identity._storage, identity._path, identity._lock = storage, path, lock
-            await storage.write_atomic(path, identity._encode())
+            try:
+                await storage.write_atomic(path, identity._encode())
+            except OSError as error:
+                if identity is fresh or not is_full(error):
+                    raise
+                identity._not_saved(error)
         except BaseException:
             lock.release()
             raise
@@ -179,11 +187,14 @@ class Identity:
                 log.warning("%s is saved again", self._path)
             self._failing = None
         except (OSError, MeshError) as error:
-            self.save_errors += 1
-            self._changed.set()
-            failing, self._failing = self._failing, disk_reason(error)
-            if failing is None and not self.stopping:
-                log.warning("cannot save %s (%s); trying again every second", self._path, self._failing)
+            self._not_saved(error)
+
+    def _not_saved(self, error: Exception) -> None:
+        self.save_errors += 1
+        self._changed.set()
+        failing, self._failing = self._failing, disk_reason(error)
+        if failing is None and not self.stopping:
+            log.warning("cannot save %s (%s); trying again every second", self._path, self._failing)
 
     def _encode(self) -> bytes:
         peers = [{"id": format_id(peer.id), "name": peer.name, "url": peer.url} for peer in self.peers]

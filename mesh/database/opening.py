@@ -214,6 +214,8 @@ def _sentences(place: Place, kind: Kind) -> Iterator[None]:
         ) from error
     except apsw.CantOpenError as error:
         folder = os.path.dirname(path) or "."
+        if _has_no_room(place.files, folder):  # for the log, which SQLite makes anew
+            raise _full(place, kind) from error
         if not _is_folder(place.files, folder):
             raise errors.read_only(
                 f"the {kind.name} {path} cannot be made: there is no folder {folder}; make it, or"
@@ -246,6 +248,13 @@ def _sentences(place: Place, kind: Kind) -> Iterator[None]:
 
 def _full(place: Place, kind: Kind) -> StoreFull:
     return StoreFull(f"the disk has no room for the {kind.name} {place.path}; make room and start again")
+
+
+def _has_no_room(files: Files, folder: str) -> bool:
+    try:
+        return files.free_bytes(folder) < PAGE_SIZE
+    except OSError:
+        return False
 
 
 def _is_folder(files: Files, path: str) -> bool:

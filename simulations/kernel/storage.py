@@ -13,7 +13,7 @@ disk's random stream, and take effect when they end.
   journal do it; folders are there for good.
 * `write_atomic` and `rename` happen wholly or not at all, and `write_atomic` lasts once it has returned.
 * ``Disk.fault`` makes jobs fail with that errno. A disk that is full (ENOSPC, EDQUOT, ``Disk.size_max``) can
-  be read, and files on it be renamed and removed.
+  be read, and files on it be renamed and removed; folders and locks that are there need no room.
 * ``Disk.slow_s`` makes what is synced take longer. ``Disk.failing_syncs`` is the share of syncs that fail.
 * On a disk that is ``lying`` a sync is no sync: a power loss then also takes appends that were synced, and
   brings the file back that was replaced.
@@ -324,7 +324,8 @@ class VirtualStorage:
         return await self._ask(lambda: self._disk.list(absolute(folder)))
 
     async def make_folder(self, path: str) -> None:
-        await self._ask(lambda: self._disk.make_folder(absolute(path)), needs_room=True)
+        is_new = absolute(path) not in self._disk.folders
+        await self._ask(lambda: self._disk.make_folder(absolute(path)), needs_room=is_new)
 
     async def files(self, folder: str) -> Sequence[StoredFile]:
         return await self._ask(lambda: _files(self._disk, absolute(folder), self._scheduler.now_ns))
@@ -337,7 +338,8 @@ class VirtualStorage:
         await self._ask(lambda: self._disk.remove(absolute(path)))
 
     async def lock(self, path: str) -> VirtualLock:
-        return await self._ask(lambda: self._disk.lock(absolute(path), self), needs_room=True)
+        is_new = absolute(path) not in self._disk.files
+        return await self._ask(lambda: self._disk.lock(absolute(path), self), needs_room=is_new)
 
     async def aclose(self) -> None:
         if not self._closed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -20,7 +21,10 @@ import pytest
 from mesh import Broker, Client, NotAccepted
 from mesh.clients.work import Work
 from mesh.database.room import LOG_SIZE, RESERVE
+from tests.acceptance.storing import broker, is_listening
 from tests.mesh.loopback import LOCAL, ROOMY, eventually
+from tests.support.killable import Killable
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.long
 
@@ -170,6 +174,51 @@ async def test_somebody_elses_file_fills_the_disk(disk: Path, reserve: bool) -> 
         assert work.waiting == len(kept)
         await made.work(work, len(kept))
         assert made.got.keys() == kept
+
+
+async def test_a_home_that_was_killed_on_a_disk_with_no_byte_left_starts_on_it(
+    disk: Path, tmp_path: Path
+) -> None:
+    """It ended with: cannot keep state."""
+    port = free_port()
+    url = f"tcp://127.0.0.1:{port}"
+    home = Killable(broker, tmp_path / "home.txt", lambda said: None)
+    flags = ("--name", "home", "--listen", url, "--state-dir", str(disk), "--log-dir", str(disk / "log"))
+
+    async def start() -> None:
+        home.start(*flags)
+        await eventually(lambda: is_listening(port), "the home listens")
+
+    await start()
+    try:
+        async with Client(url) as client:
+            await make_mail(client)
+            for number in range(20):
+                await client.publish("jobs.a", b"%d" % number, level="stored", timeout=120)
+        stranger = disk / "stranger"
+        write(stranger, 1 << 40)
+        assert free_bytes(disk) < 4096
+        home.kill()
+        await start()
+        async with Client(url) as client, client.subscribe(durable="mail") as work:
+            with pytest.raises(NotAccepted, match="make room or consume"):
+                await client.publish("jobs.a", b"refused", level="stored", timeout=120)
+            jobs = [await anext(work) for _ in range(20)]
+            assert sorted(int(job.body) for job in jobs) == list(range(20))
+            assert all(job.done() for job in jobs)
+            stranger.unlink()
+            await client.publish("jobs.a", b"20", level="stored", timeout=120)
+            last = await anext(work)
+            assert bytes(last.body) == b"20" and last.done()
+        home.kill(signal.SIGTERM)
+        await start()
+        async with Client(url) as client, client.subscribe(durable="mail") as work:
+            assert work.waiting == 0, "what was settled is written down"
+    finally:
+        home.kill()
+    told = home.said
+    assert "identity.json (No space left on device); trying again" in told
+    assert "identity.json is saved again" in told
 
 
 def write(path: Path, size: int) -> None:

@@ -277,6 +277,7 @@ def test_a_full_disk_can_be_read_and_cleaned_and_a_broken_one_cannot() -> None:
         storage = process.storage
         await storage.make_folder("/log")
         await storage.append("/log/a", b"x")
+        (await storage.lock("/log/held")).release()
         await asyncio.sleep(1)
         refused = []
         jobs: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
@@ -285,7 +286,9 @@ def test_a_full_disk_can_be_read_and_cleaned_and_a_broken_one_cannot() -> None:
             "append": lambda: storage.append("/log/a", b"x"),
             "write_atomic": lambda: storage.write_atomic("/log/b", b"x"),
             "make_folder": lambda: storage.make_folder("/log/c"),
+            "the same again": lambda: storage.make_folder("/log"),
             "lock": lambda: storage.lock("/log/lock"),
+            "lock again": lambda: storage.lock("/log/held"),
             "rename": lambda: storage.rename("/log/a", "/log/z"),
             "remove": lambda: storage.remove("/log/z"),
         }
@@ -298,7 +301,7 @@ def test_a_full_disk_can_be_read_and_cleaned_and_a_broken_one_cannot() -> None:
         await process.stopping.wait()
 
     writes = ["append", "write_atomic", "make_folder", "lock"]
-    every = ["read", "list", *writes, "rename", "remove"]
+    every = ["read", "list", *writes[:3], "the same again", "lock", "lock again", "rename", "remove"]
     for code, refused in ((errno.ENOSPC, writes), (errno.EIO, every)):
         with World(1) as world:
             node = world.add_node("alpha", main)
