@@ -1,0 +1,1 @@
+"""What the analysis found, told to people and programs: findings, the terminal, the page, differences."""

@@ -1,0 +1,89 @@
+"""The tables of one analysis as far as findings and pictures need them: small enough for any driver.
+
+Tables that grow with what happened are whole. Of those that grow with pairs of brokers or with time, Spark
+hands over what is worst, or the sum of all brokers (`mesh.analysis.reporting.gathering`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mesh.analysis.results.tables import (
+    Availability,
+    Broker,
+    Change,
+    Churn,
+    Clock,
+    Detector,
+    Drop,
+    FileRow,
+    Life,
+    Link,
+    Match,
+    Part,
+    PartSide,
+    Survival,
+    Traffic,
+    View,
+)
+
+
+class Heartbeats(msgspec.Struct, frozen=True):
+    """Sums over all links of a run."""
+
+    run: str
+    links: int
+    heard: int
+    """Surveys that arrived."""
+    missed: int
+    """Surveys that did not, by their rounds."""
+    answers: int
+    rtt_p50_us: float | None
+    rtt_p99_us: float | None
+
+
+class Mistaken(msgspec.Struct, frozen=True):
+    """Mistakes about one member, by state and cause."""
+
+    run: str
+    subject: str
+    state: str
+    cause: str
+    count: int
+    observers: int
+    longest_s: float | None
+
+
+class Digest(msgspec.Struct, frozen=True):
+    """Rows of the tables of these names; see `mesh.analysis.results.tables`."""
+
+    files: list[FileRow]
+    brokers: list[Broker]
+    lives: list[Life]
+    availability: list[Availability]
+    churn: list[Churn]
+    """At most `WINDOWS_MOST` windows of equal length a run."""
+    survival: list[Survival]
+    parts: list[Part]
+    part_sides: list[PartSide]
+    changes: list[Change]
+    """Of ``dead`` and ``left`` only."""
+    mistaken: list[Mistaken]
+    detector: list[Detector]
+    """The pooled rows."""
+    views: list[View]
+    """Those windows in which members did not agree."""
+    clocks: list[Clock]
+    """Of each boot the row with the largest error, offset from its wall clock, or steps."""
+    links: list[Link]
+    """The worst, at most `LINKS_MOST` a run."""
+    heartbeats: list[Heartbeats]
+    traffic: list[Traffic]
+    """Summed over brokers where there are more than `BROKERS_MOST`: then ``node`` is ``*``."""
+    drops: list[Drop]
+    matches: list[Match]
+
+
+WINDOWS_MOST = 240
+LINKS_MOST = 400
+BROKERS_MOST = 40

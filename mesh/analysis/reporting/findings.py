@@ -1,0 +1,408 @@
+"""What the analysis found, in a form that programs read as ``summary.json`` and that people are told. Pure.
+
+Causes stand beside counts: how often a member was held dead is told with what had happened to it, and only
+crashes and power losses are failures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from mesh.analysis.reporting.digest import Digest
+from mesh.analysis.results.tables import Change, Instant, Life, PartKind
+
+SCHEMA: Final = "mangrove.analysis/2"
+FAILURES: Final = ("crash", "power_off")
+WHAT_OF: Final[Mapping[str, str]] = {
+    "crash": "crash",
+    "power_off": "power loss",
+    "leave": "leave",
+    "pause": "pause",
+    "log lost": "log lost",
+}
+"""What people call that which ended a life."""
+NUMBERS: Final = re.compile(r"(\d+)")
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One thing that happened to brokers at once."""
+
+    at: Instant
+    what: str
+    """``start``, ``crash``, ``power loss``, ``leave``, ``pause``, ``log lost``, or ``part``."""
+    brokers: list[str]
+    """By name, in natural order."""
+    lasted_s: float | None
+    """Until they ran again, or the part healed; None: it lasted when the logs end, or was over at once."""
+    told_s: float | None
+    """After how long the first member held one of them for dead."""
+    told_by: int
+    """By how many members at most."""
+
+
+class PartFound(msgspec.Struct, frozen=True):
+    """The mesh in parts."""
+
+    no: int
+    start: Instant
+    end: Instant | None
+    kind: PartKind
+    majority: bool
+    sides: list[list[str]]
+    """Brokers by name; the largest side first."""
+
+
+class BrokerFound(msgspec.Struct, frozen=True):
+    """How one broker fared."""
+
+    node: str
+    name: str
+    boots: int
+    failures: int
+    availability: float | None
+    up_s: float
+    paused_s: float
+    down_s: float
+    away_s: float
+    unknown_s: float
+    mttr_s: float | None
+
+
+class RunFound(msgspec.Struct, frozen=True):
+    """One run: what was done to brokers, and what they thought of it."""
+
+    run: str
+    verdict: str
+    """One sentence."""
+    started: Instant
+    ended: Instant
+    period_s: float | None
+    deadline_s: float | None
+    brokers: list[BrokerFound]
+    failures: dict[str, int]
+    """By cause."""
+    deaths_told: dict[str, int]
+    """How often a member was held dead, by cause; each boot and incarnation once."""
+    events: list[Event]
+    parts: list[PartFound]
+    availability: float | None
+    """Of all brokers pooled: time up over time up and down."""
+    mttf_s: float | None
+    mttr_s: float | None
+    detection: dict[str, float | int | None]
+    """Pooled over all pairs; the columns of the table ``detector``."""
+    agreement: float | None
+    """The least share of members that held the most common view at a window's end; None: they agreed."""
+    heartbeats: dict[str, float | int | None]
+    traffic: dict[str, int]
+    drops: dict[str, int]
+    late_ms: float | None
+    """The longest that a loop was late."""
+    clock_error_s: float | None
+    wall_off_s: float | None
+    """The furthest that a wall clock was from mesh time."""
+    matches: dict[str, int]
+    """Against the truth of a simulation, by verdict; empty if there is none."""
+
+
+class Quality(msgspec.Struct, frozen=True):
+    """What the logs were like."""
+
+    files: int
+    bytes: int
+    lines: int
+    rows: int
+    corrupt: int
+    unknown: int
+    duplicates: int
+    gaps: int
+    conflicts: int
+    """Rows that repeat a number with other content: two runs of one name lie in the folder."""
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """Everything that ``summary.json`` holds."""
+
+    schema: str
+    verdict: str
+    runs: list[RunFound]
+    quality: Quality
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, instants as RFC 3339 in UTC."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        for run in plain["runs"]:
+            for record in (run, *run["events"], *run["parts"]):
+                for name in ("at", "start", "end", "started", "ended"):
+                    if name in record and record[name] is not None:
+                        record[name] = time_text(record[name])
+        return plain
+
+
+def time_text(at: Instant) -> str:
+    """RFC 3339 in UTC with microseconds, as in the logs."""
+    moment = datetime.fromtimestamp(at // 1_000_000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at % 1_000_000:06d}Z"
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """A key by which ``broker-2`` comes before ``broker-10``."""
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in NUMBERS.split(name) if part]
+
+
+def findings_of(digest: Digest, *, conflicts: int = 0) -> Findings:
+    """The findings of every run in the tables."""
+    runs = sorted({life.run for life in digest.lives}, key=natural)
+    found = [_run(run, digest) for run in runs]
+    files = digest.files
+    return Findings(
+        SCHEMA,
+        found[0].verdict
+        if len(found) == 1
+        else f"{len(found)} runs: " + " ".join(f"{each.run}: {each.verdict}" for each in found),
+        found,
+        Quality(
+            files=len({row.file for row in files}),
+            conflicts=conflicts,
+            **{name: sum(getattr(row, name) for row in files) for name in COUNTED},
+        ),
+    )
+
+
+COUNTED: Final = ("bytes", "lines", "rows", "corrupt", "unknown", "duplicates", "gaps")
+"""What of a file's row is summed."""
+
+
+def _run(run: str, digest: Digest) -> RunFound:
+    lives = [life for life in digest.lives if life.run == run]
+    of_node: dict[str, list[Life]] = defaultdict(list)
+    for life in sorted(lives, key=lambda life: (life.node, life.start, life.no)):
+        of_node[life.node].append(life)
+    known = {row.node: row for row in digest.brokers if row.run == run}
+    names = {node: known[node].name if node in known else node for node in of_node}
+    shares = {row.node: row for row in digest.availability if row.run == run}
+    brokers = [
+        BrokerFound(
+            node,
+            names[node],
+            known[node].boots if node in known else len({life.boot for life in of_node[node]} - {None}),
+            *(
+                (
+                    row.failures,
+                    row.availability,
+                    row.up_s,
+                    row.paused_s,
+                    row.down_s,
+                    row.away_s,
+                    row.unknown_s,
+                    row.mttr_s,
+                )
+                if (row := shares.get(node)) is not None
+                else (0, None, 0.0, 0.0, 0.0, 0.0, 0.0, None)
+            ),
+        )
+        for node in sorted(of_node, key=lambda node: (natural(names[node]), node))
+    ]
+    changes = [row for row in digest.changes if row.run == run and row.state == "dead"]
+    parts = _parts(run, digest, names)
+    up_s, down_s = sum(each.up_s for each in brokers), sum(each.down_s for each in brokers)
+    failures = Counter(life.cause for life in lives if life.cause in FAILURES)
+    closed = [life for life in lives if life.state == "down" and not life.censored]
+    pooled = next(
+        (row for row in digest.detector if row.run == run and row.observer == row.subject == "*"), None
+    )
+    beats = next((row for row in digest.heartbeats if row.run == run), None)
+    carried = [row for row in digest.brokers if row.run == run]
+    clocks = [row for row in digest.clocks if row.run == run]
+    errors = [row.error_s for row in clocks if row.error_s is not None]
+    drops: Counter[str] = Counter()
+    for drop in digest.drops:
+        if drop.run == run:
+            drops[drop.reason] += drop.count
+    late = [row.loop_late_ms_max for row in carried if row.loop_late_ms_max is not None]
+    events = _events(of_node, names, changes, parts)
+    found = RunFound(
+        run=run,
+        verdict="",
+        started=min(life.start for life in lives),
+        ended=max(life.end for life in lives),
+        period_s=next((row.period_s for row in carried if row.period_s is not None), None),
+        deadline_s=next((row.deadline_s for row in carried if row.deadline_s is not None), None),
+        brokers=brokers,
+        failures={cause: failures[cause] for cause in FAILURES if failures[cause]},
+        deaths_told=dict(sorted(Counter(row.cause or "mistaken" for row in changes).items())),
+        events=events,
+        parts=parts,
+        availability=up_s / (up_s + down_s) if up_s + down_s > 0 else None,
+        mttf_s=up_s / failures.total() if failures.total() else None,
+        mttr_s=sum(life.end - life.start for life in closed) / 1e6 / len(closed) if closed else None,
+        detection={}
+        if pooled is None
+        else {
+            name: value
+            for name, value in msgspec.structs.asdict(pooled).items()
+            if name not in ("run", "observer", "subject")
+        },
+        agreement=min((row.agree for row in digest.views if row.run == run and row.agree < 1), default=None),
+        heartbeats={}
+        if beats is None
+        else {name: value for name, value in msgspec.structs.asdict(beats).items() if name != "run"},
+        traffic={
+            name: sum(getattr(row, name) or 0 for row in carried)
+            for name in ("published", "delivered", "dropped")
+        },
+        drops=dict(drops.most_common()),
+        late_ms=max(late, default=None),
+        clock_error_s=max(errors, default=None),
+        wall_off_s=max((abs(row.wall_s) for row in clocks), default=None),
+        matches=dict(Counter(row.verdict for row in digest.matches if row.run == run)),
+    )
+    return msgspec.structs.replace(found, verdict=verdict(found))
+
+
+def _parts(run: str, digest: Digest, names: Mapping[str, str]) -> list[PartFound]:
+    sides: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for row in digest.part_sides:
+        if row.run == run:
+            sides[row.no][row.side].append(names.get(row.node, row.node))
+    return [
+        PartFound(
+            *(part.no, part.start, part.end, part.kind, part.majority),
+            [sorted(sides[part.no][side], key=natural) for side in sorted(sides[part.no])],
+        )
+        for part in sorted(digest.parts, key=lambda part: (part.start, part.no))
+        if part.run == run
+    ]
+
+
+TOGETHER_US: Final = 500_000
+"""What begins within this of each other is one event."""
+
+
+def _events(
+    of_node: Mapping[str, Sequence[Life]],
+    names: Mapping[str, str],
+    deaths: Iterable[Change],
+    parts: Iterable[PartFound],
+) -> list[Event]:
+    told: dict[tuple[str, str], list[Change]] = defaultdict(list)
+    for death in deaths:
+        told[death.subject, death.boot].append(death)
+    single: list[Event] = []
+    for node, stretches in of_node.items():
+        single.append(Event(stretches[0].start, "start", [names[node]], None, None, 0))
+        for life in stretches:
+            what = WHAT_OF.get(life.cause or "")
+            if what is None:
+                continue
+            back = next(
+                (each.start for each in stretches if each.start >= life.end and each.state == "up"), None
+            )
+            of_boot = [each for each in told[node, life.boot or ""] if each.at == life.end]
+            firsts = [each.first_s for each in of_boot if each.first_s is not None]
+            single.append(
+                Event(
+                    life.end,
+                    what,
+                    [names[node]],
+                    None if back is None else (back - life.end) / 1e6,
+                    min(firsts, default=None),
+                    max((each.reached for each in of_boot), default=0),
+                )
+            )
+    single.sort(key=lambda event: (event.what, event.at))
+    grouped: list[Event] = []
+    for event in single:
+        last = grouped[-1] if grouped else None
+        if last is not None and last.what == event.what and event.at - last.at <= TOGETHER_US:
+            grouped[-1] = _merged(last, event)
+        else:
+            grouped.append(event)
+    cuts = [
+        Event(
+            part.start,
+            "part",
+            sorted((name for side in part.sides[1:] for name in side), key=natural),
+            None if part.end is None else (part.end - part.start) / 1e6,
+            None,
+            0,
+        )
+        for part in parts
+    ]
+    return sorted([*grouped, *cuts], key=lambda event: (event.at, event.what))
+
+
+def _merged(one: Event, other: Event) -> Event:
+    lasted = [event.lasted_s for event in (one, other) if event.lasted_s is not None]
+    firsts = [event.told_s for event in (one, other) if event.told_s is not None]
+    return Event(
+        one.at,
+        one.what,
+        sorted({*one.brokers, *other.brokers}, key=natural),
+        max(lasted) if len(lasted) == 2 else None,
+        min(firsts, default=None),
+        max(one.told_by, other.told_by),
+    )
+
+
+def verdict(found: RunFound) -> str:
+    """The run in one sentence: failures, parts, deaths that were none, and how available brokers were."""
+    lasted = duration((found.ended - found.started) / 1e6)
+    said = [f"{_count(len(found.brokers), 'broker')} in {lasted}"]
+    failed = [_count(count, WHAT_OF[cause], "es") for cause, count in found.failures.items()]
+    said.append(" and ".join(failed) if failed else "no failure")
+    complete = [part for part in found.parts if part.kind == "complete"]
+    other = len(found.parts) - len(complete)
+    said.append(_count(len(complete), "partition") if complete else "no partition")
+    if other:
+        said.append(f"{_count(other, 'cut')} of single links")
+    wrong = sum(count for cause, count in found.deaths_told.items() if cause not in (*FAILURES, "left"))
+    if wrong:
+        causes = ", ".join(
+            f"{count} {cause}"
+            for cause, count in found.deaths_told.items()
+            if cause not in (*FAILURES, "left")
+        )
+        said.append(f"{_count(wrong, 'death')} told of brokers that had not failed ({causes})")
+    if found.availability is not None:
+        said.append(f"availability {share(found.availability)}")
+    return ", ".join(said) + "."
+
+
+def _count(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count:,} {noun}" + (plural if count != 1 else "")
+
+
+def share(value: float) -> str:
+    """A share as per cent, with as many digits as tell it from all."""
+    if value >= 1:
+        return "100 %"
+    for digits in (1, 2, 3, 4):
+        text = f"{value * 100:.{digits}f}"
+        if float(text) < 100:
+            return f"{text} %"
+    return "99.9999 %"
+
+
+def duration(seconds: float) -> str:
+    """A duration for people: ``0.4 s``, ``12 s``, ``3 min 20 s``, ``5 h 2 min``, ``3 d 4 h``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for size, unit, less, smaller in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= size:
+            rest = whole % size // less
+            return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"

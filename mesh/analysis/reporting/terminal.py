@@ -1,0 +1,153 @@
+"""The findings for a terminal, as rich renderables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mesh.analysis.reporting.findings import BrokerFound, Event, Findings, RunFound, duration, share
+
+EVENTS_SHOWN: Final = 40
+BROKERS_SHOWN: Final = 40
+NAMES_SHOWN: Final = 6
+STYLES: Final[Mapping[str, str]] = {
+    "start": "cyan",
+    "crash": "red",
+    "power loss": "red",
+    "pause": "yellow",
+    "part": "magenta",
+    "log lost": "yellow",
+}
+
+
+def summary(found: Findings) -> RenderableType:
+    """The verdict, what happened, how brokers fared, what they said of each other, and the logs' quality."""
+    pieces: list[RenderableType] = []
+    for run in found.runs:
+        title = f"{run.run}: {run.verdict}" if len(found.runs) > 1 else run.verdict
+        pieces.append(Text(title, style="bold"))
+        if run.events:
+            pieces.append(_events(run))
+        pieces += [_brokers(run), _opinions(run), _carried(run)]
+    pieces.append(_quality(found))
+    return Group(*pieces)
+
+
+def _table(title: str) -> Table:
+    return Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+
+
+def _events(run: RunFound) -> Table:
+    table = _table("what happened")
+    for column in ("time", "what", "brokers", "for", "held dead"):
+        table.add_column(column, overflow="fold")  # cut off, a name would be another's
+    starts = {
+        event.at for event in run.events if event.what == "start" and event.at < run.started + 10_000_000
+    }
+    shown = [event for event in run.events if event.what != "start" or event.at not in starts]
+    for event in shown[:EVENTS_SHOWN]:
+        table.add_row(
+            _clock(event.at),
+            Text(event.what, style=STYLES.get(event.what, "")),
+            Text(_who(event, run)),
+            "" if event.lasted_s is None else duration(event.lasted_s),
+            "" if event.told_s is None else f"after {duration(event.told_s)} by {event.told_by}",
+        )
+    more = len(shown) - EVENTS_SHOWN
+    if more > 0:
+        table.add_row("", f"and {more} more", "", "", "")
+    return table
+
+
+def _who(event: Event, run: RunFound) -> str:
+    if event.what == "part":
+        part = next(part for part in run.parts if part.start == event.at)
+        kind = "" if part.kind == "complete" else f"{part.kind}: "
+        return kind + " | ".join(_named(side) for side in part.sides)
+    return _named(event.brokers)
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _brokers(run: RunFound) -> Table:
+    table = _table("availability")
+    table.add_column("broker", overflow="fold")
+    columns: list[tuple[str, Callable[[BrokerFound], str], bool]] = [
+        ("available", lambda each: "-" if each.availability is None else share(each.availability), True),
+        ("boots", lambda each: str(each.boots), True),
+        ("failures", lambda each: str(each.failures), True),
+        ("up", lambda each: duration(each.up_s), True),
+        ("down", lambda each: duration(each.down_s), any(each.down_s for each in run.brokers)),
+        ("paused", lambda each: duration(each.paused_s), any(each.paused_s for each in run.brokers)),
+        ("away", lambda each: duration(each.away_s), any(each.away_s for each in run.brokers)),
+        ("unknown", lambda each: duration(each.unknown_s), any(each.unknown_s for each in run.brokers)),
+    ]
+    columns = [column for column in columns if column[2]]
+    for name, _, _ in columns:
+        table.add_column(name, justify="right")
+    worst = sorted(run.brokers, key=lambda each: 2.0 if each.availability is None else each.availability)
+    kept = {each.node for each in worst[:BROKERS_SHOWN]}
+    for broker in run.brokers:
+        if broker.node in kept:
+            table.add_row(Text(broker.name), *(text(broker) for _, text, _ in columns))
+    if len(run.brokers) > BROKERS_SHOWN:
+        table.add_row(f"and {len(run.brokers) - BROKERS_SHOWN} more, none worse")
+    return table
+
+
+def _opinions(run: RunFound) -> Text:
+    text = Text()
+    if run.deaths_told:
+        causes = ", ".join(f"{cause} {count}" for cause, count in run.deaths_told.items())
+        text.append(f"members held dead: {causes}\n")
+    quickest, slowest = run.detection.get("detection_p50_s"), run.detection.get("detection_p99_s")
+    if quickest is not None and slowest is not None:
+        missed = run.detection.get("missed") or 0
+        text.append(f"failures were noticed after {duration(quickest)} (p50), {duration(slowest)} (p99)")
+        text.append(f"; {missed} were not, by an observer\n" if missed else "\n")
+    heard, missed_beats = run.heartbeats.get("heard"), run.heartbeats.get("missed")
+    if heard is not None and missed_beats is not None:
+        text.append(f"heartbeats: {heard:,} surveys heard, {missed_beats:,} missed")
+        p50, p99 = run.heartbeats.get("rtt_p50_us"), run.heartbeats.get("rtt_p99_us")
+        if p50 is not None and p99 is not None:
+            text.append(f"; round trips {p50 / 1e3:.2g} ms (p50), {p99 / 1e3:.2g} ms (p99)")
+    return text
+
+
+def _carried(run: RunFound) -> Text:
+    said = ", ".join(f"{count:,} {name}" for name, count in run.traffic.items())
+    why = ", ".join(f"{reason} {count:,}" for reason, count in run.drops.items() if count)
+    return Text(f"messages: {said}" + (f" (dropped: {why})" if why else ""))
+
+
+def _quality(found: Findings) -> Text:
+    quality = found.quality
+    text = Text(f"logs: {quality.rows:,} rows in {quality.files} files")
+    for count, what in (
+        (quality.corrupt, "lines in quarantine"),
+        (quality.unknown, "rows of unknown kinds"),
+        (quality.duplicates, "duplicates"),
+        (quality.gaps, "rows missing"),
+    ):
+        if count:
+            text.append(f", {count:,} {what}", style="yellow")
+    if quality.conflicts:
+        text.append(
+            f"\n{quality.conflicts:,} rows repeat a number with other content: "
+            "logs of two meshes of one name lie in the folder",
+            style="red",
+        )
+    return text
+
+
+def _clock(at: int) -> str:
+    moment = datetime.fromtimestamp(at // 1_000_000, UTC)
+    return f"{moment:%H:%M:%S}.{at % 1_000_000 // 100_000}"

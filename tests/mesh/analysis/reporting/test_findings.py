@@ -1,0 +1,150 @@
+"""Findings are what the tables say, in words and numbers that people take right."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from mesh.analysis.reporting.findings import duration, findings_of, natural, share
+from mesh.analysis.reporting.terminal import summary
+from tests.mesh.analysis.reporting.tables_by_hand import at, broker, digest, life
+
+
+def text_of(found: object, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(summary(found))  # type: ignore[arg-type]
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_only_crashes_and_power_losses_are_failures() -> None:
+    (run,) = findings_of(digest()).runs
+    assert run.failures == {"crash": 1}
+    assert run.deaths_told == {"crash": 1, "cut off": 1, "paused": 1}
+    assert run.availability == pytest.approx(294 / 300)
+    assert run.mttf_s == 294
+    assert run.mttr_s == 6
+    assert run.verdict == (
+        "3 brokers in 1 min 40 s, 1 crash, 1 partition, 2 deaths told of brokers that had not failed "
+        "(1 cut off, 1 paused), availability 98.0 %."
+    )
+
+
+def test_a_calm_run_says_so() -> None:
+    calm = digest(
+        lives=[life("a", 1, "up", 0, 100, None)],
+        brokers=[broker("a", "oslo")],
+        availability=[],
+        parts=[],
+        part_sides=[],
+        changes=[],
+    )
+    (run,) = findings_of(calm).runs
+    assert run.verdict == "1 broker in 1 min 40 s, no failure, no partition."
+    assert run.availability is None, "nothing was observed, which is not zero"
+
+
+def test_events_are_in_order_with_names_in_natural_order() -> None:
+    (run,) = findings_of(digest()).runs
+    assert [(event.what, event.brokers) for event in run.events] == [
+        ("start", ["broker-1", "broker-2", "broker-10"]),
+        ("crash", ["broker-10"]),
+        ("pause", ["broker-2"]),
+        ("part", ["broker-1"]),
+    ]
+    crash = run.events[1]
+    assert (crash.at, crash.lasted_s, crash.told_s, crash.told_by) == (at(20), 6, 2.5, 2)
+    assert run.parts[0].sides == [["broker-2", "broker-10"], ["broker-1"]]
+
+
+def test_what_happens_together_is_one_event() -> None:
+    lives = [
+        each
+        for node, start in (("a", 20.0), ("b", 20.3), ("c", 20.9))
+        for each in (
+            life(node, 1, "up", 0, start, "crash"),
+            life(node, 2, "down", start, 30, "restart"),
+            life(node, 3, "up", 30, 100, None),
+        )
+    ]
+    (run,) = findings_of(digest(lives=lives, changes=[], parts=[], part_sides=[])).runs
+    assert [event.brokers for event in run.events if event.what == "crash"] == [
+        ["broker-2", "broker-10"],
+        ["broker-1"],
+    ]
+
+
+def test_programs_get_plain_values_with_times_as_text() -> None:
+    plain = json.loads(json.dumps(findings_of(digest()).as_json()))
+    assert plain["schema"] == "mangrove.analysis/2"
+    assert plain["runs"][0]["started"] == "2023-11-14T22:13:20.000000Z"
+    assert plain["runs"][0]["parts"][0]["end"] == "2023-11-14T22:14:30.000000Z"
+    assert plain["quality"] == {
+        "files": 1,
+        "bytes": 1000,
+        "lines": 11,
+        "rows": 10,
+        "corrupt": 1,
+        "unknown": 0,
+        "duplicates": 0,
+        "gaps": 2,
+        "conflicts": 0,
+    }
+
+
+def test_the_terminal_tells_causes_beside_counts() -> None:
+    said = text_of(findings_of(digest()))
+    assert "1 crash, 1 partition" in said
+    assert "after 2.5 s by 2" in said
+    assert "broker-2, broker-10 | broker-1" in said
+    assert "members held dead: crash 1, cut off 1, paused 1" in said
+    assert "unknown" not in said, "columns of zeros are left out"
+    assert "570 surveys heard, 30 missed" in said
+    assert "queue full 3" in said
+
+
+def test_a_narrow_terminal_loses_no_name() -> None:
+    said = text_of(findings_of(digest()), width=50)
+    assert "broker-10" in said
+
+
+def test_markup_in_names_is_text() -> None:
+    found = findings_of(digest(brokers=[broker("a", "[red]x[/red]"), broker("b", "b"), broker("c", "c")]))
+    assert "[red]x[/red]" in text_of(found)
+
+
+def test_natural_order() -> None:
+    assert sorted(["b10", "b2", "b", "10", "9", "b2a"], key=natural) == ["9", "10", "b", "b2", "b2a", "b10"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (200, "3 min 20 s"),
+        (18_120, "5 h 2 min"),
+        (273_600, "3 d 4 h"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1, "100 %"),
+        (0.98, "98.0 %"),
+        (0.9976, "99.8 %"),
+        (0.99996, "99.996 %"),
+        (0.9999999, "99.9999 %"),
+        (0, "0.0 %"),
+    ],
+)
+def test_a_share_is_never_rounded_to_all(value: float, text: str) -> None:
+    assert share(value) == text
