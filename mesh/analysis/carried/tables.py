@@ -103,22 +103,32 @@ def traffic(stats: DataFrame, window_s: float) -> DataFrame:
     )
 
 
+def pooled_round_trips(heard: DataFrame) -> DataFrame:
+    """(run, answers, rtt_p50_us, rtt_p99_us) over all links."""
+    return _quantiles(heard, "run")
+
+
 def _round_trips(heard: DataFrame) -> DataFrame:
     """Answers that ``node`` heard of each peer, with quantiles of their round trips."""
+    named = heard.withColumnRenamed("dst", "node").withColumnRenamed("src", "peer")
+    return _quantiles(named, "run", "node", "peer")
+
+
+def _quantiles(heard: DataFrame, *key: str) -> DataFrame:
     mask = (1 << COUNTER_BITS) - 1
     buckets = [
         F.sum(F.shiftright(name, COUNTER_BITS * place).bitwiseAND(F.lit(mask)))
         for name in PACKED
         for place in range(IN_NUMBER)
     ]
-    summed = heard.groupBy("run", F.col("dst").alias("node"), F.col("src").alias("peer")).agg(
+    summed = heard.groupBy(*key).agg(
         F.sum("answers").alias("answers"),
         F.min("rtt_min_us").alias("least"),
         F.max("rtt_max_us").alias("most"),
         F.array(*buckets).alias("counts"),
     )
     return summed.select(
-        *("run", "node", "peer", "answers"),
+        *(*key, "answers"),
         _quantile("counts", "least", "most", F.lit(0.5)).alias("rtt_p50_us"),
         _quantile("counts", "least", "most", F.lit(0.99)).alias("rtt_p99_us"),
     )

@@ -6,6 +6,8 @@ hands over what is worst, or the sum of all brokers (`mesh.analysis.reporting.ga
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from mesh.analysis.results.tables import (
@@ -84,6 +86,6 @@ class Digest(msgspec.Struct, frozen=True):
     matches: list[Match]
 
 
-WINDOWS_MOST = 240
-LINKS_MOST = 400
-BROKERS_MOST = 40
+WINDOWS_MOST: Final = 240
+LINKS_MOST: Final = 400
+BROKERS_MOST: Final = 40
