@@ -145,7 +145,9 @@ class HomeShell:
         if now >= self._watch_due:
             self._watch_due = now + WATCH_PERIOD_S
             for notice in self.home.notices(now) if not self.leaving else ():
-                about = {"queue": notice.name, "broker": self._name, **notice.about}
+                about = {"broker": self._name, **notice.about}
+                if notice.name:
+                    about["queue"] = notice.name
                 self._notices.queue(notice.name, notice.kind, notice.about)
                 self._exchange.publish(topic_of(notice), [json.dumps(about).encode()], "sent", now)
         return self._watch_due

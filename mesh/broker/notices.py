@@ -122,9 +122,22 @@ class Notices:
         )
 
     def queue(self, name: str, kind: str, about: Mapping[str, Any]) -> None:
-        """Trouble with a durable subscription, see `mesh.dataplane.queue_watch`."""
+        """Trouble with a durable subscription, see `mesh.dataplane.queue_watch`, or, without a name, with the
+        journal of all of them, see `mesh.dataplane.room_watch`."""
         over = about.get("state") == "over"
         match kind:
+            case "filling" if over:
+                self._warn(
+                    "filling disks", "the journal has room again: %.0f %% is taken", 100 * about["share"]
+                )
+            case "filling":
+                self._warn(
+                    "filling disks",
+                    "the journal has taken %.0f %% of its room, %d bytes are left; make room, or drain %s",
+                    100 * about["share"],
+                    about["usable"],
+                    ", ".join(about["queues"]) or "what waits",
+                )
             case "full" if over:
                 self._warn("full disks", "durable subscription %r stores messages again", name)
             case "full":

@@ -71,6 +71,14 @@ class Database:
                 f" working off what is stored; make room or {self._kind.relief}"
             )
 
+    def room(self) -> tuple[int, int]:
+        """Bytes of pages in use, and how many bytes more `reserve` lets pass. Raises `OSError`."""
+        (pages,) = one(self.db, "pragma page_count") or (0,)
+        (reusable,) = one(self.db, "pragma freelist_count") or (0,)
+        free = self.place.files.free_bytes(self._folder)
+        usable = free + reusable * room.PAGE_SIZE - room.RESERVE
+        return (pages - reusable) * room.PAGE_SIZE, max(0, usable)
+
     @property
     def checkpoint_due(self) -> bool:
         """Whether the log has reached the size at which it is moved into the database."""

@@ -34,6 +34,7 @@ from mesh.dataplane.operating import Answer, Away, Forget, Homes, Operating
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.queue_status import Gauge, JournalStatus, QueueStatus, status_of
 from mesh.dataplane.queue_watch import Notice, QueueWatch
+from mesh.dataplane.room_watch import RoomWatch
 from mesh.dataplane.sessions import Session
 from mesh.dataplane.settling import Settling
 from mesh.dataplane.workers import Workers
@@ -91,6 +92,7 @@ class Home:
         self._attaching = Attaching(self._durables, journal, self._workers, hooks, options)
         self._watch = QueueWatch()
         self._keeping = Keeping(self._durables, journal, self._stored, self._watch.refused)
+        self._room_watch = RoomWatch(self._durables, journal, lambda: self._keeping.stored)
         self._attaching.is_empty = lambda durable: not (durable.stored or self._keeping.is_for(durable.id))
         self._gauge = Gauge(self._durables, journal)
         self._operating = Operating(name, self._durables, journal, self._workers, self._gauge, self.remove)
@@ -204,8 +206,9 @@ class Home:
         self._operating.ask(body, now_us, answer)
 
     def notices(self, now: float) -> list[Notice]:
-        """Trouble that programs are to be told of, see `mesh.dataplane.queue_watch`; asked now and then."""
-        return self._watch.scan(self._durables.by_id, now)
+        """Trouble that programs are to be told of, see `mesh.dataplane.queue_watch` and
+        `mesh.dataplane.room_watch`; asked now and then."""
+        return self._watch.scan(self._durables.by_id, now) + self._room_watch.scan(now)
 
     # --- sessions
 

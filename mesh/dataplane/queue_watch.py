@@ -37,7 +37,8 @@ REASON_MAX: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message of ``$sys.queue.NAME.KIND``; ``about`` is its body."""
+    """A message of ``$sys.queue.NAME.KIND``, or without a name of ``$sys.journal.KIND``; ``about`` is its
+    body."""
 
     name: str
     kind: str
@@ -182,7 +183,9 @@ def _may_wait(durable: Durable) -> bool:
 
 
 def topic_of(notice: Notice) -> str:
-    """``$sys.queue.NAME.KIND``: of the name what may stand in a topic, `_` for each other character."""
+    """That of a notice: of the name what may stand in a topic, `_` for each other character."""
+    if not notice.name:
+        return f"$sys.journal.{notice.kind}"
     shown = "".join(
         each if each.isascii() and (each.isalnum() or each in "-_") else "_" for each in notice.name
     )

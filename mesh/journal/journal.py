@@ -163,6 +163,10 @@ class Journal:
         `StoreFull` does not tell a new block from a retry."""
         return Commit(self._db, self._book, 0).judge(entry)
 
+    def room(self) -> tuple[int, int]:
+        """Bytes that it takes, and bytes that may still be stored. Raises `OSError`."""
+        return self._database.room()
+
     def subscriptions(self) -> list[Kept]:
         """All durable subscriptions, by id."""
         return [

@@ -7,7 +7,9 @@ import json
 from typing import Any
 
 from mesh import Client
+from mesh.database.room import RESERVE
 from mesh.dataplane.queue_watch import CALM_S, POISON_S, STALE_S
+from mesh.dataplane.room_watch import LOOK_S
 from mesh.errors import NotAccepted
 from simulations import Mesh, World
 from tests.mesh.loopback import home_of
@@ -125,6 +127,40 @@ def test_a_full_disk_is_told_of_when_it_begins_and_when_it_is_over() -> None:
         ((topic, about),) = watched.take()
         assert (topic, about["state"], about["refused"]) == ("$sys.queue.mail.full", "over", 3)
         assert mesh.run(drain) == [b"4"] == stored[1:]
+
+
+def test_a_journal_that_takes_most_of_its_room_is_told_of_before_it_is_full() -> None:
+    """The first that a program heard of was that its message was refused."""
+
+    async def store(client: Client) -> None:
+        async with client.subscribe("jobs.#", durable="mail"):
+            pass
+        await client.publish_many("jobs.a", [bytes(16_000)] * 100, level="stored")
+
+    heard: list[dict[str, Any]] = []
+
+    async def watch(client: Client) -> None:
+        async with client.subscribe("$sys.journal.#") as notices:
+            async for notice in notices:
+                assert notice.topic == "$sys.journal.filling"
+                heard.append(json.loads(notice.body))
+
+    with World(2) as world:
+        mesh = Mesh(world, brokers=2)
+        mesh.client("watcher", watch, at="broker-2")
+        mesh.run(store)
+        world.run_for(2 * LOOK_S)
+        assert heard == []
+        taken = sum(len(file.content) for file in world.disk(HOME).files.values())
+        world.inject("full_disk", [HOME], value=taken + RESERVE + 2_200_000)
+        mesh.run(store)
+        world.run_for(2 * LOOK_S)
+        (about,) = heard
+        assert (about["state"], about["queues"], about["broker"]) == ("begins", ["mail"], HOME)
+        assert about["used"] > 3_000_000 and 0 < about["usable"] < 800_000
+        world.heal()
+        world.run_for(2 * LOOK_S)
+        assert [each["state"] for each in heard] == ["begins", "over"]
 
 
 def test_dead_letters_are_told_of_with_their_number_and_the_reason_of_the_last() -> None:

@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from mesh.database import settings
+from mesh.database.room import RESERVE
 from mesh.errors import JournalFailed, StoreFull
 from mesh.journal.journal import Journal
 from mesh.journal.records import (
@@ -412,6 +413,24 @@ def test_on_a_full_disk_publishes_are_refused_and_consuming_goes_on(tmp_path: Pa
         journal.close()
         journal = opened(tmp_path, vfs=disk.name, files=files)
         assert len(waiting(journal, mail, bytes_max=1 << 30)) == len(rows) - len(rows) // 2 + 1
+        journal.close()
+
+
+def test_its_room_is_what_it_holds_and_what_is_not_kept_for_working_off(tmp_path: Path) -> None:
+    with faulty_disk() as disk:
+        journal = opened(tmp_path, vfs=disk.name, files=FaultyFiles(disk))
+        mail = subscribed(journal)
+        disk.left = RESERVE + (10 << 20)
+        used, usable = journal.room()
+        assert used < 1 << 20 and 9 << 20 < usable <= 10 << 20
+        for number in range(1, 41):
+            done(journal, store(number, mail, body=bytes(60_000)))
+        more, less = journal.room()
+        assert more - used > 40 * 60_000 and less < usable - 40 * 60_000
+        done(journal, *[Done(mail, row.row) for row in waiting(journal, mail, bytes_max=1 << 30)])
+        assert journal.room()[0] < used + (1 << 20), "pages that were freed are used again"
+        disk.left = 5
+        assert journal.room()[1] == 0
         journal.close()
 
 

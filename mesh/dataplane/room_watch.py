@@ -1,0 +1,73 @@
+"""A notice to programs when a journal has taken most of the room that there is for it. Pure.
+
+The room is what its messages take, and what may be stored until the disk refuses them: so somebody else's
+files fill it, too. The notice begins at `BEGINS` and is over below `OVER`, so that a message more or less
+does not make it flicker. The journal is asked every `LOOK_S` if something was stored meanwhile, or while the
+notice lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import nlargest
+from math import inf
+from operator import attrgetter
+from typing import Any, Final
+
+from mesh.dataplane.durables import Durables
+from mesh.dataplane.home_journal import HomeJournal
+from mesh.dataplane.queue_watch import NAMES_MAX, Notice
+
+LOOK_S: Final = 10.0
+BEGINS: Final = 0.8
+"""Part of the room that is taken."""
+OVER: Final = 0.7
+
+
+class RoomWatch:
+    """See the module. ``stored`` gives the number of messages that the journal has taken."""
+
+    def __init__(self, durables: Durables, journal: HomeJournal, stored: Callable[[], int]) -> None:
+        self._durables = durables
+        self._journal = journal
+        self._stored = stored
+        self._seen = -1
+        """What was stored when the journal was asked last."""
+        self._look_at = -inf
+        self._since: float | None = None
+        """When the notice began; None: there is none."""
+        self._notices: list[Notice] = []
+
+    def scan(self, now: float) -> list[Notice]:
+        """What is to be told now."""
+        stored = self._stored()
+        wanted = stored != self._seen or self._since is not None
+        if wanted and now >= self._look_at and self._journal.is_open:
+            self._seen, self._look_at = stored, inf
+            self._journal.ask(_room, self._found)
+        notices, self._notices = self._notices, []
+        return notices
+
+    def _found(self, found: Any, now: float) -> None:
+        self._look_at = now + LOOK_S
+        if not isinstance(found, tuple):
+            return  # the disk does not say, or the journal has failed, which is told otherwise
+        used, usable = found
+        share = used / max(1, used + usable)
+        about = {"share": round(share, 3), "used": used, "usable": usable}
+        if self._since is None and share >= BEGINS:
+            self._since = now
+            most = nlargest(NAMES_MAX, self._durables.by_id.values(), key=attrgetter("waiting"))
+            names = [durable.name for durable in most if durable.waiting > 0]
+            self._notices.append(Notice("", "filling", {"state": "begins", **about, "queues": names}))
+        elif self._since is not None and share < OVER:
+            for_s, self._since = round(now - self._since, 1), None
+            self._notices.append(Notice("", "filling", {"state": "over", **about, "for_s": for_s}))
+
+
+def _room(journal: Any) -> tuple[int, int] | None:
+    try:
+        used, usable = journal.room()
+    except OSError:
+        return None
+    return used, usable
