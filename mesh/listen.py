@@ -6,6 +6,7 @@ address serves both by default; where a firewall separates them, each role has a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -16,6 +17,15 @@ from protocols.errors import AddressError
 DialerRole = Literal["peers", "clients"]
 ROLES: Final[tuple[DialerRole, ...]] = get_args(DialerRole)
 SECURE_SCHEMES: Final = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6")
+
+
+_BETWEEN_URLS: Final = re.compile(r",\s*(?=[a-z0-9+]+://|$)")
+"""The path of an ipc address may have commas of its own."""
+
+
+def separate_urls(text: str) -> tuple[str, ...]:
+    """The addresses of a list with commas, as variables and files hold it."""
+    return tuple(part.strip() for part in _BETWEEN_URLS.split(text) if part.strip())
 
 
 def is_secure(url: str) -> bool:

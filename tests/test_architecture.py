@@ -56,6 +56,7 @@ PURE_DATABASE = ("room", "wal")
 PURE_JOURNAL = ("letters", "port", "records")
 PURE_OUTBOX = ("draining", "port", "records")
 PURE_CLIENTS = (
+    "addresses",
     "arguments",
     "attached_work",
     "calls",
@@ -71,6 +72,7 @@ PURE_CLIENTS = (
     "outbox_notices",
     "publishing",
     "questions",
+    "recent",
     "resending",
     "session_schedule",
     "tickets",
@@ -355,6 +357,7 @@ LAYERS = (
     Layer(
         ("mesh.clients",),
         (
+            "mesh.listen",
             "mesh.errors",
             "mesh.printable",
             "mesh.wire.blocks",

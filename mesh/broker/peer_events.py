@@ -81,7 +81,12 @@ class PeerEvents:
 
     def live_changed(self, live: list[tuple[int, str]]) -> None:
         self._exchange.members_changed(live)
+        self.tell_addresses()
         self._remember()
+
+    def tell_addresses(self) -> None:
+        """Clients, of the other live brokers."""
+        self._exchange.set_addresses(self.peering.client_urls())
 
     def _remember(self) -> None:
         """Save what the next start should know: this broker's incarnation and its peers' addresses."""

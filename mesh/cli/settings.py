@@ -14,6 +14,7 @@ from cyclopts.validators import Number
 from mesh import Client
 from mesh.config import ClientConfig, Config, load, seconds_problem
 from mesh.errors import Disconnected
+from mesh.listen import separate_urls
 from mesh.tls import tls_config
 from protocols import ConnectionRefused
 
@@ -36,8 +37,8 @@ Timeout = Annotated[float | None, Parameter(help="Seconds to wait for answers.")
 class BrokerFlags:
     """Which broker a command talks to, and how. The TLS flags are for tls+tcp:// and wss:// addresses."""
 
-    url: str | None = None
-    "The broker to talk to."
+    url: list[str] | None = None
+    "The broker to talk to; may be repeated: any of them, and another when that is gone."
     tls_ca: str | None = None
     "PEM file with the authorities trusted; default: the system's."
     tls_cert: str | None = None
@@ -55,7 +56,8 @@ class BrokerFlags:
         """The configuration, these flags first, and others of the command; those not given are None."""
         ours = {f"client.{name}": value or None for name, value in asdict(self).items()}
         del ours["client.config"]
-        return load({**ours, "client.url": self.url, **flags}, path=self.config).config
+        url = None if self.url is None else ",".join(self.url)
+        return load({**ours, "client.url": url, **flags}, path=self.config).config
 
     def settings(self, timeout: float | None = None) -> ClientConfig:
         """The client's part of the configuration."""
@@ -90,11 +92,13 @@ async def _opened(settings: ClientConfig, outbox: str | None) -> Client:
         server_name=settings.tls_server_name,
         insecure=settings.tls_insecure,
     )
+    given = separate_urls(settings.url or "")
+    url = given if len(given) > 1 else settings.url
     clock = asyncio.get_running_loop().time
     deadline = clock() + settings.timeout_s
     left_s = settings.timeout_s
     while True:
-        client = Client(settings.url, tls=tls, connect_timeout=left_s, outbox=outbox)
+        client = Client(url, tls=tls, connect_timeout=left_s, outbox=outbox)
         try:
             await client.open()
         except Disconnected as error:

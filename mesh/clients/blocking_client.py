@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, overload
 
+from mesh.clients.addresses import Place
 from mesh.clients.arguments import (
     by_topic,
     checked_body,
@@ -52,7 +53,7 @@ from mesh.clients.calls import (
 )
 from mesh.clients.conversation import ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
-from mesh.clients.finding import Place, broker_place
+from mesh.clients.finding import broker_place
 from mesh.clients.outbox import OutboxState, checked_outbox
 from mesh.clients.pending import PENDING_MAX
 from mesh.clients.questions import Question, SurveyResult
@@ -69,7 +70,8 @@ from protocols import TlsConfig, check_dialable
 class BlockingClient:
     """A program's connection to the mesh without an event loop; the names are those of `Client`.
 
-    Use it with ``with``, or `open` and `close`. ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses;
+    Use it with ``with``, or `open` and `close`. ``url`` is an address or a list of them, as for `Client`.
+    ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses;
     without it the system's authorities are trusted and no certificate is shown. A call that waits finds out
     within three times ``keepalive_s`` that the broker has vanished, and looks for it again; 0: it does not.
     ``outbox`` is as for `Client`, and drains in a thread of its own.
@@ -81,7 +83,7 @@ class BlockingClient:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         *,
         name: str | None = None,
         tls: TlsConfig | None = None,
@@ -92,7 +94,6 @@ class BlockingClient:
         outbox_max_bytes: int = MAX_BYTES,
     ) -> None:
         place = broker_place(url)
-        self.url = place.url
         self.name = checked_name(name)
         limit_s = checked_seconds("connect_timeout", connect_timeout)
         interval_s = checked_seconds("keepalive_s", keepalive_s)
@@ -123,6 +124,11 @@ class BlockingClient:
 
     # ------------------------------------------------------------------ opening and closing
 
+    @property
+    def url(self) -> str:
+        """Where its broker is, was last, or is sought."""
+        return self._session.url
+
     def __enter__(self) -> BlockingClient:
         self.open()
         return self
@@ -138,7 +144,6 @@ class BlockingClient:
             self._session.begin()
             return
         self._session.open()
-        self.url = self._session.url
 
     def close(self) -> None:
         """Send what is gathered, wait until the broker has read it (a second at most), say goodbye. What
@@ -374,7 +379,7 @@ class BlockingClient:
         return work
 
     def _session_to(self, url: str) -> BlockingSession:
-        return self._session_with(Place(check_dialable(url)))
+        return self._session_with(Place((check_dialable(url),)))
 
     def request(
         self,

@@ -16,9 +16,9 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from mesh.clients.addresses import Place
 from mesh.clients.arguments import checked_seconds
 from mesh.clients.connection import ClientConnection
-from mesh.clients.finding import Place
 from mesh.clients.outbox import ClientOutbox, OutboxState
 from mesh.clients.outbox_conversation import OutboxConversation
 from mesh.clients.pending import PENDING_MAX

@@ -23,10 +23,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from mesh.clients.addresses import Addresses, Place
 from mesh.clients.blocking_connection import BlockingConnection, BrokerDialer
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
-from mesh.clients.finding import Place, nobody_at, why_no_session
+from mesh.clients.finding import dialable, why_no_session
 from mesh.clients.pending import PENDING_MAX
 from mesh.clients.pending_warnings import PendingWarnings
 from mesh.clients.session_schedule import SessionSchedule
@@ -60,13 +61,13 @@ class BlockingSession:
         pending_max: int = PENDING_MAX,
     ) -> None:
         self._place = place
-        self.url = place.url
         self.name = name
         self._tls = tls
         self._keepalive_s = keepalive_s
         self._connect_timeout_s = connect_timeout_s
         self._pending_max = pending_max
-        self._dialer = BrokerDialer(self.url, tls, time.monotonic)
+        for url in place.urls:
+            self._dials, self._dialer = url, BrokerDialer(url, tls, time.monotonic)
         self.closed = False
         self._closing = False
         """No new call may begin."""
@@ -88,6 +89,7 @@ class BlockingSession:
         self.cuts = 0
         """Connections that ended before the kernel had taken all that was said; also a close before all that
         was gathered was said."""
+        self._addresses = Addresses(self._place, self.rng)
         self._schedule = SessionSchedule(self.url, self.rng)
         self._retry_at = 0.0
         self._session_by = INF
@@ -96,6 +98,7 @@ class BlockingSession:
         self.conversation = Conversation.of(
             self.rng, os.urandom, name=self.name, keepalive_s=0.0, now=time.monotonic()
         )
+        self.conversation.recent.keeps = self._place.moves
         self._calling_back = False
         self._pending_warnings = PendingWarnings(time.monotonic)
         self.conversation.pendings.most = self._pending_max
@@ -117,20 +120,11 @@ class BlockingSession:
         deadline = time.monotonic() + self._connect_timeout_s
         with self.ours():
             try:
-                tried = self._dial_first(deadline)
-                settled = self.pump(lambda: self.conversation.settled, deadline, reconnect=False)
-                if not settled and self.conversation.falls_back:
-                    self._dial(deadline)
-                    settled = self.pump(lambda: self.conversation.settled, deadline, reconnect=False)
+                self._first_session(deadline)
             except BaseException:
                 self.closed = True
                 self._drop("")
                 raise
-            if not settled:
-                self.closed = True
-                self._drop("")
-                why = self.conversation.last_error or f"no answer in {self._connect_timeout_s:g} s"
-                raise Disconnected(f"{tried}no session with a broker at {self.url}: {why}")
             self._established = True
 
     def close(self) -> None:
@@ -199,34 +193,50 @@ class BlockingSession:
         return kind("the client was closed meanwhile")
 
     @property
+    def url(self) -> str:
+        """Where the session is, was last, or is sought."""
+        return self._addresses.url
+
+    @property
     def why_away(self) -> str:
         """Why something did not come about, as far as the connection goes: part of a sentence."""
         return self.conversation.standing(self.url)
 
     # ------------------------------------------------------------------ the connection
 
-    def _dial_first(self, deadline: float) -> str:
-        """Dial the first place where somebody listens. Returns the part of a sentence that names the place
-        where nobody did, empty if there is none. Raises `Disconnected`, which names it too."""
-        if self.url != self._place.url:
-            self._move_to(self._place.url)
-        try:
-            self._dial(deadline)
-            return ""
-        except Disconnected as error:
-            if not self._place.otherwise or not isinstance(error.__cause__, ConnectionRefused):
-                raise
-        tried = nobody_at(self.url)
-        self._move_to(self._place.otherwise)
-        try:
-            self._dial(deadline)
-        except Disconnected as error:
-            raise Disconnected(tried + str(error)) from error.__cause__
-        return tried
+    def _first_session(self, deadline: float) -> None:
+        """At the first address of a round that gives one. All of them together have the time until the
+        deadline. Raises `Disconnected`."""
+        while True:
+            self._go_on()
+            now = time.monotonic()
+            left_s = (deadline - now) / (self._addresses.left + 1)
+            try:
+                self._session_there(now + left_s, left_s)
+                break
+            except Disconnected as error:
+                tried, refused = self._addresses.tried, isinstance(error.__cause__, ConnectionRefused)
+                if self.closed or not self._addresses.failed(str(error), refused=refused):
+                    raise Disconnected(f"{tried}{error}") from error.__cause__
+                self._drop(str(error))
 
-    def _move_to(self, url: str) -> None:
-        self.url = self._schedule.url = url
-        self._dialer = BrokerDialer(url, self._tls, time.monotonic)
+    def _session_there(self, deadline: float, limit_s: float) -> None:
+        self._dial(deadline)
+        settled = self.pump(lambda: self.conversation.settled, deadline, reconnect=False)
+        if not settled and self.conversation.falls_back:
+            self._dial(deadline)
+            settled = self.pump(lambda: self.conversation.settled, deadline, reconnect=False)
+        if not settled:
+            why = self.conversation.last_error or f"no answer in {round(limit_s, 3):g} s"
+            raise Disconnected(f"no session with a broker at {self.url}: {why}")
+
+    def _go_on(self) -> None:
+        """To the next address."""
+        self._addresses.told(dialable(self.conversation.told))
+        url = self._addresses.next()
+        self._schedule.url = url
+        if url != self._dials:
+            self._dials, self._dialer = url, BrokerDialer(url, self._tls, time.monotonic)
 
     def _dial(self, deadline: float) -> None:
         """One attempt, by one thread at a time and without the lock, so that all others can be used and
@@ -257,17 +267,17 @@ class BlockingSession:
         a wait for news after ``told``. False when the time is over."""
         now = time.monotonic()
         if not self._dialling and now >= self._retry_at:
+            self._go_on()
             try:
-                if self._place.otherwise and not self.conversation.broker:
-                    self._dial_first(deadline)
-                else:
-                    self._dial(deadline)
+                self._dial(deadline)
             except Disconnected as error:
-                self.conversation.last_error = str(error)
+                self.conversation.last_error = self._addresses.tried + str(error)
+                refused = isinstance(error.__cause__, ConnectionRefused)
+                others = self._addresses.failed(str(error), refused=refused)
                 # an attempt has the time that its call has left: the seconds make no other reason of it
                 late = isinstance(error.__cause__, Timeout)
                 why = f"no connection to {self.url} in time" if late else str(error.__cause__ or error)
-                self._pause(why)
+                self._pause(why, others)
         elif now >= deadline:
             return False
         else:
@@ -283,13 +293,15 @@ class BlockingSession:
         for item in self.conversation.disconnected(reason):
             item.wake()
         if self._established and not self.closed:
-            self._pause(self.conversation.last_error)
+            others = self._addresses.lost(lasted=self._schedule.lasts(time.monotonic()))
+            self._pause(self.conversation.last_error, others)
         self.lock.notify_all()
 
-    def _pause(self, why: str) -> None:
-        """Do not dial for a while after a session or an attempt has ended; warns of what is new."""
+    def _pause(self, why: str, others: int) -> None:
+        """Do not dial for a while after a session or an attempt has ended; warns of what is new. ``others``:
+        as of `SessionSchedule.ended`."""
         now = time.monotonic()
-        pause_s, sentence = self._schedule.ended(now, why)
+        pause_s, sentence = self._schedule.ended(now, why, others=others)
         self._retry_at = now + pause_s
         if sentence and not self.conversation.falls_back:
             self._warnings.warn(now, None, "%s", sentence)
@@ -343,6 +355,7 @@ class BlockingSession:
     def _settled(self, now: float) -> None:
         """A session began, or the broker said that it leaves and is to hang up next."""
         if self.conversation.settled:
+            self._addresses.began()
             self._schedule.began(now)
             self._session_by = INF
         else:

@@ -21,6 +21,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn, cast, overload
 
+from mesh.clients.addresses import Place
 from mesh.clients.arguments import (
     by_topic,
     checked_body,
@@ -43,7 +44,7 @@ from mesh.clients.calls import (
 from mesh.clients.connection import ClientConnection
 from mesh.clients.conversation import Conversation, ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
-from mesh.clients.finding import Place, broker_place
+from mesh.clients.finding import broker_place
 from mesh.clients.outbox import ClientOutbox, OutboxState, checked_outbox
 from mesh.clients.outbox_conversation import OutboxConversation
 from mesh.clients.pending import PENDING_MAX
@@ -75,7 +76,11 @@ _NOT_OPEN: Final = _NotOpen()
 
 
 class Client:
-    """A program's connection to the mesh, through one broker.
+    """A program's connection to the mesh, through one broker at a time.
+
+    ``url`` is the address of a broker, where the client stays. Given a list of addresses it connects to one
+    of them, drawn at random. When it loses that broker it goes to another one: of the list, or one that
+    the broker has told of.
 
     Enter it with ``async with``; that waits for the first session and raises `Disconnected` with a
     sentence if there is no broker. Afterwards a lost broker is dialled again forever, subscriptions are
@@ -96,7 +101,7 @@ class Client:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         *,
         name: str | None = None,
         tls: TlsConfig | None = None,
@@ -108,7 +113,6 @@ class Client:
         environment: Environment | None = None,
     ) -> None:
         self._place = broker_place(url)
-        self.url = self._place.url
         self.name = checked_name(name)
         self._tls = tls
         self._keepalive_s = checked_seconds("keepalive_s", keepalive_s)
@@ -127,6 +131,11 @@ class Client:
         self._works: list[Work] = []
 
     # ------------------------------------------------------------------ opening and closing
+
+    @property
+    def url(self) -> str:
+        """Where its broker is, was last, or is sought."""
+        return self._connection.url if self._opened else self._place.urls[0]
 
     async def __aenter__(self) -> Client:
         await self.open()
@@ -153,7 +162,6 @@ class Client:
             self._connection.begin()
             return
         await self._connection.open()
-        self.url = self._connection.url
 
     async def _open_outbox(self, environment: Environment) -> None:
         try:
@@ -195,7 +203,7 @@ class Client:
         )
 
     def _connection_to_home(self, url: str) -> ClientConnection:
-        return self._connection_to(Place(check_dialable(url)))
+        return self._connection_to(Place((check_dialable(url),)))
 
     async def aclose(self) -> None:
         """Send what is gathered, say goodbye, close. Publishes that nobody acknowledged end as `Unknown`;

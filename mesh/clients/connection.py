@@ -16,9 +16,10 @@ from functools import partial
 from math import inf
 from typing import Any, Final
 
+from mesh.clients.addresses import Addresses, Place
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
-from mesh.clients.finding import Place, nobody_at, why_no_session
+from mesh.clients.finding import dialable, why_no_session
 from mesh.clients.session_schedule import SessionSchedule
 from mesh.clients.tickets import Waitable
 from mesh.clients.writer import Writer
@@ -47,19 +48,17 @@ class ClientConnection:
         warns: bool = True,
     ) -> None:
         """``warns``: whether it logs that there is no session, and that there is one again."""
-        self._place = place
-        self.url = url = place.url
-        self._tried = ""
-        """The part of a sentence that names the place where nobody listened; empty: there was none."""
+        self._addresses = Addresses(place, rng)
         self.closed = False
         self._keepalive_s = conversation.keepalive_s
         self._connect_timeout_s = connect_timeout_s
         self.loop = asyncio.get_running_loop()
         self.conversation = conversation
+        conversation.recent.keeps = place.moves
         self.writer = Writer(self.conversation, self.loop)
         self._socket = RawSocket(Req0, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
         self.rng = rng
-        self._schedule = SessionSchedule(url, rng)
+        self._schedule = SessionSchedule(self.url, rng)
         self._warns = warns
         self._in_background = False
         self._warnings = PeerWarnings(log)
@@ -67,6 +66,11 @@ class ClientConnection:
         self._connector: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._resend_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the session is, was last, or is sought."""
+        return self._addresses.url
 
     @property
     def why_away(self) -> str:
@@ -78,17 +82,10 @@ class ClientConnection:
     async def open(self) -> None:
         """Wait for the first session. Raises `Disconnected` if there was none in time; then it is closed."""
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                await self._first_session()
-        except BaseException as error:
+            await self._first_session()
+        except BaseException:
             self.closed = True
             await self._socket.aclose()
-            if isinstance(error, TimeoutError):
-                raise Disconnected(
-                    f"{self._tried}no answer from a broker at {self.url} in {self._connect_timeout_s:g} s"
-                ) from error
-            if isinstance(error, (SPError, OSError)):
-                raise Disconnected(self._tried + why_no_session(self.url, error)) from error
             raise
         self._schedule.began(self.loop.time())
         self._keep(self._keep_connected())
@@ -104,28 +101,54 @@ class ClientConnection:
         if self._keepalive_s:
             self._timer = self.loop.call_later(self._keepalive_s, self._tick, self.loop.time())
 
-    async def _dial(self) -> None:
-        """Where there was a session; before that, where somebody listens."""
-        if self._place.otherwise and not self.conversation.broker:
-            self.url, self._tried = self._place.url, ""
-            try:
-                await self._socket.dial_once(self.url, self._connect_timeout_s)
-                return
-            except ConnectionRefused:
-                self._tried = nobody_at(self.url)
-                self.url = self._schedule.url = self._place.otherwise
-        await self._socket.dial_once(self.url, self._connect_timeout_s)
-
     async def _first_session(self) -> None:
+        """At the first address of a round that gives one. All of them together have the time for connecting.
+        Raises `Disconnected`."""
+        deadline = self.loop.time() + self._connect_timeout_s
+        while True:
+            self._go_on()
+            left_s = (deadline - self.loop.time()) / (self._addresses.left + 1)
+            try:
+                async with asyncio.timeout(max(0.0, left_s)):
+                    await self._session_there()
+                break
+            except (TimeoutError, SPError, OSError, Disconnected) as error:
+                tried, refused = self._addresses.tried, isinstance(error, ConnectionRefused)
+                why = self._why_none(error, left_s)
+                if self.closed or not self._addresses.failed(why, refused=refused):
+                    raise Disconnected(f"{tried}{why}") from error
+                self._let_go(why)
+        self._addresses.began()
+        self._lost.clear()
+
+    def _go_on(self) -> None:
+        """To the next address."""
+        self._addresses.told(dialable(self.conversation.told))
+        self._schedule.url = self._addresses.next()
+
+    async def _session_there(self) -> None:
         await self._dial()
         try:
             await self._settled()
         except Disconnected:
             if not self.conversation.falls_back:
                 raise
-            await self._socket.dial_once(self.url, self._connect_timeout_s)
+            await self._dial()
             await self._settled()
-        self._lost.clear()
+
+    def _why_none(self, error: Exception, limit_s: float) -> str:
+        if isinstance(error, Disconnected):
+            return str(error)
+        if isinstance(error, TimeoutError):
+            return f"no answer from a broker at {self.url} in {round(limit_s, 3):g} s"
+        return why_no_session(self.url, error)
+
+    def _let_go(self, why: str) -> None:
+        if self.writer.pipe is not None:
+            self.writer.pipe.close(why)
+
+    async def _dial(self) -> None:
+        await self._socket.dial_once(self.url, self._connect_timeout_s)
 
     async def _settled(self) -> None:
         conversation = self.conversation
@@ -184,32 +207,41 @@ class ClientConnection:
     async def _keep_connected(self) -> None:
         """Dial again whenever the connection is gone."""
         await self._lost.wait()
-        await asyncio.sleep(self._pause_s(self.conversation.last_error))
+        await asyncio.sleep(self._session_over())
         await self._connect_and_keep()
 
     async def _connect_and_keep(self) -> None:
         while True:
-            why = await self._one_session()
-            await asyncio.sleep(self._pause_s(why))
+            pause_s = await self._one_session()
+            await asyncio.sleep(pause_s)
 
-    async def _one_session(self) -> str:
-        """Dial, and wait until the session is over; why it is, or why there was none."""
+    async def _one_session(self) -> float:
+        """Dial the next address, and wait until the session there is over. Returns how long to wait then, in
+        seconds."""
         self._lost.clear()
+        self._go_on()
         try:
             await self._dial()
         except (SPError, OSError) as error:
-            self.conversation.last_error = self._tried + why_no_session(self.url, error)
-            return str(error)
+            why = why_no_session(self.url, error)
+            self.conversation.last_error = self._addresses.tried + why
+            others = self._addresses.failed(why, refused=isinstance(error, ConnectionRefused))
+            return self._pause_s(str(error), others)
         await self._session_or_close()
         await self._lost_or_back()
         await self._lost.wait()
-        return self.conversation.last_error
+        return self._session_over()
 
-    def _pause_s(self, why: str) -> float:
+    def _session_over(self) -> float:
+        """Or a connection on which none began."""
+        others = self._addresses.lost(lasted=self._schedule.lasts(self.loop.time()))
+        return self._pause_s(self.conversation.last_error, others)
+
+    def _pause_s(self, why: str, others: int) -> float:
         """How long to wait after a session or an attempt has ended; warns of what is new."""
         now = self.loop.time()
         telling = bool(self.conversation.broker) or not self._in_background
-        pause_s, sentence = self._schedule.ended(now, why, telling=telling)
+        pause_s, sentence = self._schedule.ended(now, why, telling=telling, others=others)
         if sentence and not self.conversation.falls_back:
             self._warn(now, sentence)
         return pause_s
@@ -229,6 +261,7 @@ class ClientConnection:
             if self.writer.pipe is not None:
                 self.writer.pipe.close(f"no WELCOME from the broker in {self._connect_timeout_s:g} s")
         else:
+            self._addresses.began()
             self._schedule.began(self.loop.time())
 
     async def _lost_or_back(self) -> None:

@@ -98,6 +98,8 @@ class Conversation(Publishing):
         self.keepalive_s = keepalive_s
         self.keepalive = Keepalive(keepalive_s, now)
         self.mesh = ""
+        self.told: tuple[str, ...] = ()
+        """Where clients find other live brokers, as the current broker, or the last one, told."""
         self.attached = False
         self.last_error = ""
         """Why there is no session, or the last one is over."""
@@ -427,6 +429,8 @@ class Conversation(Publishing):
                 return [feed]
             case [Kind.INTERRUPTED]:
                 self.feeds.interrupted()
+            case [Kind.ADDRESSES, urls]:
+                self.told = tuple(urls)
             case [Durable.ATTACHED, number, waiting, unreached]:
                 return self.works.attached(number, waiting, unreached)
             case [Durable.DETACHED, number, reason, sentence, url]:
@@ -447,6 +451,7 @@ class Conversation(Publishing):
             case [Kind.BYE, reason]:
                 self.last_error, self._told = f"broker {self.broker} left: {reason}", True
                 self.settled = False
+                self.recent.clear()
                 for work in self.works:
                     work.lose()
                 return [self.opened, *self.works]

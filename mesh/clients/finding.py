@@ -2,56 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Final
 
+from mesh.clients.addresses import Place
 from mesh.environment import DEFAULT_TCP_URL, default_ipc_url
+from mesh.listen import separate_urls
 from protocols import AddressError, HandshakeError, TlsConfigError, check_dialable
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a client looks for its broker."""
-
-    url: str
-    otherwise: str = ""
-    """Dialled once, before the first session, if nobody listens at ``url``; empty: there is none."""
+GIVEN_MAX: Final = 64
+"""Addresses that a program may give to a client."""
 
 
-def broker_place(given: str | None) -> Place:
-    """At the URL that was given, else at the default one.
+def broker_place(given: str | Sequence[str] | None) -> Place:
+    """At the URL that was given, at any of several, else at the default one.
 
     Raises:
-        AddressError: it cannot be understood, or names nothing that can be dialled.
-        TypeError: it is no string.
+        AddressError: one of them cannot be understood, or names nothing that can be dialled.
+        TypeError: it is no string, and no list of strings.
+        ValueError: too many were given.
     """
-    if given:
-        return Place(check_dialable(given))
+    if not given:
+        return _default_place_checked()
+    if isinstance(given, str):
+        return Place((check_dialable(given),))
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        check_dialable(given)  # raises
+    if len(given) > GIVEN_MAX:
+        raise ValueError(f"{len(given)} addresses; a client takes at most {GIVEN_MAX}")
+    return Place(tuple(map(check_dialable, given)), moves=True)
+
+
+def _default_place_checked() -> Place:
     place = default_place()
     try:
-        check_dialable(place.url)
+        for url in place.urls:
+            check_dialable(url)
     except AddressError as error:  # the other defaults are sound
         raise AddressError(f"MANGROVE_URL cannot be used: {error}") from error
     return place
 
 
 def default_place() -> Place:
-    """``MANGROVE_URL``, else the local broker's ipc socket if there is one, else TCP on loopback.
+    """``MANGROVE_URL`` (several are separated by commas), else the local broker's ipc socket if there is one
+    and TCP on loopback, else the latter alone.
 
     A broker that was killed leaves its ipc socket behind, and the next one may listen at TCP only.
     """
-    given = os.environ.get("MANGROVE_URL", "")
+    given = separate_urls(os.environ.get("MANGROVE_URL", ""))
     if given:
-        return Place(given)
+        return Place(given, moves=len(given) > 1)
     local = default_ipc_url()
     if os.path.exists(local.removeprefix("ipc://")):
-        return Place(local, DEFAULT_TCP_URL)
-    return Place(DEFAULT_TCP_URL)
+        return Place((local, DEFAULT_TCP_URL))
+    return Place((DEFAULT_TCP_URL,))
 
 
-def nobody_at(url: str) -> str:
-    """The beginning of a sentence about a second place."""
-    return f"nobody listens at {url}, and "
+def dialable(urls: Sequence[str]) -> list[str]:
+    """Those that can be dialled."""
+    found = []
+    for url in urls:
+        with contextlib.suppress(AddressError):
+            found.append(check_dialable(url))
+    return found
 
 
 def why_no_session(url: str, error: Exception) -> str:

@@ -19,6 +19,7 @@ from collections import deque
 from typing import Final
 
 from mesh.clients.pending import Pendings
+from mesh.clients.recent import Recent
 from mesh.clients.resending import Resending
 from mesh.clients.tickets import Ticket, Waitable
 from mesh.clients.unacknowledged import Sealed, Unacknowledged
@@ -92,6 +93,7 @@ class Publishing:
         self.pendings = Pendings(self.cancel)
         """What became of those that nobody waits for."""
         self._resending = Resending()
+        self.recent = Recent()
         self._accepting: dict[str, Batch] = {}
         self._storing: dict[str, Batch] = {}
         # gathered and not sealed, by level and topic; read directly by a shell's `publish_soon`
@@ -217,6 +219,7 @@ class Publishing:
                 ticket.fail(Unknown(ticket.why(why)))
                 woken.append(ticket)
         self._unacked.clear()
+        self.recent.clear()
         return woken
 
     def _gathering(self) -> list[str]:
@@ -420,7 +423,8 @@ class Publishing:
         waiting = self._again
         while waiting and self.credit.open:
             block, count = waiting.popleft()
-            if block[2] == blocks.SENT or self._unacked.waits(blocks.HEAD.unpack_from(block)[6]):
+            first = 0 if block[2] == blocks.SENT else blocks.HEAD.unpack_from(block)[6]
+            if not first or self._unacked.waits(first) or self.recent.repeats(first):
                 self._send_block(block, count, AGAIN)
 
     def _give_up(self) -> None:
@@ -442,6 +446,8 @@ class Publishing:
             self._unacked.remove(sealed)
             ticket = sealed.ticket
             ticket.accept(sealed.first, sealed.last, self.broker, absent, homes)
+            if self.recent.keeps and ticket.level == blocks.ACCEPTED:
+                self.recent.add(sealed)
             if not ticket.done and ticket.pending == 0 and ticket.sealed_whole:
                 ticket.done = True
                 woken.append(ticket)
@@ -516,7 +522,8 @@ class Publishing:
         return not any(id(block) in waiting for block in sealed.blocks)
 
     def _resume(self) -> None:
-        """A new session: everything that is not acknowledged goes out again, before anything new.
+        """A new session: everything that is not acknowledged goes out again, before anything new. Before that
+        goes what was acknowledged last, if the client moves.
 
         What was left of large bodies of level sent cannot be whole any more: counted as dropped.
         """
@@ -524,6 +531,8 @@ class Publishing:
         self.dropped += len({head[6] for head in heads if head[2] == blocks.SENT})
         self._resending.clear()
         self._again.clear()
+        for sealed in self.recent.repeat():
+            self._again += ((block, sealed.count) for block in sealed.blocks)
         for sealed in list(self._unacked):
             if sealed.ticket.done:
                 self._unacked.remove(sealed)

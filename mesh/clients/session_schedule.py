@@ -23,9 +23,19 @@ LONGEST_S: Final = 2.0
 
 
 class SessionSchedule:
-    """The attempts and sessions of one client with the broker at ``url``."""
+    """The attempts and sessions of one client. ``url`` is where the next session is sought."""
 
-    __slots__ = ("_away_since", "_began", "_pause_s", "_rng", "_told", "back_at", "failures", "url")
+    __slots__ = (
+        "_away_since",
+        "_began",
+        "_lost_at",
+        "_pause_s",
+        "_rng",
+        "_told",
+        "back_at",
+        "failures",
+        "url",
+    )
 
     def __init__(self, url: str, rng: random.Random) -> None:
         self.failures = 0
@@ -38,8 +48,10 @@ class SessionSchedule:
         self._began: float | None = None
         self._away_since: float | None = None
         """When the last session that lasted ended, or the first attempt failed; None: a session lasts."""
-        self._told = ""
-        """The reason that was told last; empty since a session lasted."""
+        self._lost_at = url
+        """Where the last session was."""
+        self._told: dict[str, str] = {}
+        """The reason that was told last, by address; empty since a session lasted."""
 
     def began(self, now: float) -> None:
         """There is a session."""
@@ -52,27 +64,41 @@ class SessionSchedule:
         if self.back_at is None or now < self.back_at:
             return ""
         self.back_at = None
-        self._told = ""
+        self._told.clear()
         assert self._began is not None and self._away_since is not None, "one began, and one had ended"
         away_s, self._away_since = self._began - self._away_since, None
         sentence = f"the session with the broker at {self.url} is back after {away_s:.1f} s"
+        if self.url != self._lost_at:
+            sentence = f"there is a session with the broker at {self.url} after {away_s:.1f} s without one"
+            self._lost_at = self.url
         return f"{sentence}; subscriptions lack what was published meanwhile" if subscribed else sentence
 
-    def ended(self, now: float, why: str, *, telling: bool = True) -> tuple[float, str]:
+    def lasts(self, now: float) -> bool:
+        """Whether there is a session that has outlived the pause before it."""
+        return self._began is not None and now - self._began > self._pause_s
+
+    def ended(self, now: float, why: str, *, telling: bool = True, others: int = 0) -> tuple[float, str]:
         """The session is over, or the attempt brought none: seconds to wait before the next attempt, and a
-        sentence worth a warning (empty: nothing new, or not ``telling``)."""
+        sentence worth a warning (empty: nothing new, or not ``telling``). ``others``: addresses that are
+        tried before this one is tried again; attempts at these are one attempt."""
         began, self._began = self._began, None
         self.back_at = None
-        if began is not None and now - began > self._pause_s:
+        if began is not None and now - began > self._pause_s:  # as `lasts`
             self.failures = 0
-            self._told = ""
+            self._told.clear()
             self._away_since = None
         if self._away_since is None:
             self._away_since = now
-        self._pause_s = backoff_s(self.failures, SHORTEST_S, LONGEST_S, self._rng)
-        self.failures += 1
-        if why == self._told or not telling:
-            return self._pause_s, ""
-        self._told = why
+        if others:
+            pause_s = backoff_s(0, SHORTEST_S, SHORTEST_S, self._rng)
+            self._pause_s = max(self._pause_s, pause_s)
+        else:
+            pause_s = self._pause_s = backoff_s(self.failures, SHORTEST_S, LONGEST_S, self._rng)
+            self.failures += 1
+        if why == self._told.get(self.url) or not telling:
+            return pause_s, ""
+        self._told[self.url] = why
         sentence = f"no session with the broker at {self.url}: {why}"
-        return self._pause_s, f"{sentence}; it is dialled again, at least every {LONGEST_S:g} s"
+        if others:
+            return pause_s, f"{sentence}; another one is dialled"
+        return pause_s, f"{sentence}; it is dialled again, at least every {LONGEST_S:g} s"

@@ -233,6 +233,13 @@ class Peering:
         """Ids and names of the others that are alive or suspect."""
         return [(record.id, record.name) for record in self.membership.live()]
 
+    def client_urls(self) -> list[str]:
+        """Where clients find the others that are alive, in the order of ids from this broker's on: so each
+        broker of a large mesh begins with others."""
+        me = self.membership.me.id
+        records = sorted(self.membership.live(), key=lambda record: (record.id < me, record.id))
+        return [each.client_url for each in records if each.client_url and each.state is State.ALIVE]
+
     # --- what the broker does
 
     async def start(self, urls: Sequence[str], client_urls: Sequence[str]) -> None:

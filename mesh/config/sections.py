@@ -13,7 +13,7 @@ from typing import Any, Final, get_type_hints
 
 from mesh.errors import TopicError
 from mesh.limits import Limits, export_problem, option
-from mesh.listen import ROLES
+from mesh.listen import ROLES, separate_urls
 from mesh.topics import check_pattern
 from protocols import AddressError, check_dialable, check_url
 
@@ -53,6 +53,13 @@ def _address(value: Any, check: Callable[[str], str] = check_dialable) -> str | 
     except AddressError as error:
         return f"has a bad address: {error}"
     return None
+
+
+def _brokers(value: Any) -> str | None:
+    """One address to dial, or several."""
+    if value is None:
+        return None
+    return next((problem for url in separate_urls(value) or (value,) if (problem := _address(url))), None)
 
 
 def _served(values: Any) -> str | None:
@@ -179,8 +186,9 @@ class ClientConfig:
     url: str | None = option(
         None,
         "MANGROVE_URL",
-        "broker to talk to; default: the local ipc socket, then tcp://127.0.0.1:7770",
-        _address,
+        "broker to talk to, or several, separated by commas: any of them, and another when it is gone; "
+        "default: the local ipc socket, then tcp://127.0.0.1:7770",
+        _brokers,
     )
     tls_ca: str | None = option(
         None, "MANGROVE_CLIENT_TLS_CA", "PEM file with the authorities trusted; default: the system's"

@@ -306,6 +306,11 @@ class Exchange:
         forgotten."""
         self._peers.set_live(live)
 
+    def set_addresses(self, urls: Sequence[str]) -> None:
+        """Where clients find the other live brokers. Clients with several addresses go there when they lose
+        this one."""
+        self._sessions.set_addresses(urls)
+
     def set_absent(self, names: Iterable[str]) -> None:
         """Live brokers whose interest is not known here or that have no link; receipts name them."""
         self._intake.absent = tuple(names)

@@ -23,7 +23,7 @@ from mesh.dataplane.home_for_peers import HomeForPeers
 from mesh.dataplane.members import Member, Neighbour
 from mesh.dataplane.sessions import LocalTaker, Session
 from mesh.errors import BlockError, SessionError, TopicError
-from mesh.topics.routing import Router
+from mesh.topics.routing import Route, Router
 from mesh.wire import blocks, capabilities
 from mesh.wire.blocks import STORED
 from mesh.wire.durable_frames import FOLLOWS, KEEP
@@ -171,8 +171,8 @@ class Intake:
         record_of = session.publisher
         if kind & blocks.PIECE:  # of a large body, which is accepted with its last one
             if record_of.knows(sequence, count):
-                ingress.settle(count, size)
                 self._duplicate(session, sequence, count)
+                self._pass_on(route, block, count, flags, ingress, now)
                 return
             self._tally.published += count
             self.hand_out(takers, block, count, 0, flags, ingress, now)
@@ -182,8 +182,8 @@ class Intake:
                 merge(session.acks, sequence, sequence)
             return
         if not record_of.reserve(sequence, count):
-            ingress.settle(count, size)
             self._duplicate(session, sequence, count)
+            self._pass_on(route, block, count, flags, ingress, now)
             return
         try:
             self.hand_out(takers, block, count, 0, flags, ingress, now)
@@ -333,6 +333,24 @@ class Intake:
                 session.missed_by = {}
             session.send_control(encode(Kind.ACK, blocks.ACCEPTED, session.acks, absent))
             session.acks = []
+
+    def _pass_on(
+        self,
+        route: Route[LocalTaker, Member],
+        block: Buffer,
+        count: int,
+        flags: int,
+        ingress: Ingress,
+        now: float,
+    ) -> None:
+        """A retry of what came already, to the other brokers: it may have come by the link of a broker that
+        died before it had told all of them. Who has it drops it."""
+        local = set(route.local)
+        takers = tuple(taker for taker in route.everybody if taker not in local) if flags & AGAIN else ()
+        if takers:
+            self.hand_out(takers, block, count, 0, flags, ingress, now)
+        else:
+            ingress.settle(count, len(block))
 
     def _duplicate(self, session: Session, sequence: int, count: int) -> None:
         """A retry of what was accepted: it is acknowledged again, and names who was absent then, too."""

@@ -15,7 +15,7 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mesh.dataplane.counters import Tally
@@ -32,9 +32,11 @@ from mesh.dataplane.subscribing import SENTENCE_MAX, AboveLimit, Subscribing
 from mesh.errors import PeerError, SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire import blocks
-from mesh.wire.capabilities import INTERRUPTED, STORED
+from mesh.wire.capabilities import ADDRESSES, INTERRUPTED, STORED
 from mesh.wire.durable_frames import KIND_MIN, Durable
 from mesh.wire.session_frames import (
+    ADDRESS_SIZE_MAX,
+    ADDRESSES_MAX,
     Keepalive,
     Kind,
     decode,
@@ -104,6 +106,8 @@ class SessionControl:
         self.pipes: dict[Pipe, ClientPipe] = {}
         self.leaving = ""
         """Why this broker leaves; empty while it stays."""
+        self._addresses: list[str] = []
+        """Where clients find other live brokers."""
         self._id = id
         self._name = name
         self._mesh = mesh
@@ -162,7 +166,22 @@ class SessionControl:
         session.send_control(
             welcome(hello.agreed, self._id, self._name, self._mesh, session.id, window.messages, window.bytes)
         )
+        if self._addresses:
+            self._tell_addresses(session)
         return session
+
+    def set_addresses(self, urls: Sequence[str]) -> None:
+        """Where clients find other live brokers; those that are here are told if it is news."""
+        addresses = [url for url in dict.fromkeys(urls) if 0 < len(url) <= ADDRESS_SIZE_MAX][:ADDRESSES_MAX]
+        if addresses == self._addresses:
+            return
+        self._addresses = addresses
+        for session in self.all():
+            self._tell_addresses(session)
+
+    def _tell_addresses(self, session: Session) -> None:
+        if session.agreed.has(ADDRESSES):
+            session.send_control(encode(Kind.ADDRESSES, self._addresses))
 
     # --- what a client may say beside blocks
 

@@ -45,6 +45,8 @@ SUBSCRIBE_REFUSED: Final = "subscribe-refused"
 """Session: UNSUBSCRIBED refuses a subscription that is above a limit, and the session goes on."""
 INTERRUPTED: Final = "interrupted"
 """Session: INTERRUPTED says that subscriptions may lack messages, since the broker was apart from others."""
+ADDRESSES: Final = "addresses"
+"""Session: ADDRESSES tells where clients find the other live brokers, after WELCOME and when that changes."""
 DURABLE: Final = "durable"
 """Link: frames of durable interest, blocks of level stored, and the frames of `mesh.wire.durable_frames`. Who
 lacks it is the home of no durable subscription, and is told of none."""
@@ -130,4 +132,6 @@ _names: Final = list_of(text(NAME_MAX), NAMES_MAX)
 FIRST: Final = Offer(1, 1, frozenset())
 """What version 1 speaks, on links and in sessions."""
 LINK: Final = Offer.of(1, 2, [INTEREST_OWNER, RECEIVED, DURABLE])
-SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED, INTERRUPTED, STORED])
+SESSION: Final = Offer.of(
+    1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED, INTERRUPTED, ADDRESSES, STORED]
+)

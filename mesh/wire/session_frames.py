@@ -19,6 +19,7 @@ The course of a client's session::
             <--------------------------- DATA        one frame for each subscription that wants the block
     CREDIT  --------------------------->             when the application has taken them
             <--------------------------- INTERRUPTED  some may be missing: the broker was apart from others
+            <--------------------------- ADDRESSES   where clients find the other live brokers
     REQUEST ---------------------------> ASK to one subscriber that answers; its ANSWER comes back as REPLY
     SURVEY  ---------------------------> ASK to all of them; REPLY for each answer, then SURVEYED
     PING    ---------------------------> PONG; any frame counts as life
@@ -80,6 +81,9 @@ PATTERNS_BYTES: Final = 60_000
 TIMEOUT_MAX_S: Final = 4_000_000.0
 """Longest time a frame can speak of, 46 days; longer ones are taken for it."""
 NAME_MAX: Final = 255
+ADDRESSES_MAX: Final = 32
+"""Addresses of other brokers that one frame may tell."""
+ADDRESS_SIZE_MAX: Final = 255
 
 
 class Kind(IntEnum):
@@ -108,6 +112,7 @@ class Kind(IntEnum):
     PATTERNS = 20
     UNSUBSCRIBED = 21
     INTERRUPTED = 22
+    ADDRESSES = 23
     FORWARD = 24
     ASKED = 25
     RETURN = 26
@@ -235,6 +240,7 @@ LAYOUTS: Final[dict[int, Layout]] = {
     Kind.PATTERNS: (("number", _small), ("patterns", _texts)),
     Kind.UNSUBSCRIBED: (("number", _small), ("reason", _text)),
     Kind.INTERRUPTED: (),
+    Kind.ADDRESSES: (("urls", list_of(text(ADDRESS_SIZE_MAX), ADDRESSES_MAX)),),
     Kind.FORWARD: (("token", _id), ("survey", number(1)), *_ASKING),
     Kind.ASKED: (("token", _id), ("names", _texts)),
     Kind.RETURN: (

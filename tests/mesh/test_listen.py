@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mesh import Broker, Client, ConfigError, Listen, MeshError
+from mesh.listen import separate_urls
 from protocols import (
     Bus0,
     Pub0,
@@ -205,3 +206,9 @@ async def test_brokers_meet_over_websocket_at_one_path() -> None:
 async def test_brokers_meet_over_websocket_inside_tls(tls: TlsConfig) -> None:
     async with Cluster(listen="wss://127.0.0.1:0/mesh", tls=tls) as cluster:
         await cluster.mesh("alpha", "bravo")
+
+
+def test_addresses_are_separated_at_commas_before_a_scheme() -> None:
+    assert separate_urls("tcp://a:1, tls+tcp://b:2 ,ws://c/,") == ("tcp://a:1", "tls+tcp://b:2", "ws://c/")
+    assert separate_urls("ipc:///run/a,b.sock,tcp://c:1") == ("ipc:///run/a,b.sock", "tcp://c:1")
+    assert separate_urls("") == ()

@@ -10,7 +10,9 @@ import pytest
 from mesh import Broker, Disconnected
 from mesh.cli import messages, serving, status
 from mesh.cli.app import main
+from mesh.cli.settings import BrokerFlags
 from mesh.config import ClientConfig
+from mesh.errors import ConfigError
 
 URL = "tcp://127.0.0.1:7770"
 SETTINGS = ClientConfig(url=URL, timeout_s=5.0)
@@ -88,3 +90,14 @@ def test_a_broker_says_why_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"name": "alpha", "listen": ["tcp://127.0.0.1:0"], "join": []}
     asyncio.run(serving.serve(options, reload=dict, ports_file=None))
     assert said[-2:] == ["alpha leaves: SIGTERM", "alpha has left"]
+
+
+@pytest.mark.virtual
+async def test_a_command_may_be_given_several_brokers(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = BrokerFlags(url=["tcp://127.0.0.1:1", URL])
+    assert flags.settings().url == f"tcp://127.0.0.1:1,{URL}"
+    async with Broker(name="alpha", listen=URL):
+        assert await messages._publish(flags.settings(), "a", b"x", "accepted", {}, False, None) == 0
+    assert "broker=alpha" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="bad address"):
+        BrokerFlags(url=[URL, "x"]).settings()

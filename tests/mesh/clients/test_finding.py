@@ -9,7 +9,8 @@ import pytest
 from mesh import BlockingClient, Client, Disconnected
 from mesh.broker.broker import Broker
 from mesh.clients import blocking_session
-from mesh.clients.finding import Place, broker_place, default_place, why_no_session
+from mesh.clients.addresses import Place
+from mesh.clients.finding import broker_place, default_place, why_no_session
 from protocols import AddressError, ConnectionRefused, HandshakeError, TlsConfigError
 from tests.mesh.clients import simulated_connections as simulated
 from tests.mesh.dataplane.neighbourhood import FakeMesh
@@ -19,21 +20,21 @@ def test_the_default_url_is_the_variables_then_the_local_sockets(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MANGROVE_URL", "tcp://somewhere:1")
-    assert default_place() == Place("tcp://somewhere:1")
+    assert default_place() == Place(("tcp://somewhere:1",))
     monkeypatch.delenv("MANGROVE_URL")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert default_place() == Place("tcp://127.0.0.1:7770")
+    assert default_place() == Place(("tcp://127.0.0.1:7770",))
     folder = tmp_path / "mangrove"
     folder.mkdir()
     (folder / "broker.sock").touch()
-    assert default_place() == Place(f"ipc://{folder}/broker.sock", "tcp://127.0.0.1:7770")
+    assert default_place() == Place((f"ipc://{folder}/broker.sock", "tcp://127.0.0.1:7770"))
 
 
 def test_a_url_that_can_never_be_dialled_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelt one was dialled for ever."""
     monkeypatch.setenv("MANGROVE_URL", "tcp://somewhere:1")
-    assert broker_place(None) == Place("tcp://somewhere:1")
-    assert broker_place("tcp://a:1") == Place("tcp://a:1")
+    assert broker_place(None) == Place(("tcp://somewhere:1",))
+    assert broker_place("tcp://a:1") == Place(("tcp://a:1",))
     for wrong in (
         "tcp://host:1/",
         "tcp://host",

@@ -55,6 +55,7 @@ GOOD: dict[Kind | Durable, tuple[object, ...]] = {
     Kind.PATTERNS: (1, ["a.#", "b"]),
     Kind.UNSUBSCRIBED: (1, "too many"),
     Kind.INTERRUPTED: (),
+    Kind.ADDRESSES: (["tcp://10.0.0.2:7770"],),
     Kind.FORWARD: (7, 1, "add", b"body", b"", 1000),
     Kind.ASKED: (7, ["me"]),
     Kind.RETURN: (7, 0, Status.OK, b"3", b"", "me"),

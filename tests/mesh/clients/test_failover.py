@@ -1,0 +1,94 @@
+"""Clients with several addresses: which broker they take, and where they go when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mesh import BlockingClient, Client, Disconnected
+from protocols import AddressError
+from tests.mesh.loopback import Cluster, crash, eventually
+
+NOBODY = "tcp://127.0.0.1:1"
+
+
+@pytest.mark.virtual
+async def test_a_client_begins_at_any_of_its_addresses_where_somebody_listens() -> None:
+    async with Cluster() as cluster:
+        brokers = await cluster.mesh("alpha", "bravo")
+        urls = [NOBODY, *(broker.url for broker in brokers)]
+        found = set()
+        for _ in range(20):
+            async with Client(urls) as client:
+                found.add(client.broker)
+                assert client.url == {broker.name: broker.url for broker in brokers}[client.broker]
+        assert found == {"alpha", "bravo"}
+
+
+@pytest.mark.virtual
+async def test_no_broker_at_several_addresses_is_one_sentence() -> None:
+    with pytest.raises(
+        Disconnected, match=r"^nobody listens at tcp://127.0.0.1:[12], and no broker at tcp://"
+    ):
+        await Client([NOBODY, "tcp://127.0.0.1:2"]).open()
+
+
+@pytest.mark.virtual
+async def test_a_client_goes_to_a_broker_that_it_was_only_told_of() -> None:
+    async with Cluster() as cluster:
+        alpha, bravo = await cluster.mesh("alpha", "bravo")
+        stays, moves = Client(alpha.url), Client([alpha.url])
+        async with stays, moves, moves.subscribe("a") as subscription:
+            await asyncio.sleep(1)
+            await crash(alpha)
+            await eventually(lambda: moves.broker == "bravo" and moves.connected, "it has moved")
+            assert moves.url == bravo.url and not stays.connected
+            assert (await moves.publish("a", b"x")).broker == "bravo"
+            delivery = await anext(subscription)
+            assert delivery.body == b"x" and subscription.interrupted == 1
+            assert subscription.unreached == ()
+
+
+@pytest.mark.virtual
+async def test_a_client_goes_on_where_a_broker_leaves() -> None:
+    async with Cluster() as cluster:
+        alpha, bravo = await cluster.mesh("alpha", "bravo")
+        async with Client([alpha.url, bravo.url]) as client:
+            first, other = (alpha, bravo) if client.broker == "alpha" else (bravo, alpha)
+            await first.leave()
+            assert (await client.publish("a", b"x")).broker == other.name
+
+
+@pytest.mark.parametrize(
+    "wrong", [["tcp://a:1", "news://b"], ["tcp://a:1", 7], 7, b"tcp://a:1", ["tcp://a:1"] * 65]
+)
+def test_addresses_that_cannot_be_used_are_refused(wrong: object) -> None:
+    for kind in (Client, BlockingClient):
+        with pytest.raises((AddressError, TypeError, ValueError)):
+            kind(wrong)  # type: ignore[arg-type]
+
+
+def test_a_variable_may_hold_several_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mesh.clients.addresses import Place
+    from mesh.clients.finding import default_place
+
+    monkeypatch.setenv("MANGROVE_URL", "tcp://a:1, tcp://b:2,")
+    assert default_place() == Place(("tcp://a:1", "tcp://b:2"), moves=True)
+
+
+async def test_a_client_and_a_blocking_client_move_on_real_sockets() -> None:
+    async with Cluster() as cluster:
+        alpha, bravo = await cluster.mesh("alpha", "bravo")
+        urls = [alpha.url, bravo.url]
+        async with Client(urls) as client:
+            first = alpha if client.broker == "alpha" else bravo
+            blocking = BlockingClient([first.url])
+            await asyncio.to_thread(blocking.open)
+            await asyncio.to_thread(blocking.publish, "a", b"x")
+            await crash(first)
+            other = bravo if first is alpha else alpha
+            assert (await client.publish("a", b"y", timeout=60)).broker == other.name
+            receipt = await asyncio.to_thread(blocking.publish, "a", b"y", timeout=60)
+            assert receipt.broker == other.name and blocking.url == other.url
+            await asyncio.to_thread(blocking.close)
