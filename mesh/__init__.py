@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
     from mesh.idempotence import Inbox, idempotent
     from mesh.limits import Limits
-    from mesh.listen import Listen
+    from mesh.listen import HttpListen, Listen
     from mesh.wire.session_frames import Receipt
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "Disconnected",
     "Environment",
     "HeldElsewhere",
+    "HttpListen",
     "Inbox",
     "Job",
     "Limits",
@@ -105,6 +106,7 @@ _MODULES = {
     "Disconnected": "mesh.errors",
     "Environment": "mesh.environment",
     "HeldElsewhere": "mesh.errors",
+    "HttpListen": "mesh.listen",
     "Inbox": "mesh.idempotence",
     "Job": "mesh.clients.jobs",
     "Limits": "mesh.limits",

@@ -7,7 +7,7 @@ address serves both by default; where a firewall separates them, each role has a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from mesh.errors import ConfigError
@@ -83,3 +83,52 @@ class Listen:
 
 def as_listen(where: str | Listen) -> Listen:
     return Listen(where) if isinstance(where, str) else where
+
+
+LOCAL: Final = "local"
+ANYBODY: Final = "anybody"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpListen:
+    """Where a broker serves HTTP, and who may read there. Raises `ConfigError`."""
+
+    address: str
+    """``host:port``; a port alone is one of 127.0.0.1, and ``:port`` is one of every interface."""
+    password: str | None = field(default=None, repr=False)
+    """Asked of everybody who reads more than the broker's health."""
+    anybody: bool = False
+    """Without a password: whether other hosts may read more than the broker's health."""
+    hosts: tuple[str, ...] = ()
+    """Names by which browsers may call it, besides addresses, ``localhost`` and this host's own name."""
+
+    def __post_init__(self) -> None:
+        problem = http_address_problem(self.address)
+        if problem:
+            raise ConfigError(f"http {problem}")
+        if self.password is not None and not self.password:
+            raise ConfigError("the password of http is empty; give it some characters or leave it out")
+        if self.password is not None and self.anybody:
+            raise ConfigError("http asks for a password or lets anybody read; choose")
+
+    @property
+    def target(self) -> str:
+        """``host:port``."""
+        return f"127.0.0.1:{self.address}" if self.address.isdecimal() else self.address
+
+
+def http_address_problem(address: object) -> str | None:
+    """What is wrong with an address to serve HTTP at, if anything is."""
+    if not isinstance(address, str):
+        return f"is {address!r}; it takes an address such as 127.0.0.1:9770"
+    target = f"127.0.0.1:{address}" if address.isdecimal() else address
+    try:
+        check_url(f"tcp://{target}")
+    except AddressError as error:
+        sentence = str(error).removeprefix(f"tcp://{target}").removeprefix(":").strip()
+        return f"{address!r}: {sentence.replace('tcp://', '')}"
+    return None
+
+
+def as_http(where: str | HttpListen | None) -> HttpListen | None:
+    return HttpListen(where) if isinstance(where, str) else where

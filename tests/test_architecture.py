@@ -55,6 +55,7 @@ PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
 PURE_DATABASE = ("room", "wal")
 PURE_JOURNAL = ("letters", "port", "records")
 PURE_OUTBOX = ("draining", "port", "records")
+PURE_HTTP = ("guard", "health", "messages", "metrics", "overview", "source", "trouble")
 PURE_CLIENTS = (
     "addresses",
     "arguments",
@@ -314,10 +315,27 @@ LAYERS = (
             "protocols",
         ),
     ),
+    Layer(("mesh.picture",), ("mesh.printable",), pure=True),
+    Layer(
+        tuple(f"mesh.http.{name}" for name in PURE_HTTP),
+        (
+            "mesh.dataplane.counters",
+            "mesh.listen",
+            "mesh.picture",
+            "mesh.printable",
+            *(f"mesh.http.{name}" for name in PURE_HTTP),
+        ),
+        pure=True,
+    ),
+    Layer(
+        ("mesh.http",),
+        ("mesh.errors", "mesh.listen", "mesh.logs", "mesh.printable", "mesh.http", "protocols"),
+    ),
     Layer(
         ("mesh.broker",),
         (
             "mesh.errors",
+            "mesh.http",
             "mesh.limits",
             "mesh.logs",
             "mesh.printable",
@@ -377,7 +395,7 @@ LAYERS = (
     ),
     Layer(
         ("mesh.console",),
-        ("mesh.console", "mesh.clients", "mesh.errors", "mesh"),
+        ("mesh.console", "mesh.clients", "mesh.errors", "mesh.picture", "mesh"),
         ("pyspark", "pandas", "pynng", "cyclopts"),
     ),
     Layer(("mesh.analysis",), ("mesh.analysis", "mesh.errors"), ("pynng", "zmq")),
@@ -745,6 +763,7 @@ def test_init_files_only_re_export() -> None:
 def test_import_loads_nothing_heavy(statement: str) -> None:
     """Rich, Spark, WebSocket and the second engine are loaded by those who use them, inside the command."""
     forbidden = ["rich", "pyspark", "pandas", "pynng", "networkx", "zmq", "uvloop", "wsproto", "apsw"]
+    forbidden += ["h11", "prometheus_client"]
     if "cli" not in statement:
         forbidden.append("cyclopts")
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / ".ci/run"
-TOOLS = ("nngcat", "nanocat", "ip", "nft")
+TOOLS = ("nngcat", "nanocat", "ip", "nft", "promtool", "chromium")
 
 
 def ci(

@@ -22,7 +22,7 @@ from mesh.broker.reloading import Reloaded
 from mesh.environment import Environment
 from mesh.errors import ConfigError, MeshError
 from mesh.limits import Limits
-from mesh.listen import Listen, as_listen
+from mesh.listen import HttpListen, Listen, as_http, as_listen
 from mesh.wire.fields import shown
 from protocols import TlsConfig
 
@@ -66,6 +66,8 @@ class Broker:
         log_keep_days: days after which files of the event log are removed; None: never.
         log_keep_mb: megabytes of them that are kept, the newest; None: all.
         limits: what clients and peers may claim.
+        http: where to serve health, metrics, status and a page of the mesh, such as ``127.0.0.1:9770``; an
+            `HttpListen` says who may read there.
         environment: disk, randomness and wall clock; the caller's to close. By default this machine's.
     """
 
@@ -88,6 +90,7 @@ class Broker:
         log_keep_days: float | None = None,
         log_keep_mb: float | None = None,
         limits: Limits | None = None,
+        http: str | HttpListen | None = None,
         environment: Environment | None = None,
     ) -> None:
         self._options = BrokerOptions(
@@ -107,6 +110,7 @@ class Broker:
             log_keep_days=log_keep_days,
             log_keep_mb=log_keep_mb,
             limits=Limits() if limits is None else limits,
+            http=as_http(http),
         )
         if not isinstance(environment, Environment | None):
             raise ConfigError(f"environment is {shown(environment)}; it takes an Environment or None")

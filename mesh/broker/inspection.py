@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from mesh.broker.certificate_dates import Expiry
 from mesh.broker.durable_file import DurableFile
 from mesh.broker.event_log import EventLog, LogStatus
 from mesh.broker.identity import Identity, StateStatus
@@ -217,6 +218,11 @@ class Inspection:
     def frames_out(self) -> FramesOut:
         """Sent to other brokers."""
         return self._peering.view.frames_out()
+
+    @property
+    def certificates(self) -> tuple[Expiry, ...]:
+        """When the certificates of its TLS addresses expire."""
+        return self._listeners.certificate_dates()
 
     # --- the disk
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mesh.broker.certificate_dates import CertificateDates
 from mesh.cluster.own_address import is_loopback
 from mesh.environment import DEFAULT_TCP_URL, default_ipc_url, runtime_folder
 from mesh.errors import ConfigError, ListenError
@@ -66,9 +67,11 @@ class Listeners:
     Args:
         options: of the connections they accept.
         tls: what TLS addresses use that bring none of their own.
+        clock: monotonic, in seconds.
     """
 
-    def __init__(self, options: SocketOptions, tls: TlsConfig | None) -> None:
+    def __init__(self, options: SocketOptions, tls: TlsConfig | None, clock: Callable[[], float]) -> None:
+        self.certificate_dates = CertificateDates(clock)
         self._options = options
         self._tls = tls
         self._listeners: dict[str, BoundListener] = {}
@@ -129,6 +132,8 @@ class Listeners:
                 await self.aclose()
                 raise ListenError(f"cannot listen on {url}: {_without(str(error), url)}") from error
             self._listeners[listener.url] = BoundListener(listen, listener, certificates)
+            if tls is not None and is_secure(url):
+                self.certificate_dates.watch(listener.url, tls)
 
     def count_refused(self, reason: str) -> None:
         """Count a connection that was accepted only to be told why it is refused."""

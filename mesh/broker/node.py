@@ -18,13 +18,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.broker.beat import FAULT_PAUSE_S, Beat
 from mesh.broker.client_frames import ClientFrames
 from mesh.broker.durable_file import DurableFile
 from mesh.broker.event_log import EventLog
 from mesh.broker.home_shell import HomeShell
+from mesh.broker.http_source import HttpSource, open_http
 from mesh.broker.identity import Identity, format_id
 from mesh.broker.inspection import Inspection, Stock
 from mesh.broker.listeners import Listeners, default_urls
@@ -43,6 +44,9 @@ from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import MeshError
 from mesh.listen import Listen
 from protocols import Pub0, Pull0, RawSocket, Rep0, SocketOptions, Sub0
+
+if TYPE_CHECKING:
+    from mesh.http.server import HttpServer
 
 CLIENT_QUEUE: Final = 65_536
 """Frames queued on a client's pipe: credit is the bound there, the pipe must not refuse before it."""
@@ -108,7 +112,7 @@ class Node:
         client_options = SocketOptions(
             send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S, keepalive_s=TCP_KEEPALIVE_S
         )
-        self.listeners = Listeners(client_options, options.tls)
+        self.listeners = Listeners(client_options, options.tls, clock)
         self.peering = events.peering = Peering(
             identity=identity,
             name=self.name,
@@ -164,6 +168,8 @@ class Node:
         self.report = Report(
             self.inspection, options=options, environment=environment, events=self.log.events
         )
+        self._http: HttpServer | None = None
+        self._http_source = HttpSource(self.inspection, self.report, self.exchange)
         self._beat = Beat(
             f"broker {self.name}",
             (self.exchange.tick, self._rates_step, self._stats_step, self.home_shell.watch),
@@ -227,10 +233,12 @@ class Node:
         for topic in ("$sys.status", f"$sys.status.{format_id(self.identity.id)}"):
             self.exchange.respond(topic, lambda _topic, _body: self.report.status())
         self.home_shell.serve_operators()
+        await self._open_http()
         await self.peering.start(self.listeners.urls_for("peers"), self.listeners.urls_for("clients"))
+        self._http_source.serving = True
         self.log.write("meta", {"op": "start", **self.report.meta_fields()})
         await self.log.start()
-        self._children = [
+        self._children += [
             self._tasks.create_task(self.log.run(), name="event log"),
             self._tasks.create_task(self.identity.run(), name="identity"),
             self._tasks.create_task(self.durable_file.run(self.peering.durable), name="durable interest"),
@@ -238,6 +246,16 @@ class Node:
         self._stats_due = self._clock() + options.stats_s
         self._check_joined()
         self._beat.start()
+
+    async def _open_http(self) -> None:
+        """Before it joins, so that whoever waits for that can ask."""
+        if self.options.http is None:
+            return
+        self._http, live = await open_http(
+            self.options.http, self._http_source, self.environment, self._clock
+        )
+        self.report.http_url = self._http.url
+        self._children.append(self._tasks.create_task(live.run(), name="pages"))
 
     async def wait_ready(self) -> None:
         """Return once this broker is no longer joining, or raise `MeshError` when it has left before that."""
@@ -308,6 +326,8 @@ class Node:
         self._beat.stop()
         if self._work is not None:
             self._work.cancel()
+        if self._http is not None:
+            self._http.aclose()
         await self.listeners.aclose()
         await self.peering.aclose()
         for socket in self._sockets:

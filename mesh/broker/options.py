@@ -10,7 +10,7 @@ from typing import Any
 
 from mesh.errors import ConfigError
 from mesh.limits import MESH_KEY_MIN, Limits, export_problem
-from mesh.listen import Listen, is_secure
+from mesh.listen import HttpListen, Listen, is_secure
 from mesh.topics import check_pattern
 from mesh.wire.fields import shown
 from protocols import TlsConfig, check_dialable
@@ -37,6 +37,7 @@ class BrokerOptions:
     log_keep_days: float | None
     log_keep_mb: float | None
     limits: Limits
+    http: HttpListen | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -81,6 +82,7 @@ class BrokerOptions:
             ("log_keep_days", self.log_keep_days, (int, float, type(None)), "a number of days or None"),
             ("log_keep_mb", self.log_keep_mb, (int, float, type(None)), "a number of megabytes or None"),
             ("limits", self.limits, Limits, "a Limits or None"),
+            ("http", self.http, (HttpListen, type(None)), "an address, an HttpListen or None"),
         ):
             if not isinstance(value, kinds) or isinstance(value, bool):
                 raise _not_taken(what, value, words)

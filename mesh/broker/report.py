@@ -14,6 +14,7 @@ from mesh.broker.options import BrokerOptions
 from mesh.broker.status import About, LoopLateness, Rates, Stored, build_snapshot, stats_fields
 from mesh.broker.status_encoding import encode_status
 from mesh.environment import Environment
+from mesh.http.source import Figures
 
 STATUS_AGE_S: Final = 0.2
 """Seconds for which one answer serves everybody who asks, so that many requests cost about as much as one."""
@@ -39,6 +40,8 @@ class Report:
         events: Sequence[Mapping[str, Any]],
     ) -> None:
         self.leaving = False
+        self.http_url = ""
+        """Where the broker serves HTTP; empty: it does not."""
         self.options = options
         self.lateness = LoopLateness()
         self.faults: Callable[[], int] = lambda: 0
@@ -63,6 +66,12 @@ class Report:
     def snapshot(self) -> dict[str, Any]:
         """The whole status object. Costs by the number of patterns."""
         return self._snapshot(list(self._inspection.wanted))
+
+    def figures(self) -> Figures:
+        """The snapshot with a live view of the patterns, so that it costs nothing by their number."""
+        inspection = self._inspection
+        now_us = int(self._environment.wall_time() * 1e6)
+        return Figures(self._snapshot(inspection.wanted), inspection.queues, now_us)
 
     def _snapshot(self, interest: Collection[str]) -> dict[str, Any]:
         inspection = self._inspection
@@ -132,4 +141,6 @@ class Report:
             state="leaving" if self.leaving else inspection.state,
             started=self._started,
             period_s=options.period_s,
+            http=self.http_url or None,
+            certificates=inspection.certificates,
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any, Final, NamedTuple
 
+from mesh.broker.certificate_dates import Expiry
 from mesh.broker.event_log import LogStatus
 from mesh.broker.identity import StateStatus, format_id
 from mesh.dataplane.queue_status import JournalStatus, QueueStatus
@@ -132,6 +133,9 @@ class About:
     state: str
     started: float
     period_s: float
+    http: str | None = None
+    """Where it serves HTTP."""
+    certificates: Sequence[Expiry] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +276,8 @@ def build_snapshot(
         "url": about.url,
         "client_url": about.client_url,
         "listeners": list(about.listeners),
+        "http": about.http,
+        "certificates": [expiry.entry() for expiry in about.certificates],
         "state": about.state,
         "uptime_s": round(now - about.started, 3),
         "period_s": about.period_s,

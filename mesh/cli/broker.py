@@ -27,6 +27,9 @@ COMPOSED: Final = (
     "tls_ca",
     "tls_server_name",
     "tls_require",
+    "http",
+    "http_readers",
+    "http_hosts",
 )
 """Keys of the configuration that become other parameters of `Broker`."""
 
@@ -54,6 +57,9 @@ def broker(
     stats: float | None = None,
     log_keep_days: float | None = None,
     log_keep_mb: float | None = None,
+    http: str | None = None,
+    http_readers: str | None = None,
+    http_hosts: list[str] | None = None,
     limit: list[str] | None = None,
     ports_file: str | None = None,
     config: str | None = None,
@@ -108,6 +114,14 @@ def broker(
         Days after which this broker's files in the log folder are removed; default: never.
     log_keep_mb
         Megabytes of this broker's files that the log folder keeps, the newest; default: all.
+    http
+        Where to serve health, metrics, status and a page of the mesh: host:port; a port alone is one of
+        127.0.0.1.
+    http_readers
+        Who may read more there than health: local (this host), anybody, or the path of a file with the
+        password that is asked of everybody. Default: local.
+    http_hosts
+        A name by which browsers may call it, besides addresses and this host's own name; may be repeated.
     limit
         NAME=NUMBER: what clients may claim, as in the section [limits] of the configuration; may be repeated.
     ports_file
@@ -139,6 +153,9 @@ def broker(
         "stats_s": stats,
         "log_keep_days": log_keep_days,
         "log_keep_mb": log_keep_mb,
+        "http": http,
+        "http_readers": http_readers,
+        "http_hosts": http_hosts,
     }
     overrides = {f"broker.{key}": value for key, value in flags.items()} | limit_flags(limit or [])
 
@@ -186,6 +203,7 @@ def broker_options(everything: configuration.Config) -> dict[str, Any]:
         "tls": tls,
         "mesh_key": configuration.mesh_key(config),
         "limits": everything.limits,
+        "http": configuration.http_listen(config),
     }
 
 

@@ -115,7 +115,8 @@ def ready_line(status: dict[str, Any]) -> str:
     others = sum(1 for member in status["members"] if not member.get("self"))
     company = f", {others} other{'s' if others != 1 else ''} in sight" if others else ""
     who = f"{status['name']} ({status['id']})"
-    return f"{who} is ready at {listeners}, mesh {status['mesh']!r}{company}"
+    http = f"; HTTP at {status['http']}/" if status["http"] else ""
+    return f"{who} is ready at {listeners}, mesh {status['mesh']!r}{company}{http}"
 
 
 def reloaded(broker: Broker, reload: Callable[[], Options]) -> str:
@@ -140,12 +141,15 @@ def reload_sentence(outcome: Reloaded) -> str:
     return "; ".join(parts) or "the configuration is as it was"
 
 
+KEYS_OF_PORTS: Final = ("name", "id", "boot", "pid", "url", "client_url", "listeners", "http")
+
+
 def write_ports(path: str, status: dict[str, Any]) -> None:
     """Put the addresses really bound into a file that appears whole or not at all.
 
     Raises `CommandFailed` where it cannot be written.
     """
-    document = {key: status[key] for key in ("name", "id", "boot", "pid", "url", "client_url", "listeners")}
+    document = {key: status[key] for key in KEYS_OF_PORTS}
     try:
         write_atomic(path, f"{json.dumps({'schema': 1, **document})}\n".encode())
     except OSError as error:

@@ -8,6 +8,7 @@ Precedence is flag > environment > file > default. One file is read, the first o
 4. ``/etc/mangrove/config.toml``
 """
 
+from mesh.config.http import http_listen
 from mesh.config.loading import FlagError, Loaded, candidates, examine, line_of, load, parse
 from mesh.config.mesh_key import mesh_key
 from mesh.config.sections import (
@@ -32,6 +33,7 @@ __all__ = [
     "as_toml",
     "candidates",
     "examine",
+    "http_listen",
     "line_of",
     "load",
     "mesh_key",

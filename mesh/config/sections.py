@@ -13,7 +13,7 @@ from typing import Any, Final, get_type_hints
 
 from mesh.errors import TopicError
 from mesh.limits import Limits, export_problem, option
-from mesh.listen import ROLES, separate_urls
+from mesh.listen import ANYBODY, LOCAL, ROLES, http_address_problem, separate_urls
 from mesh.topics import check_pattern
 from protocols import AddressError, check_dialable, check_url
 
@@ -87,6 +87,17 @@ def _roles(values: Any) -> str | None:
     if NOBODY in values and len(values) > 1:
         return "has nobody and somebody; choose"
     return None
+
+
+def _http(value: Any) -> str | None:
+    problem = http_address_problem(value) if value is not None else None
+    return f"has a bad address: {problem}" if problem else None
+
+
+def _readers(value: Any) -> str | None:
+    if value in (LOCAL, ANYBODY) or "/" in value:
+        return None
+    return f"is {value!r}; it takes {LOCAL}, {ANYBODY} or the path of a file, with a / in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,24 @@ class BrokerConfig:
         "MANGROVE_LOG_KEEP_MB",
         "megabytes of this broker's files that the log folder keeps, the newest; default: all",
         _amount,
+    )
+    http: str | None = option(
+        None,
+        "MANGROVE_HTTP",
+        "where to serve health, metrics, status and a page of the mesh; default: nowhere",
+        _http,
+    )
+    http_readers: str = option(
+        "local",
+        "MANGROVE_HTTP_READERS",
+        "who may read more there than health: local (this host), anybody, or the path of a file with the"
+        " password that is asked of everybody",
+        _readers,
+    )
+    http_hosts: tuple[str, ...] = option(
+        (),
+        "MANGROVE_HTTP_HOSTS",
+        "names by which browsers may call it, besides addresses, localhost and this host's own name",
     )
 
 

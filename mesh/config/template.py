@@ -40,6 +40,8 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "broker.log_dir": '"/var/log/mangrove"',
     "broker.log_keep_days": "30.0",
     "broker.log_keep_mb": "1000.0",
+    "broker.http": '"127.0.0.1:9770"',
+    "broker.http_hosts": '["mesh.example.org"]',
     "broker.advertise": '"tcp://203.0.113.7:7770"',
     "client.url": '"tcp://127.0.0.1:7770"',
 }

@@ -21,11 +21,11 @@ from rich.live import Live
 from rich.text import Text
 
 from mesh import Client
-from mesh.console.picture import News, Picture
 from mesh.console.probe import Look, look
 from mesh.console.signs import Signs, signs_for
 from mesh.console.view import Screen, plain_line, plain_news
 from mesh.errors import MeshError
+from mesh.picture import News, Picture
 from mesh.printable import printable
 
 REDRAW_MIN_S = 0.25

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mesh import Client
-from mesh.console.picture import Picture, compose
 from mesh.errors import MeshError
+from mesh.picture import Picture, compose
 
 STATUS_TOPIC = "$sys.status"
 

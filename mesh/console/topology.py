@@ -18,8 +18,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from mesh.console.canvas import Canvas
-from mesh.console.picture import Edge, Picture, Vertex
 from mesh.console.signs import Signs, colour
+from mesh.picture import Edge, Picture, Vertex
 
 DRAWN_MAX: Final = 30
 LABEL_MAX: Final = 14

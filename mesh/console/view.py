@@ -20,10 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mesh.console.figures import counted, duration, milliseconds, number
-from mesh.console.picture import Edge, News, Picture, Vertex, listed, omitted
 from mesh.console.queues import journals_line, queues_table
 from mesh.console.signs import UNICODE, Signs, colour
 from mesh.console.topology import topology
+from mesh.picture import Edge, News, Picture, Vertex, listed, omitted
 from mesh.printable import printable_document
 
 LATE_WARN_MS: Final = 50.0

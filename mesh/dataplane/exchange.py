@@ -285,6 +285,21 @@ class Exchange:
         self._requests.ask(LocalAsker(callback), 0, Query(topic, body, b""), timeout_s, False, now)
         self._hand_over(now)
 
+    def survey(
+        self,
+        topic: str,
+        body: bytes,
+        timeout_s: float,
+        callback: Callable[[int, bytes], None],
+        over: Callable[[Sequence[str]], None],
+        now: float,
+    ) -> None:
+        """Ask everybody who answers, for the program around the broker: ``callback(status, body)`` is called
+        with each answer in time, and then ``over`` once, with the names of the others. Raises `TopicError`.
+        """
+        self._requests.ask(LocalAsker(callback, over), 0, Query(topic, body, b""), timeout_s, True, now)
+        self._hand_over(now)
+
     def leave(self, reason: str, now: float) -> None:
         """Tell every client that this broker goes; what is published from now on is refused."""
         self._sessions.leaving = self._intake.refusing = reason

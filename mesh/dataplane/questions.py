@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
 from mesh.dataplane.sessions import ClientSubscription, Session
@@ -26,12 +26,18 @@ TIMEOUT_MAX_S: Final = 3600.0
 
 
 class LocalAsker:
-    """The program around the broker asks: ``callback(status, body)`` is called once."""
+    """The program around the broker asks: ``callback(status, body)`` is called once, of a survey with each
+    answer in time, and then ``over`` with the names of those that gave none."""
 
-    __slots__ = ("callback",)
+    __slots__ = ("callback", "over")
 
-    def __init__(self, callback: Callable[[int, bytes], None]) -> None:
+    def __init__(
+        self,
+        callback: Callable[[int, bytes], None],
+        over: Callable[[Sequence[str]], None] | None = None,
+    ) -> None:
         self.callback = callback
+        self.over = over
 
 
 Asker = Session | LocalAsker

@@ -33,6 +33,7 @@ from mesh.dataplane.questions import (
     TIMEOUT_MAX_S,
     Answer,
     Asker,
+    LocalAsker,
     PendingAnswers,
     Query,
     Question,
@@ -307,7 +308,7 @@ class Requests:
                     Kind.REPLY, question.id, answer.status, answer.body, answer.headers, broker, answer.name
                 )
             )
-        else:
+        elif not question.done:
             asker.callback(answer.status, answer.body)
 
     def _finish_if_complete(self, question: Question, now: float) -> None:
@@ -315,11 +316,12 @@ class Requests:
             self._finish(question, now)
 
     def _finish(self, question: Question, now: float) -> None:
-        if isinstance(question.asker, Session):
-            question.asker.send(
-                encode(Kind.SURVEYED, question.id, question.asked, question.unanswered()[:NAMES_MAX])
-            )
+        asker, missing = question.asker, question.unanswered()[:NAMES_MAX]
+        if isinstance(asker, Session):
+            asker.send(encode(Kind.SURVEYED, question.id, question.asked, missing))
         self._end(question, now)
+        if isinstance(asker, LocalAsker) and asker.over is not None:
+            asker.over(missing)
 
     def _end(self, question: Question, now: float) -> None:
         self._questions.end(question, now)

@@ -104,7 +104,19 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
     assert json.loads(json.dumps(status)) == status
     assert list(status) == [
         *("schema", "mesh", "id", "name", "boot", "incarnation", "host", "pid", "version", "url"),
-        *("client_url", "listeners", "state", "uptime_s", "period_s", "members", "totals", "rates", "drops"),
+        *(
+            "client_url",
+            "listeners",
+            "http",
+            "certificates",
+            "state",
+            "uptime_s",
+            "period_s",
+            "members",
+            "totals",
+            "rates",
+            "drops",
+        ),
         *(
             "unresolved",
             "refused",

@@ -8,7 +8,6 @@ from io import StringIO
 import pytest
 from rich.console import Console, RenderableType
 
-from mesh.console.picture import compose
 from mesh.console.signs import ASCII, signs_for
 from mesh.console.view import (
     Screen,
@@ -20,6 +19,7 @@ from mesh.console.view import (
     status_report,
     trouble_lines,
 )
+from mesh.picture import compose
 from tests.mesh.console import statuses
 
 

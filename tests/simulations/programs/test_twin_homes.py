@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from mesh import Client, NotAccepted
-from mesh.console.picture import compose
 from mesh.console.view import trouble_lines
+from mesh.picture import compose
 from simulations import Mesh, World
 
 SIDES = ("broker-1", "broker-2")

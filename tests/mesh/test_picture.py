@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.console.picture import compose
 from mesh.console.view import Screen, status_report
+from mesh.picture import compose
 from tests.mesh.console import statuses
 from tests.mesh.console.statuses import NAMES, broker_id, link, member, status
 from tests.mesh.console.test_view import drawn

@@ -2,8 +2,8 @@
 
 A broker's status (``$sys.status``) holds its own figures and its view of every member. Several of them make
 a `Picture`: nodes, links between them as both ends see them, the parts the mesh is in, and one feed of
-events. Brokers may disagree: the state shown is that in the view of the broker to which the console is
-connected, with the number of brokers that agree.
+events. Brokers may disagree: the state shown is that in the view of the broker that was asked first, with the
+number of brokers that agree. The console (`mesh.console`) and the page (`mesh.http`) show pictures.
 
 Pure, and tolerant of what it reads: a broker of another version may lack a key or have more of them. All text
 of a picture is printable: names, hosts and reasons are others' words.
@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
-
-import networkx
 
 from mesh.printable import printable, printable_document
 
@@ -139,9 +137,15 @@ def compose(
     Raises:
         ValueError: no status at all.
     """
+    return assemble(printable_document(statuses), printable_document(previous), silent)
+
+
+def assemble(
+    statuses: Sequence[Status], previous: Sequence[Status] = (), silent: Sequence[str] = ()
+) -> Picture:
+    """As `compose`, of statuses whose text is printable already."""
     if not statuses:
         raise ValueError("a picture needs at least one broker's status")
-    statuses, previous = printable_document(statuses), printable_document(previous)
     by_id = {_id(status): status for status in reversed(statuses)}
     connected = statuses[0]
     before = {(_id(status), status.get("boot")): status for status in previous}
@@ -373,11 +377,18 @@ def _link_rate(
 
 def _parts(nodes: Sequence[Vertex], edges: Iterable[Edge]) -> tuple[tuple[str, ...], ...]:
     """Connected components of the brokers that run, largest first; names order the rest."""
-    graph = networkx.Graph()
-    graph.add_nodes_from(node.id for node in nodes if node.answered or node.state in LIVE)
-    graph.add_edges_from((edge.a, edge.b) for edge in edges if edge.a in graph and edge.b in graph)
+    part_of = {node.id: [node.id] for node in nodes if node.answered or node.state in LIVE}
+    for edge in edges:
+        a, b = part_of.get(edge.a), part_of.get(edge.b)
+        if a is None or b is None or a is b:
+            continue
+        large, small = (a, b) if len(a) >= len(b) else (b, a)
+        large += small
+        for member in small:
+            part_of[member] = large
     order = {node.id: rank for rank, node in enumerate(nodes)}
-    parts = [tuple(sorted(part, key=order.__getitem__)) for part in networkx.connected_components(graph)]
+    distinct = {id(part): part for part in part_of.values()}
+    parts = [tuple(sorted(part, key=order.__getitem__)) for part in distinct.values()]
     return tuple(sorted(parts, key=lambda part: (-len(part), order[part[0]])))
 
 

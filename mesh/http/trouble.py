@@ -1,0 +1,115 @@
+"""What is wrong with a mesh now, in sentences, the worst first. Pure.
+
+Only what is the case now: a broker that was dead and is back is in the events, and no trouble any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from mesh.picture import Picture, Vertex
+from mesh.printable import listed
+
+LATE_MS: Final = 100.0
+"""A loop that is later than this answers heartbeats late: a fifth of their usual deadline."""
+TROUBLES_MAX: Final = 12
+BAD: Final = "bad"
+WARN: Final = "warn"
+
+
+class Trouble(NamedTuple):
+    """One sentence; ``level`` is `BAD` where messages are lost or brokers are down, else `WARN`."""
+
+    level: str
+    text: str
+
+
+def troubles(picture: Picture, drops_s: Mapping[str, float | None], missing: Sequence[str]) -> list[Trouble]:
+    """``drops_s``: messages that each broker drops a second, by id. ``missing``: pairs of brokers of one part
+    without a link, as ``a - b``."""
+    found = [
+        *_members(picture),
+        *_links(picture, missing),
+        *_drops(picture, drops_s),
+        *_late(picture),
+        *_disks(picture),
+        *_queues(picture),
+    ]
+    found.sort(key=lambda trouble: trouble.level != BAD)
+    left_out = len(found) - TROUBLES_MAX
+    if left_out <= 0:
+        return found
+    return [*found[: TROUBLES_MAX - 1], Trouble(WARN, f"{left_out + 1} more are not shown")]
+
+
+def _names(picture: Picture, wanted: Callable[[Vertex], bool]) -> list[str]:
+    return [node.name for node in picture.nodes if wanted(node)]
+
+
+def _said(names: list[str], one: str, many: str) -> str:
+    return f"{listed(names)} {one if len(names) == 1 else many}"
+
+
+def _members(picture: Picture) -> Iterator[Trouble]:
+    dead = _names(picture, lambda node: node.state == "dead")
+    if dead:
+        yield Trouble(BAD, _said(dead, "is dead", "are dead"))
+    if len(picture.parts) > 1:
+        names = {node.id: node.name for node in picture.nodes}
+        parts = "; ".join(listed([names[id] for id in part]) for part in picture.parts[:4])
+        yield Trouble(BAD, f"the mesh is split into {len(picture.parts)} parts: {parts}")
+    isolated = _names(picture, lambda node: node.mode == "isolated")
+    if isolated:
+        yield Trouble(BAD, _said(isolated, "is isolated", "are isolated"))
+    suspect = _names(picture, lambda node: node.state == "suspect")
+    if suspect:
+        yield Trouble(WARN, _said(suspect, "misses heartbeats", "miss heartbeats"))
+    silent = _names(picture, lambda node: node.state == "alive" and not node.answered)
+    if silent:
+        yield Trouble(WARN, _said(silent, "did not say how it is", "did not say how they are"))
+
+
+def _links(picture: Picture, missing: Sequence[str]) -> Iterator[Trouble]:
+    if missing:
+        yield Trouble(WARN, f"no link between {listed(missing)}")
+    names = {node.id: node.name for node in picture.nodes}
+    half = [f"{names[edge.a]} - {names[edge.b]}" for edge in picture.edges if not edge.whole]
+    if half:
+        yield Trouble(WARN, f"only one end reports the link {listed(half)}")
+
+
+def _drops(picture: Picture, drops_s: Mapping[str, float | None]) -> Iterator[Trouble]:
+    dropping = [(rate, node.name) for node in picture.nodes if (rate := drops_s.get(node.id))]
+    for rate, name in sorted(dropping, reverse=True):
+        yield Trouble(BAD, f"{name} drops {_rate(rate)} a second")
+
+
+def _rate(rate: float) -> str:
+    if rate < 1:
+        return "less than one message"
+    return f"{rate:,.0f} {'message' if round(rate) == 1 else 'messages'}".replace(",", "\u202f")
+
+
+def _late(picture: Picture) -> Iterator[Trouble]:
+    late = [(node.late_ms, node.name) for node in picture.nodes if (node.late_ms or 0) > LATE_MS]
+    for late_ms, name in sorted(late, reverse=True):
+        yield Trouble(WARN, f"the event loop of {name} was {late_ms:.0f} ms late")
+
+
+def _disks(picture: Picture) -> Iterator[Trouble]:
+    for node in picture.nodes:
+        for sentence in node.disk:
+            yield Trouble(BAD, f"{node.name}: {sentence}")
+
+
+def _queues(picture: Picture) -> Iterator[Trouble]:
+    for name, homes in picture.twice:
+        yield Trouble(WARN, f"durable subscription {name} has homes at {listed(list(homes))}; remove one")
+    idle = [str(queue.get("name")) for queue in picture.queues if _waits_in_vain(queue)]
+    if idle:
+        yield Trouble(WARN, f"messages wait without a consumer in {listed(idle)}")
+
+
+def _waits_in_vain(queue: Mapping[str, Any]) -> bool:
+    return queue.get("consumers") == 0 and bool(queue.get("waiting"))
