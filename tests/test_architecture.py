@@ -221,6 +221,8 @@ LAYERS = (
     Layer(PURE_CLUSTER, ("mesh.errors", "mesh.wire", "mesh.topics", *PURE_CLUSTER), pure=True),
     # Programs that consume use it beside a client; it knows messages by their ids only.
     Layer(("mesh.idempotence",), ("mesh.errors",)),
+    # Shared by those who write the event log and those who read it.
+    Layer(("mesh.eventlog",), ("mesh.eventlog",), pure=True),
     Layer(("mesh.listen", "mesh.tls"), ("mesh.errors", "protocols")),
     Layer(("mesh.limits",), ("mesh.errors",), pure=True),
     Layer(
@@ -398,7 +400,7 @@ LAYERS = (
         ("mesh.console", "mesh.clients", "mesh.errors", "mesh.picture", "mesh"),
         ("pyspark", "pandas", "pynng", "cyclopts"),
     ),
-    Layer(("mesh.analysis",), ("mesh.analysis", "mesh.errors"), ("pynng", "zmq")),
+    Layer(("mesh.analysis",), ("mesh.analysis", "mesh.errors", "mesh.eventlog"), ("pynng", "zmq")),
     Layer(("mesh.bench.simulate",), ("mesh", "protocols", "simulations"), ("pyspark", "pandas")),
     Layer(("mesh.bench",), ("mesh", "protocols"), ("pyspark", "pandas")),
     Layer(("mesh.cli", "mesh.__main__", "mesh.demo"), ("mesh", "protocols", "simulations"), ()),

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
     DoubleType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -103,19 +105,35 @@ def _kind(record: type[msgspec.Struct], field: msgspec.inspect.Field) -> tuple[D
     given, moment = _unwrapped(field.type)
     options = given.types if isinstance(given, msgspec.inspect.UnionType) else (given,)
     null = any(isinstance(option, msgspec.inspect.NoneType) for option in options)
-    kinds: list[type[DataType]] = []
+    kinds: list[DataType] = []
     for option in options:
         if isinstance(option, msgspec.inspect.NoneType):
             continue
         bare, is_moment = _unwrapped(option)
         moment = moment or is_moment
-        if isinstance(bare, msgspec.inspect.LiteralType) and all(isinstance(v, str) for v in bare.values):
-            kinds.append(StringType)
-        elif type(bare) in PLAIN:
-            kinds.append(PLAIN[type(bare)])
+        kind = _plain(bare)
+        if kind is not None:
+            kinds.append(kind)
     if len(kinds) != 1 or len(options) != 1 + null:
         raise TypeError(f"{record.__name__}.{field.name}: no column of a table has the type {field.type}")
-    return kinds[0](), null, moment
+    return kinds[0], null, moment
+
+
+def _plain(given: msgspec.inspect.Type) -> DataType | None:
+    """The type of a column or of what is in one; None: Spark has none for it."""
+    bare, _ = _unwrapped(given)
+    if isinstance(bare, msgspec.inspect.LiteralType):
+        kinds = {type(value) for value in bare.values}
+        return StringType() if kinds == {str} else LongType() if kinds == {int} else None
+    if isinstance(bare, msgspec.inspect.ListType):
+        item = _plain(bare.item_type)
+        return None if item is None else ArrayType(item)
+    if isinstance(bare, msgspec.inspect.DictType):
+        key, value = _plain(bare.key_type), _plain(bare.value_type)
+        return None if key is None or value is None else MapType(key, value)
+    if isinstance(bare, msgspec.inspect.StructType):
+        return decision_schema(bare.cls)
+    return PLAIN[type(bare)]() if type(bare) in PLAIN else None
 
 
 def _unwrapped(given: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, bool]:

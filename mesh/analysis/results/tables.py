@@ -44,15 +44,22 @@ class FileRow(msgspec.Struct, frozen=True):
     """Its path from the analysed folder on."""
     bytes: int
     lines: int
+    """All but empty ones: rows, duplicates, corrupt and unknown. In a file of two runs, those of the run; the
+    corrupt and unknown ones stand with the first."""
     rows: int
+    """Each number of a boot once."""
     corrupt: int
     """Lines that are no rows; they are in quarantine."""
     unknown: int
-    """Rows of a version or kind that this program does not know."""
+    """Rows of a version or kind that this program does not know; they are in quarantine."""
     duplicates: int
+    """Rows whose number stood before, in this file or in one whose path comes first."""
+    conflicts: int
+    """Rows that share their number with another one of different content, which was read in their place."""
     gaps: int
-    """Numbers that are missing between the file's first and last."""
+    """Numbers that are missing between the file's first and last of each boot."""
     first: Instant | None
+    """By the writer's wall clock."""
     last: Instant | None
 
 
@@ -174,13 +181,14 @@ class Heard(Record, frozen=True):
     rtt_high: int
     """Below 51.2, 102.4, 204.8 ms, 1 s, and longer."""
     slots: int
-    """Bit ``i`` is set if anything was heard in the i-th 64th of the window, a quarter of a period."""
+    """Bit ``i`` is set if anything was heard in the i-th 64th of the window, a quarter of a period. The
+    64 bits are a signed number."""
     survey_round: int | None
-    """The highest round of ``src`` that is a multiple of 16, or a power of two, which a short life has, too;
-    with the ``mono_ns`` of its survey's arrival."""
+    """Of the last survey of ``src`` whose round is a multiple of 16, or a power of two, which a short life
+    has, too; with the ``mono_ns`` of its arrival."""
     survey_ns: int | None
     answer_round: int | None
-    """The same of ``dst``'s rounds, with the arrival of the answer and its round trip."""
+    """The same of the last answer to a round of ``dst``, and its round trip."""
     answer_ns: int | None
     answer_rtt_us: int | None
 

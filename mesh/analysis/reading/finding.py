@@ -1,0 +1,97 @@
+"""Which files are event logs, by the listing of Spark's file systems: a folder of this machine or any URL.
+
+A URL goes to Spark as it was given. Only a path that exists here is taken literally, should it look like a
+pattern.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LINES: Final = (".jsonl", ".jsonl.part", ".jsonl.gz", ".jsonl.part.gz")
+PARQUET: Final = (".parquet",)
+PATTERN: Final = "{" + ",".join(f"*{suffix}" for suffix in (*LINES, *PARQUET)) + "}"
+SAME: Final = re.compile("^file:/+")
+"""Spark writes it with one slash and with three."""
+SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
+
+
+class NoLogs(FileNotFoundError):
+    """There is no event log where there should be one."""
+
+
+class NoRows(MeshError):
+    """There are logs, but not one line in them is a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file. ``path`` is what Spark calls it, ``name`` its path from the analysed folder on."""
+
+    path: str
+    name: str
+    bytes: int
+
+    @property
+    def is_parquet(self) -> bool:
+        return self.name.endswith(PARQUET)
+
+
+def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
+    """Every event log below ``place``, in order of their names.
+
+    Raises:
+        NoLogs: nothing is there, or nothing that is a log.
+    """
+    from pyspark.errors import AnalysisException
+
+    hint = "name the folder that brokers were given as --log-dir"
+    listing = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        frame = listing.option("pathGlobFilter", PATTERN).load(literal(place))
+        found = {SAME.sub("file:/", unquote(url)): 0 for url in frame.inputFiles()}
+        found |= {row["path"]: row["length"] for row in frame.select("path", "length").collect()}
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise NoLogs(f"there is no folder {place}; {hint}") from None
+    root = _tail(os.path.abspath(place) if os.path.exists(place) else place).rstrip("/")
+    files = [LogFile(path, _name(path, root), length) for path, length in found.items()]
+    if not files:
+        raise NoLogs(f"{place} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {hint}")
+    if not any(file.bytes for file in files):
+        raise NoLogs(f"the {len(files)} event logs in {place} are all empty")
+    return sorted(files, key=lambda file: file.name)
+
+
+def literal(place: str) -> str:
+    """As Spark takes it, for which a path is a pattern."""
+    if not os.path.exists(place):
+        return place
+    return escaped(os.path.abspath(place))
+
+
+def escaped(path: str) -> str:
+    """A path that stands for itself where Spark looks for patterns."""
+    return "".join(f"\\{letter}" if letter in "*?[]{}\\" else letter for letter in path)
+
+
+def _name(path: str, root: str) -> str:
+    tail = _tail(path)
+    if tail == root:
+        return tail.rpartition("/")[2]
+    return tail.removeprefix(f"{root}/") if tail.startswith(f"{root}/") else tail
+
+
+def _tail(path: str) -> str:
+    """Without scheme and host."""
+    return SCHEME.sub("", path)

@@ -1,0 +1,92 @@
+"""Heartbeats reduced to `mesh.analysis.results.tables.Heard`, by one group-by: nothing is sorted.
+
+All that is aggregated are 64-bit numbers, which Spark keeps in place; a text among them would make it sort.
+What is grouped once can be grouped again: files, windows that span two of them, and rows of kind ``heard``
+are merged by the same sums, minima and maxima.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+PERIODS: Final = 16
+"""Length of a window. A round that is a multiple of it occurs once in each, and clocks are compared by it; by
+powers of two as well, since a short life has no others."""
+SLOTS: Final = 64
+RTT_BELOW_US: Final = (
+    50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 102_400, 204_800, 1_000_000,
+)  # fmt: skip
+COUNTER_BITS: Final = 12
+COUNTERS: Final = ("rtt_low", "rtt_mid", "rtt_high")
+KEY: Final = ("run", "node", "boot", "src", "window_ns", "window")
+SUMS: Final = ("surveys", "answers", "rtt_sum_us", *COUNTERS)
+LEAST: Final = ("first_ns", "first_round", "rtt_min_us")
+MOST: Final = ("last_ns", "last_round", "rtt_max_us", "survey_ns", "answer_ns")
+LATEST: Final = {
+    "survey_round": "survey_ns",
+    "answer_round": "answer_ns",
+    "answer_rtt_us": "answer_ns",
+}
+"""Each belongs to the greatest of the other column."""
+VALUES: Final = (*SUMS, *LEAST, *MOST, "slots", *LATEST)
+
+
+def reduce(beats: DataFrame, numbers: list[Column], *keys: str) -> DataFrame:
+    """Rows (run, node, boot, src, window_ns, survey, hb_seq, rtt_us, mono_ns) by window; ``numbers`` are
+    further aggregates, ``keys`` further columns to group by."""
+    survey, answer = F.col("survey"), ~F.col("survey")
+    round_, now = F.col("hb_seq"), F.col("mono_ns")
+    compared = (round_ % PERIODS == 0) | (round_.bitwiseAND(round_ - 1) == 0)
+    survey_ns = F.when(survey & compared, now)
+    answer_ns = F.when(answer & compared, now)
+    window = F.expr("mono_ns div window_ns").alias("window")
+    slot = F.expr(f"cast((mono_ns % window_ns) * {SLOTS} div window_ns as int)")
+    return beats.groupBy(*keys, *KEY[:-1], window).agg(
+        F.count(F.when(survey, 1)).alias("surveys"),
+        F.count(F.when(answer, 1)).alias("answers"),
+        F.min(now).alias("first_ns"),
+        F.max(now).alias("last_ns"),
+        F.min(F.when(survey, round_)).alias("first_round"),
+        F.max(F.when(survey, round_)).alias("last_round"),
+        F.coalesce(F.sum("rtt_us"), F.lit(0)).alias("rtt_sum_us"),
+        F.min("rtt_us").alias("rtt_min_us"),
+        F.max("rtt_us").alias("rtt_max_us"),
+        *_counters(),
+        F.bit_or(F.call_function("shiftleft", F.lit(1).cast("long"), slot)).alias("slots"),
+        F.max_by(round_, survey_ns).alias("survey_round"),
+        F.max(survey_ns).alias("survey_ns"),
+        F.max_by(round_, answer_ns).alias("answer_round"),
+        F.max(answer_ns).alias("answer_ns"),
+        F.max_by("rtt_us", answer_ns).alias("answer_rtt_us"),
+        *numbers,
+    )
+
+
+def merge(parts: DataFrame) -> DataFrame:
+    """Parts of windows as whole ones."""
+    return parts.groupBy(*KEY).agg(
+        *(F.try_sum(name).alias(name) for name in SUMS),
+        *(F.min(name).alias(name) for name in LEAST),
+        *(F.max(name).alias(name) for name in MOST),
+        F.bit_or("slots").alias("slots"),
+        *(F.max_by(name, at).alias(name) for name, at in LATEST.items()),
+    )
+
+
+def _counters() -> list[Column]:
+    """The histogram of round trips: five counters in each of three numbers."""
+    each = (len(RTT_BELOW_US) + 1) // len(COUNTERS)
+    counters = []
+    for first, name in zip(range(0, len(RTT_BELOW_US) + 1, each), COUNTERS, strict=True):
+        case = "case when rtt_us is null then 0"
+        if first:
+            case += f" when rtt_us < {RTT_BELOW_US[first - 1]} then 0"
+        for place, below in enumerate(RTT_BELOW_US[first : first + each]):
+            case += f" when rtt_us < {below} then {1 << COUNTER_BITS * place}L"
+        last = first + each > len(RTT_BELOW_US)
+        case += f" else {1 << COUNTER_BITS * (each - 1)}L end" if last else " else 0L end"
+        counters.append(F.coalesce(F.try_sum(F.expr(case)), F.lit(0)).alias(name))
+    return counters

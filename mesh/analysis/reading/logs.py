@@ -1,0 +1,303 @@
+"""All that the event logs say, as DataFrames: what every later stage of the analysis stands on.
+
+Files are read twice, for the heartbeats, which are reduced at once, and for all other rows, which are kept. A
+boot whose numbers do not add up is looked at again row by row (`mesh.analysis.reading.repeats`), the others
+are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from mesh.analysis.reading import heartbeats, numbering
+from mesh.analysis.reading.finding import find_logs
+from mesh.analysis.reading.heartbeats import PERIODS
+from mesh.analysis.reading.repeats import Repeats
+from mesh.analysis.reading.schema import NOT_JSON, UNKNOWN
+from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, sources
+from mesh.analysis.results.spark_types import table_schema
+from mesh.analysis.results.tables import FileRow, Heard
+from mesh.eventlog.rows import KINDS, columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from mesh.analysis.reading.finding import LogFile
+
+PERIOD_S: Final = 1.0
+"""Where no `meta` row tells it."""
+PERIOD_MIN_S: Final = 1e-6
+PERIOD_MAX_S: Final = 1e6
+BOOT: Final = ("run", "node", "boot")
+ABOUT: Final = ("name", "host", "version", "period_s", "deadline_s", "stats_s")
+
+
+@dataclass(frozen=True)
+class Logs:
+    """The DataFrames; `close` gives back what Spark keeps for them.
+
+    Those named as a kind have its columns in the event log, and ``us``: the wall clock in microseconds since
+    the epoch.
+    """
+
+    files: DataFrame
+    """Table `FileRow`; times by the writers' wall clocks."""
+    quarantine: DataFrame
+    """``file``, ``problem`` and ``line``: what is no row, and why."""
+    boots_raw: DataFrame
+    """One row a boot. ``run``, ``node``, ``boot``; of its `meta` rows ``name``, ``host``, ``version``,
+    ``period_s``, ``deadline_s``, ``stats_s`` (null: it has none); ``first_ns``, ``last_ns`` (monotonic);
+    ``first_us``, ``last_us`` (wall); ``first_seq``, ``last_seq``, ``rows``; ``stopped_ns`` and ``reason`` of
+    the stop; ``left_ns`` of its own row that it leaves; ``torn``: its last line is cut off. A line of
+    its last file is, and no number is missing there; one that was spoiled in the middle lacks its number."""
+    heard: DataFrame
+    """Table `Heard`."""
+    meta: DataFrame
+    mem: DataFrame
+    link: DataFrame
+    stats: DataFrame
+    truth: DataFrame
+    kept: tuple[DataFrame, ...]
+
+    def close(self) -> None:
+        for frame in self.kept:
+            frame.unpersist()
+
+
+def read_logs(spark: SparkSession, place: str) -> Logs:
+    """Every log below ``place``, a folder or a URL. There are ``files`` and ``quarantine`` even if no line is
+    a row.
+
+    Raises:
+        NoLogs: nothing is there, or nothing that is a log.
+    """
+    return _Reading(spark, find_logs(spark, place)).logs()
+
+
+class _Reading:
+    """One reading; the attributes are made in order, each from those before it."""
+
+    def __init__(self, spark: SparkSession, files: Sequence[LogFile]) -> None:
+        self._spark = spark
+        self._files = files
+        self._sources = sources(spark, files)
+        self._others = _union([source.others() for source in self._sources]).persist()
+        good = self._others.where(F.col("problem").isNull())
+        self._windows = _Windows(good)
+        self._parts = self._reduced(good).persist()
+        self._good = good
+        self._kept = [self._others, self._parts]
+
+    def _reduced(self, good: DataFrame) -> DataFrame:
+        """Heartbeats by file and window, with their numbers; ``ok`` tells sound ones."""
+        beats = [source.heartbeats() for source in self._sources] + [heartbeats_of(good)]
+        numbers = [*numbering.count(), F.min("us").alias("first_us"), F.max("us").alias("last_us")]
+        parts = _union([heartbeats.reduce(self._windows.of(each), numbers, "path", "ok") for each in beats])
+        return parts.withColumn("ok", F.col("ok") & ids_are_sound())
+
+    def logs(self) -> Logs:
+        parts = self._parts.where("ok")
+        rows = self._good.where(F.col("kind") != "hb")
+        extent = self._extent(parts, rows)
+        counts = extent.select(
+            "path",
+            *BOOT,
+            F.col("n").alias("rows"),
+            F.lit(0).cast("long").alias("duplicates"),
+            F.lit(0).cast("long").alias("conflicts"),
+            F.col("n").alias("numbers"),
+        )
+        doubtful = self._doubtful(extent)
+        if doubtful is not None:
+            beats = _union([source.heartbeats() for source in self._sources] + [heartbeats_of(self._good)])
+            sound = beats.where(F.col("ok") & ids_are_sound())
+            again = Repeats(_of(sound, doubtful), _of(rows, doubtful))
+            counts = _without(counts, doubtful).unionByName(again.counts())
+            rows = _without(rows, doubtful).unionByName(again.others())
+            fresh = heartbeats.reduce(self._windows.of(again.beats()), [])
+            parts = _without(parts, doubtful).select(*fresh.columns).unionByName(fresh)
+            rows, counts = rows.persist(), counts.persist()
+            self._kept += [*again.kept, rows, counts]
+        bad = self._bad()
+        names = self._names()
+        kinds = {kind: _kind(rows, kind) for kind in KINDS}
+        return Logs(
+            files=_files(names, extent, counts, bad),
+            quarantine=_named(bad, names).select("file", "problem", F.col("raw").alias("line")),
+            boots_raw=_boots(kinds, extent, counts, bad),
+            heard=_heard(parts, kinds["heard"]),
+            meta=kinds["meta"],
+            mem=kinds["mem"],
+            link=kinds["link"],
+            stats=kinds["stats"],
+            truth=kinds["truth"],
+            kept=tuple(self._kept),
+        )
+
+    def _extent(self, parts: DataFrame, rows: DataFrame) -> DataFrame:
+        """By file and boot: the numbers, the times, and whether it is of a simulator's truth."""
+        of_rows = rows.groupBy("path", *BOOT, (F.col("kind") == "truth").alias("truth")).agg(
+            *numbering.count(),
+            F.min("us").alias("first_us"),
+            F.max("us").alias("last_us"),
+            F.min("mono_ns").alias("first_ns"),
+            F.max("mono_ns").alias("last_ns"),
+        )
+        both = parts.withColumn("truth", F.lit(False)).select(*of_rows.columns).unionByName(of_rows)
+        return both.groupBy("path", *BOOT, "truth").agg(*numbering.merge(), *_times())
+
+    def _doubtful(self, extent: DataFrame) -> DataFrame | None:
+        """Boots whose numbers do not add up."""
+        of_boot = extent.groupBy(*BOOT).agg(*numbering.merge())
+        found = of_boot.where(~numbering.is_whole()).select(*BOOT).persist()
+        self._kept.append(found)
+        return None if found.isEmpty() else found
+
+    def _bad(self) -> DataFrame:
+        """``path``, ``problem`` and ``raw`` of the lines that are no rows."""
+        bad = self._others.where(F.col("problem").isNotNull()).select("path", "problem", "raw")
+        if self._parts.where(~F.col("ok")).isEmpty():
+            return bad
+        bad = _union([bad, *(source.bad_heartbeats() for source in self._sources)]).persist()
+        self._kept.append(bad)
+        return bad
+
+    def _names(self) -> DataFrame:
+        files = [(file.path, file.name, file.bytes) for file in self._files]
+        return self._spark.createDataFrame(files, "listed string, file string, bytes long")
+
+
+class _Windows:
+    """How long the windows of a boot are, by what its `meta` rows say of its period."""
+
+    def __init__(self, rows: DataFrame) -> None:
+        told = rows.where((F.col("kind") == "meta") & F.col("period_s").between(PERIOD_MIN_S, PERIOD_MAX_S))
+        boots = told.groupBy(*BOOT).agg(F.max("period_s").alias("period_s"))
+        length = F.round(F.col("period_s") * PERIODS * 1e9).cast("long").alias("window_ns")
+        self._boots = boots.select(*BOOT, length)
+        found = self._boots.groupBy("window_ns").count().collect()
+        found.sort(key=lambda row: (-row["count"], row["window_ns"]))
+        self._usual = found[0]["window_ns"] if found else round(PERIOD_S * PERIODS * 1e9)
+        self._all_alike = len(found) <= 1
+
+    def of(self, beats: DataFrame) -> DataFrame:
+        """Heartbeats with ``window_ns``; a boot that does not tell has what most have."""
+        usual = F.lit(self._usual).cast("long")
+        if self._all_alike:
+            return beats.withColumn("window_ns", usual)
+        joined = beats.join(F.broadcast(self._boots), list(BOOT), "left")
+        return joined.withColumn("window_ns", F.coalesce("window_ns", usual))
+
+
+def _heard(parts: DataFrame, rows: DataFrame) -> DataFrame:
+    names = [*heartbeats.KEY, *heartbeats.VALUES]
+    merged = heartbeats.merge(parts.select(*names).unionByName(rows.select(*names)))
+    return merged.withColumnRenamed("node", "dst").select(*table_schema(Heard).names)
+
+
+def _files(names: DataFrame, extent: DataFrame, counts: DataFrame, bad: DataFrame) -> DataFrame:
+    gaps = F.col("last_seq") - F.col("first_seq") + 1 - F.col("numbers")
+    of_run = (
+        extent.join(counts, ["path", *BOOT])
+        .groupBy("path", "run")
+        .agg(
+            *(F.sum(name).alias(name) for name in ("rows", "duplicates", "conflicts")),
+            F.sum(gaps).alias("gaps"),
+            F.timestamp_micros(F.min("first_us")).alias("first"),
+            F.timestamp_micros(F.max("last_us")).alias("last"),
+        )
+    )
+    unknown = F.col("problem").isin(*UNKNOWN)
+    bad_lines = bad.groupBy("path").agg(
+        F.count(F.when(unknown, 1)).alias("unknown"), F.count(F.when(~unknown, 1)).alias("corrupt")
+    )
+    # Bad lines tell no run; they stand with the first of their file.
+    first_run = of_run.groupBy("path").agg(F.min("run").alias("run"))
+    placed = bad_lines.join(first_run, "path", "left")
+    zero = F.lit(0).cast("long")
+    both = of_run.withColumns({"unknown": zero, "corrupt": zero}).unionByName(
+        placed, allowMissingColumns=True
+    )
+    amounts = ("rows", "duplicates", "conflicts", "gaps", "unknown", "corrupt")
+    summed = both.groupBy("path", "run").agg(
+        *(F.coalesce(F.sum(name), zero).alias(name) for name in amounts),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+    )
+    rows = names.join(summed.withColumn("listed", _listed(F.col("path"))), "listed", "left")
+    filled = rows.select(
+        "run", "file", "bytes", *(F.coalesce(name, zero).alias(name) for name in amounts), "first", "last"
+    )
+    lines = F.col("rows") + F.col("duplicates") + F.col("unknown") + F.col("corrupt")
+    return filled.withColumn("lines", lines).select(*table_schema(FileRow).names)
+
+
+def _boots(kinds: dict[str, DataFrame], extent: DataFrame, counts: DataFrame, bad: DataFrame) -> DataFrame:
+    ends = (
+        kinds["meta"]
+        .groupBy(*BOOT)
+        .agg(
+            *(F.max_by(name, "seq").alias(name) for name in ABOUT),
+            F.min(F.when(F.col("op") == "stop", F.col("mono_ns"))).alias("stopped_ns"),
+            F.max_by("reason", F.when(F.col("op") == "stop", F.col("seq"))).alias("reason"),
+        )
+    )
+    leaving = kinds["mem"].where((F.col("subject") == F.col("node")) & (F.col("to_state") == "left"))
+    left = leaving.groupBy(*BOOT).agg(F.min("mono_ns").alias("left_ns"))
+    cut = bad.where(F.col("problem") == NOT_JSON).groupBy("path").agg(F.count(F.lit(1)).alias("cut"))
+    missing = F.col("last_seq") - F.col("first_seq") + 1 - F.col("numbers")
+    torn = F.coalesce("cut", F.lit(0)) > missing
+    spans = (
+        extent.where(~F.col("truth"))
+        .join(counts, ["path", *BOOT])
+        .join(cut, "path", "left")
+        .groupBy(*BOOT)
+        .agg(
+            F.min("first_seq").alias("first_seq"),
+            F.max("last_seq").alias("last_seq"),
+            F.sum("rows").alias("rows"),
+            *_times(),
+            F.max_by(torn, "last_seq").alias("torn"),
+        )
+    )
+    joined = spans.join(ends, list(BOOT), "left").join(left, list(BOOT), "left")
+    times = ("first_ns", "last_ns", "first_us", "last_us", "first_seq", "last_seq", "rows")
+    return joined.select(*BOOT, *ABOUT, *times, "stopped_ns", "reason", "left_ns", "torn")
+
+
+def _kind(rows: DataFrame, kind: str) -> DataFrame:
+    names = [name for name in columns(KINDS[kind]) if name not in ("v", "ts")]
+    return rows.where(F.col("kind") == kind).select("us", *names)
+
+
+def _named(rows: DataFrame, names: DataFrame) -> DataFrame:
+    """With the ``file`` that a path stands for."""
+    return rows.withColumn("listed", _listed(F.col("path"))).join(names, "listed")
+
+
+def _listed(path: Column) -> Column:
+    """A path of Spark's metadata, which is a URL, as its listing gives it."""
+    plain = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
+    return F.regexp_replace(plain, "^file:/+", "file:/")
+
+
+def _times() -> list[Column]:
+    least, most = ("first_us", "first_ns"), ("last_us", "last_ns")
+    return [*(F.min(name).alias(name) for name in least), *(F.max(name).alias(name) for name in most)]
+
+
+def _of(rows: DataFrame, boots: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(boots), list(BOOT), "left_semi")
+
+
+def _without(rows: DataFrame, boots: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(boots), list(BOOT), "left_anti")
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), frames)

@@ -1,0 +1,72 @@
+"""Rows of which a boot has the same number more than once: copies, and others of the same number.
+
+Of rows with one number one stays: of equal ones any, of different ones the one whose content has the lowest
+hash, wherever it stands. So the outcome does not depend on the order of files and rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from mesh.analysis.reading.schema import row_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BOOT: Final = ("run", "node", "boot")
+NUMBER: Final = (*BOOT, "seq")
+BEAT: Final = ("us", "mono_ns", "src", "survey", "hb_seq", "rtt_us")
+
+
+class Repeats:
+    """Of the boots in question: their heartbeats and their other rows, all of them sound."""
+
+    def __init__(self, beats: DataFrame, others: DataFrame) -> None:
+        names = [field.name for field in row_type().fields if field.name not in ("ts", "kind")]
+        text = F.to_json(F.struct(*names))
+        self._beats = beats.withColumn("content", F.xxhash64(F.lit("hb"), *BEAT)).persist()
+        self._others = others.withColumn("content", F.xxhash64("kind", "us", text))
+        rows = self._beats.select("path", *NUMBER, "content").unionByName(
+            self._others.select("path", *NUMBER, "content")
+        )
+        self._rows = rows
+        self._stay = rows.groupBy(*NUMBER).agg(
+            F.min("content").alias("stays"), F.min("path").alias("first_path")
+        )
+
+    def beats(self) -> DataFrame:
+        """Each heartbeat once, without its path."""
+        kept = self._beats.join(self._stay, list(NUMBER)).where(F.col("content") == F.col("stays"))
+        return kept.select(*NUMBER, *BEAT).distinct()
+
+    def others(self) -> DataFrame:
+        """Each other row once."""
+        kept = self._others.join(self._stay, list(NUMBER)).where(F.col("content") == F.col("stays"))
+        return kept.dropDuplicates(list(NUMBER)).drop("content", "stays", "first_path")
+
+    def counts(self) -> DataFrame:
+        """By file and boot: ``rows`` that stay, ``duplicates``, ``conflicts`` among these, ``numbers`` that
+        occur."""
+        here = (
+            self._rows.join(self._stay, list(NUMBER))
+            .groupBy("path", *NUMBER)
+            .agg(
+                F.count(F.lit(1)).alias("copies"),
+                F.count(F.when(F.col("content") != F.col("stays"), 1)).alias("others"),
+                F.min("first_path").alias("first_path"),
+            )
+        )
+        first = F.when(F.col("path") == F.col("first_path"), 1).otherwise(0)
+        return here.groupBy("path", *BOOT).agg(
+            F.sum(first).alias("rows"),
+            F.sum(F.col("copies") - first).alias("duplicates"),
+            F.sum("others").alias("conflicts"),
+            F.count(F.lit(1)).alias("numbers"),
+        )
+
+    @property
+    def kept(self) -> tuple[DataFrame, ...]:
+        """What Spark keeps for it."""
+        return (self._beats,)

@@ -1,0 +1,170 @@
+"""Files as rows. Heartbeats, which most rows are, come with few columns and cheap checks; all others whole.
+
+Both kinds of source give the same columns:
+
+* heartbeats: ``path``, ``ok``, ``run``, ``node``, ``boot``, ``seq``, ``mono_ns``, ``us`` (wall clock),
+  ``src``, ``survey``, ``hb_seq``, ``rtt_us``. Their ids are not checked: who groups them checks those of a
+  group.
+* others: ``path``, ``raw``, ``problem``, ``us`` and those of `mesh.analysis.reading.schema.row_type` but
+  ``ts``. A row with a problem is none; ``raw`` is its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from mesh.analysis.reading.finding import escaped
+from mesh.analysis.reading.schema import problem, row_type, value_problem
+from mesh.eventlog.rows import VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from mesh.analysis.reading.finding import LogFile
+
+HEARTBEAT: Final = "run ts mono_ns node boot seq msg src hb_seq rtt_us".split()
+MARK: Final = '"kind":"hb"'
+BEGINS: Final = '{"v":1,'
+RTT_MAX_US: Final = 10**13
+SEQ_MAX: Final = 2**53
+ID: Final = "^[0-9a-f]{16}$"
+
+
+class Source(Protocol):
+    """Files of one format."""
+
+    def heartbeats(self) -> DataFrame: ...
+
+    def others(self) -> DataFrame: ...
+
+    def bad_heartbeats(self) -> DataFrame:
+        """``path``, ``problem`` and ``raw`` of the rows that `heartbeats` gives and that are none."""
+        ...
+
+
+class Lines:
+    """JSON Lines. A line that looks as a broker writes a heartbeat is read as one; whatever else it may be,
+    half a line or two in one, is among the others."""
+
+    def __init__(self, spark: SparkSession, files: Sequence[LogFile]) -> None:
+        text = spark.read.text([escaped(file.path) for file in files])
+        self._lines = text.select(F.col("value").alias("line"), F.col("_metadata.file_path").alias("path"))
+        line = F.col("line")
+        self._beats = line.contains(MARK) & line.startswith(BEGINS) & (F.locate("}", line) == F.length(line))
+
+    def heartbeats(self) -> DataFrame:
+        columns = [field for field in row_type().fields if field.name in HEARTBEAT]
+        return _as_heartbeats(self._parsed(self._beats, columns), F.col("_corrupt").isNull())
+
+    def others(self) -> DataFrame:
+        return _as_others(self._whole(~self._beats & (F.trim("line") != "")))
+
+    def bad_heartbeats(self) -> DataFrame:
+        return _bad_heartbeats(self._whole(self._beats), F.col("_corrupt").isNull())
+
+    def _whole(self, which: Column) -> DataFrame:
+        rows = self._parsed(which, row_type().fields)
+        return rows.withColumn("problem", problem(F.col("_corrupt"), F.trim("line")))
+
+    def _parsed(self, which: Column, fields: list[StructField]) -> DataFrame:
+        row = StructType([*fields, StructField("_corrupt", StringType())])
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
+        parsed = self._lines.where(which).select(
+            "path", "line", F.from_json("line", row, options).alias("row")
+        )
+        rows = parsed.select("path", "line", "row.*")
+        return rows.withColumn("us", F.unix_micros(F.try_to_timestamp("ts")))
+
+
+class Parquet:
+    """Parquet with the columns of the event log, ``ts`` as a timestamp. The kind of a row may stand in its
+    file's path, as ``kind=hb``."""
+
+    def __init__(self, spark: SparkSession, files: Sequence[LogFile]) -> None:
+        fields = [
+            StructField("ts", TimestampType()) if field.name == "ts" else field for field in row_type().fields
+        ]
+        path = F.col("_metadata.file_path")
+        of_path = F.nullif(F.regexp_extract(path, "/kind=([^/]+)/", 1), F.lit(""))
+        reader = spark.read.schema(StructType(fields))
+        rows = reader.parquet(*(escaped(file.path) for file in files))
+        rows = rows.select("*", path.alias("path")).withColumn("kind", F.coalesce("kind", of_path))
+        self._rows = rows.withColumn("us", F.unix_micros("ts"))
+        self._beats = F.coalesce(F.col("kind") == "hb", F.lit(False))
+
+    def heartbeats(self) -> DataFrame:
+        return _as_heartbeats(self._rows.where(self._beats), F.col("v") == VERSION)
+
+    def others(self) -> DataFrame:
+        return _as_others(self._whole(~self._beats))
+
+    def bad_heartbeats(self) -> DataFrame:
+        return _bad_heartbeats(self._whole(self._beats), F.col("v") == VERSION)
+
+    def _whole(self, which: Column) -> DataFrame:
+        columns = [field.name for field in row_type().fields]
+        rows = self._rows.where(which).withColumn("line", F.to_json(F.struct(*columns)))
+        text = F.date_format("ts", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
+        return rows.withColumn("ts", text).withColumn("problem", value_problem())
+
+
+def sources(spark: SparkSession, files: Sequence[LogFile]) -> list[Source]:
+    """One for each format that occurs."""
+    found: list[Source] = []
+    lines = [file for file in files if not file.is_parquet]
+    tables = [file for file in files if file.is_parquet]
+    if lines:
+        found.append(Lines(spark, lines))
+    if tables:
+        found.append(Parquet(spark, tables))
+    return found
+
+
+def heartbeats_of(others: DataFrame) -> DataFrame:
+    """Heartbeats that were read whole, since they do not look as a broker writes them."""
+    return _as_heartbeats(others.where((F.col("kind") == "hb") & F.col("problem").isNull()), F.lit(True))
+
+
+def ids_are_sound() -> Column:
+    """Of a heartbeat, or of a group of them."""
+    found = F.lit(True)
+    for name in ("node", "boot", "src"):
+        found = found & F.coalesce(F.col(name).rlike(ID), F.lit(False))
+    return found
+
+
+def _as_heartbeats(rows: DataFrame, sound: Column) -> DataFrame:
+    names = ("run", "node", "boot", "seq", "mono_ns", "us", "src")
+    survey = (F.col("msg") == "survey").alias("survey")
+    return rows.select("path", _is_sound(sound).alias("ok"), *names, survey, "hb_seq", "rtt_us")
+
+
+def _is_sound(sound: Column) -> Column:
+    rtt = F.col("rtt_us")
+    ok = (
+        sound
+        & (F.length("run") > 0)
+        & F.col("us").isNotNull()
+        & (F.col("mono_ns") >= 0)
+        & F.col("seq").between(1, SEQ_MAX)
+        & F.col("msg").isin("survey", "answer")
+        & F.col("hb_seq").isNotNull()
+        & (rtt.isNull() | rtt.between(0, RTT_MAX_US))
+    )
+    return F.coalesce(ok, F.lit(False))
+
+
+def _bad_heartbeats(rows: DataFrame, sound: Column) -> DataFrame:
+    bad = rows.where(~(_is_sound(sound) & ids_are_sound()))
+    reason = F.coalesce("problem", F.lit("malformed heartbeat")).alias("problem")
+    return bad.select("path", reason, F.col("line").alias("raw"))
+
+
+def _as_others(rows: DataFrame) -> DataFrame:
+    columns = [field.name for field in row_type().fields if field.name != "ts"]
+    raw = F.when(F.col("problem").isNotNull(), F.col("line")).alias("raw")
+    return rows.select("path", "problem", raw, "us", *columns)

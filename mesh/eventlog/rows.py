@@ -1,0 +1,292 @@
+"""Every row of the event log, a class each. Pure.
+
+The broker's writer, the schema by which Spark reads, the checks of what is read, and the reference page are
+made from these.
+
+A column without a default is needed: a line that lacks it is no row. Writers write all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+VERSION: Final = 1
+Id = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+"""16 hex digits."""
+Time = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z$")]
+"""RFC 3339 in UTC."""
+Count = Annotated[int, Meta(ge=0)]
+Micros = Annotated[int, Meta(ge=0, le=10**13)]
+"""Four months at most, so that sums of many fit into 64 bits."""
+Counters = Annotated[int, Meta(ge=0, lt=2**60)]
+"""Five counters of 12 bits."""
+State = Literal["unknown", "alive", "suspect", "dead", "left"]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_unknown_fields=False):
+    """The columns of every row."""
+
+    v: Literal[1]
+    """version of the schema, 1"""
+    run: Annotated[str, Meta(min_length=1)]
+    """name of the mesh"""
+    ts: Time
+    """wall clock, RFC 3339, UTC, microseconds, `Z`"""
+    mono_ns: Count
+    """monotonic clock of the writer; compare only within one boot"""
+    node: Id
+    """id of the broker that wrote the row, 16 hex digits"""
+    boot: Id
+    """drawn at each start of the broker, 16 hex digits"""
+    inc: int
+    """the writer's incarnation"""
+    seq: Annotated[int, Meta(ge=1, le=2**53)]
+    """1, 2, 3 ... without a gap for one (`node`, `boot`)"""
+
+
+class MetaRow(Row, frozen=True, kw_only=True, tag="meta", omit_defaults=True):
+    """The broker starts or stops. A boot without a stop row ended by force."""
+
+    op: Literal["start", "stop"]
+    """which of the two"""
+    name: str | None = None
+    """the broker's"""
+    host: str | None = None
+    """name of its host"""
+    pid: int | None = None
+    """id of its process"""
+    version: str | None = None
+    """of the program"""
+    period_s: float | None = None
+    """seconds between two surveys"""
+    deadline_s: float | None = None
+    """seconds within which a survey must be answered"""
+    stats_s: float | None = None
+    """seconds between two `stats` rows"""
+    url: str | None = None
+    """where peers dial it"""
+    reason: str | None = None
+    """of a stop: `leave` or the error that ended it"""
+
+
+class HbRow(Row, frozen=True, kw_only=True, tag="hb"):
+    """A heartbeat was heard (`log_heartbeats = "each"`). Only surveys count as signs of life."""
+
+    msg: Literal["survey", "answer"]
+    """another broker asked the writer, or answered it"""
+    src: Id
+    """id of the sender"""
+    dst: Id
+    """id of the receiver, which is `node`"""
+    hb_seq: int
+    """the round, numbered by the broker that asked"""
+    rtt_us: Micros | None = None
+    """answers: round trip in microseconds; surveys: null"""
+
+
+class HeardRow(Row, frozen=True, kw_only=True, tag="heard"):
+    """What the writer heard of one peer in one window (`log_heartbeats = "summary"`). A window that spans two
+    files has a row in each; they add up."""
+
+    src: Id
+    """id of the peer"""
+    window: int
+    """number of the window: `mono_ns` over its length, rounded down"""
+    window_ns: Annotated[int, Meta(ge=64)]
+    """length of the window: 16 periods of the writer"""
+    surveys: Annotated[int, Meta(ge=0, lt=2**31)]
+    """surveys of the peer that arrived"""
+    answers: Annotated[int, Meta(ge=0, lt=2**31)]
+    """answers of the peer that arrived"""
+    first_ns: int
+    """`mono_ns` of the first heartbeat"""
+    last_ns: int
+    """`mono_ns` of the last heartbeat"""
+    first_round: int | None = None
+    """lowest round of the surveys"""
+    last_round: int | None = None
+    """highest round of the surveys"""
+    rtt_sum_us: Micros = 0
+    """sum of the round trips"""
+    rtt_min_us: Micros | None = None
+    """shortest round trip"""
+    rtt_max_us: Micros | None = None
+    """longest round trip"""
+    rtt_low: Counters = 0
+    """counters of 12 bits of round trips below 50, 100, 200, 400 and 800 us, the lowest bits first"""
+    rtt_mid: Counters = 0
+    """below 1.6, 3.2, 6.4, 12.8 and 25.6 ms"""
+    rtt_high: Counters = 0
+    """below 51.2, 102.4, 204.8 ms, 1 s, and longer"""
+    slots: int
+    """64 bits, signed: bit `i` is set if anything was heard in the i-th 64th of the window"""
+    survey_round: int | None = None
+    """of the last survey whose round is a multiple of 16 or a power of two"""
+    survey_ns: int | None = None
+    """`mono_ns` of its arrival"""
+    answer_round: int | None = None
+    """of the last answer to such a round"""
+    answer_ns: int | None = None
+    """`mono_ns` of its arrival"""
+    answer_rtt_us: Micros | None = None
+    """its round trip"""
+
+
+class MemRow(Row, frozen=True, kw_only=True, tag="mem"):
+    """A member changed its state in the writer's eyes. A broker that leaves writes a row about itself with
+    `to_state` `left`."""
+
+    subject: Id
+    """id of the member"""
+    subject_name: str | None = None
+    """its name"""
+    subject_boot: Id
+    """its boot"""
+    subject_inc: Count
+    """its incarnation"""
+    from_state: State
+    """`unknown`, `alive`, `suspect`, `dead` or `left`"""
+    to_state: State
+    """the same"""
+    reason: str | None = None
+    """one phrase"""
+    via: str | None = None
+    """id of the broker that reported it, which is `node` if the writer saw it itself"""
+
+
+class LinkRow(Row, frozen=True, kw_only=True, tag="link"):
+    """A link to another broker came up or went down."""
+
+    peer: Id
+    """id of the other broker"""
+    dir: Literal["out", "in"] | None = None
+    """`out` if the writer dialled"""
+    state: Literal["up", "down"]
+    """what it is now"""
+    reason: str | None = None
+    """why"""
+
+
+class LinkCounters(msgspec.Struct, frozen=True):
+    """A link of a `stats` row, counted since boot."""
+
+    peer: Id
+    """id of the other broker"""
+    msgs_in: int | None = None
+    """messages from it"""
+    msgs_out: int | None = None
+    """messages to it"""
+    bytes_in: int | None = None
+    """bytes from it"""
+    bytes_out: int | None = None
+    """bytes to it"""
+    dropped: int | None = None
+    """messages that were not sent to it"""
+    lost: int | None = None
+    """gaps in the numbering of what came from it"""
+    rtt_us: int | None = None
+    """round trip in microseconds; null where unknown"""
+
+
+class QueueCounters(msgspec.Struct, frozen=True):
+    """A durable subscription in a `stats` row; the fields are those of the status."""
+
+    name: str | None = None
+    waiting: int | None = None
+    bytes: int | None = None
+    oldest_s: float | None = None
+    consumers: int | None = None
+    in_flight: int | None = None
+    to_redeliver: int | None = None
+    delivered: int | None = None
+    redelivered: int | None = None
+    settled: int | None = None
+    retried: int | None = None
+    buried: int | None = None
+
+
+class JournalCounters(msgspec.Struct, frozen=True):
+    """The journal in a `stats` row; the fields are those of the status."""
+
+    failing: str | None = None
+    stored: int | None = None
+    duplicates: int | None = None
+    refused: int | None = None
+    commits: int | None = None
+    commit_ms_p50: float | None = None
+    commit_ms_p99: float | None = None
+
+
+class StatsRow(Row, frozen=True, kw_only=True, tag="stats", omit_defaults=True):
+    """Counters since boot, and the event loop's lateness in the last interval: every `stats_s`, and at the
+    stop."""
+
+    published: Count
+    """messages that clients published here"""
+    delivered: Count
+    """messages delivered to clients here; it falls by those that were under way on a lost link or session"""
+    dropped: Count
+    """messages that were dropped"""
+    loop_late_ms_p50: float | None = None
+    """how late the event loop ran its timers: the median of the interval"""
+    loop_late_ms_max: float | None = None
+    """the same: the worst of the interval"""
+    rss_bytes: int | None = None
+    """memory of the process now"""
+    links: list[LinkCounters] | None = None
+    """a list of objects, one for each link that is up or carried something since boot"""
+    drops: dict[str, int] | None = None
+    """an object: reason to count"""
+    queues: list[QueueCounters] | None = None
+    """only with a journal: the 32 durable subscriptions with most messages"""
+    journal: JournalCounters | None = None
+    """only with a journal"""
+
+
+class TruthRow(Row, frozen=True, kw_only=True, tag="truth"):
+    """What a simulation did. Only in `truth-*.jsonl`, which `mesh simulate --out` writes. `node` and `boot`
+    are 1."""
+
+    op: str
+    """the kind of [fault](faults.md); a `partition` is `cut`, a `start` of a process that ran before is
+    `restart`, and the end of what lasted is `end`"""
+    of: str | None = None
+    """always the kind"""
+    a: str | None = None
+    """names joined by commas"""
+    b: str | None = None
+    """names joined by commas"""
+    value: float | None = None
+    """the fault's main number; null: its kind has none"""
+    for_s: float | None = None
+    """null: until healed, or over at once"""
+    more: dict[str, float] | None = None
+    """an object of further numbers"""
+    scenario: str | None = None
+    """the run's"""
+    seed: int | None = None
+    """the run's"""
+
+
+KINDS: Final[dict[str, type[Row]]] = {
+    "meta": MetaRow,
+    "hb": HbRow,
+    "heard": HeardRow,
+    "mem": MemRow,
+    "link": LinkRow,
+    "stats": StatsRow,
+    "truth": TruthRow,
+}
+"""By what stands in their column `kind`."""
+
+AnyRow = MetaRow | HbRow | HeardRow | MemRow | LinkRow | StatsRow | TruthRow
+decode: Final = msgspec.json.Decoder(AnyRow).decode
+"""A line as its row. Raises `msgspec.ValidationError` or `msgspec.DecodeError`."""
+
+
+def columns(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The types of the columns of a kind, the common ones first."""
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}

@@ -1,0 +1,138 @@
+"""What Spark reads is what plain Python reads, whatever the files look like."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from mesh.analysis.reading.finding import NoLogs
+from mesh.analysis.reading.logs import Logs, read_logs
+from tests.mesh.analysis.oracle import reading as oracle
+from tests.mesh.analysis.synthetic import Broker, Mesh, demo_mesh, shuffle_logs, write_logs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+SMALL = Mesh(
+    [Broker("alpha", [(0.0, 9.0, "leave")]), Broker("beta", [(0.4, 5.3, "kill"), (6.1, 9.6, "leave")])]
+)
+
+
+def plain(frame: DataFrame) -> list[dict[str, Any]]:
+    """Rows as the oracle has them: instants in microseconds, in order."""
+    times = [field.name for field in frame.schema.fields if field.dataType.simpleString() == "timestamp"]
+    rows = frame.withColumns({name: F.unix_micros(name) for name in times}).collect()
+    return sorted((row.asDict(recursive=True) for row in rows), key=in_order)
+
+
+def in_order(row: dict[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True)
+
+
+def expected(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(table, key=in_order)
+
+
+@pytest.fixture
+def read(spark: SparkSession) -> Any:
+    opened: list[Logs] = []
+
+    def reading(place: Path | str) -> Logs:
+        opened.append(read_logs(spark, str(place)))
+        return opened[-1]
+
+    yield reading
+    for logs in opened:
+        logs.close()
+
+
+Read = Callable[[Path | str], Logs]
+
+
+def test_files_and_heartbeats_are_those_of_a_plain_reader(read: Read, tmp_path: Path) -> None:
+    write_logs(demo_mesh(), tmp_path)
+    logs = read(tmp_path)
+    assert plain(logs.files) == expected(oracle.files(tmp_path))
+    assert plain(logs.heard) == expected(oracle.heard(tmp_path))
+    assert logs.quarantine.count() == 1
+    assert {row.problem for row in logs.quarantine.collect()} == {"cut off, or not a JSON object"}
+
+
+def test_bad_lines_cost_only_themselves_and_are_kept_with_their_reasons(read: Read, tmp_path: Path) -> None:
+    write_logs(SMALL, tmp_path)
+    (path, *_) = sorted(tmp_path.glob("alpha*"))
+    lines = path.read_text().splitlines()
+    beats = [line for line in lines if '"kind":"hb"' in line][:6]
+    rest = [line for line in lines if line not in beats]
+    bad = {
+        beats[0].replace('"v":1', '"v":2'): "unknown version",
+        beats[1].replace('"hb_seq":', '"hb_seq":"x').replace(',"rtt', '","rtt'): "a value has the wrong type",
+        beats[2].replace('"src":"', '"src":"Z'): "missing or malformed src",
+        beats[3] + beats[4]: "two rows on one line",
+        beats[5][:-20]: "cut off, or not a JSON object",
+        rest[-1].replace('"kind":"meta"', '"kind":"metal"'): "unknown kind",
+        "[]": "cut off, or not a JSON object",
+    }
+    path.write_text("\n".join([*rest[:-1], *bad, ""]))
+    logs = read(tmp_path)
+    assert {
+        row.line: row.problem for row in logs.quarantine.where(F.col("file") == path.name).collect()
+    } == bad
+    assert plain(logs.files) == expected(oracle.files(tmp_path))
+    assert plain(logs.heard) == expected(oracle.heard(tmp_path))
+
+
+def test_order_copies_and_names_of_files_change_nothing_that_was_heard(read: Read, tmp_path: Path) -> None:
+    write_logs(demo_mesh(), tmp_path / "one")
+    shuffle_logs(tmp_path / "one", tmp_path / "other", seed=3)
+    one, other = read(tmp_path / "one"), read(tmp_path / "other")
+    assert plain(other.heard) == plain(one.heard)
+    for name in ("mem", "link", "stats", "meta"):
+        assert plain(getattr(other, name)) == plain(getattr(one, name)), name
+    assert plain(other.files) == expected(oracle.files(tmp_path / "other"))
+
+
+def test_compressed_files_and_folders_in_folders_are_read(read: Read, tmp_path: Path) -> None:
+    write_logs(SMALL, tmp_path / "a")
+    whole = plain(read(tmp_path / "a").heard)
+    for path in (tmp_path / "a").iterdir():
+        target = tmp_path / "b [x]" / "50%+1" / f"{path.name}.gz"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(gzip.compress(path.read_bytes()))
+    logs = read(tmp_path / "b [x]")
+    assert plain(logs.heard) == whole
+    assert plain(logs.files) == expected(oracle.files(tmp_path / "b [x]"))
+    assert plain(read(f"file://{tmp_path}/a").heard) == whole
+
+
+def test_no_folder_no_logs_and_empty_logs_are_told_apart(read: Read, tmp_path: Path) -> None:
+    with pytest.raises(NoLogs, match="there is no folder"):
+        read(tmp_path / "missing")
+    with pytest.raises(NoLogs, match="holds no event log"):
+        read(tmp_path)
+    (tmp_path / "a.jsonl").write_text("")
+    with pytest.raises(NoLogs, match="are all empty"):
+        read(tmp_path)
+
+
+def test_a_boot_says_how_it_began_and_ended(read: Read, tmp_path: Path) -> None:
+    write_logs(SMALL, tmp_path)
+    boots = {row["boot"]: row for row in plain(read(tmp_path).boots_raw)}
+    alpha, beta = SMALL.brokers
+    left, killed, again = (boots[each] for each in (alpha.boot_id(0), beta.boot_id(0), beta.boot_id(1)))
+    assert [row["name"] for row in (left, killed, again)] == ["alpha", "beta", "beta"]
+    assert [row["reason"] for row in (left, killed, again)] == ["leave", None, "leave"]
+    assert [row["torn"] for row in (left, killed, again)] == [False, True, False]
+    assert left["first_ns"] == 0 and left["stopped_ns"] == left["last_ns"] == 9_002_000_000
+    assert left["left_ns"] == 9_000_000_000 and killed["left_ns"] is None
+    assert all(row["rows"] == row["last_seq"] and row["first_seq"] == 1 for row in boots.values())
+    assert left["last_us"] - left["first_us"] == 9_002_000
+    assert left["period_s"] == 1.0 and left["run"] == "mangrove" and left["node"] == alpha.id
