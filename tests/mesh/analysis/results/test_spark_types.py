@@ -10,6 +10,7 @@ import pytest
 
 from mesh.analysis import facts
 from mesh.analysis.results.tables import TABLES, Instant, Life, Part
+from mesh.eventlog.rows import StatsRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +41,16 @@ def test_each_record_has_both_schemas(record: type[msgspec.Struct]) -> None:
 
 def test_a_type_that_no_table_has_is_refused_by_name() -> None:
     class Odd(msgspec.Struct):
-        sides: list[str]
+        sides: list[bytes]
 
     with pytest.raises(TypeError, match=r"Odd\.sides: no column"):
         table_schema(Odd)
+
+
+def test_a_row_of_the_log_may_hold_lists_and_objects() -> None:
+    kinds = {field.name: field.dataType.simpleString() for field in table_schema(StatsRow).fields}
+    assert kinds["v"] == "bigint" and kinds["drops"] == "map<string,bigint>"
+    assert kinds["links"].startswith("array<struct<peer:string,msgs_in:bigint")
 
 
 @pytest.mark.spark
