@@ -75,6 +75,8 @@ class OutboxState:
     """Blocks among them that the disk has damaged; they stay."""
     why: str
     """Why nothing is being stored just now; empty while something is, or while nothing waits."""
+    failed: bool
+    """Its disk has failed: it takes and sends nothing until the client is opened again."""
 
 
 class ClientOutbox:
@@ -179,6 +181,7 @@ class ClientOutbox:
             self._size_max,
             self._draining.damaged,
             self._why().sentence,
+            bool(self._filling.failure),
         )
 
     def _why(self) -> Why:
@@ -358,6 +361,8 @@ class ClientOutbox:
         """Do a step when it is due, though nothing happens until then."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._filling.failure:
+            return  # nothing is due any more
         look_at = None if self._told_soon else self._standstill.due
         times = (self._draining.next_due, self._again_at, look_at)
         due = min((at for at in times if at is not None), default=None)

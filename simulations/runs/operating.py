@@ -4,6 +4,7 @@
   takes more than one start.
 * A home whose journal is another broker's, because its own id was lost with the file that kept it, begins
   anew without its state folder.
+* A publisher whose outbox failed is started again, once its disk works.
 * A home that will not come back is forgotten. No broker has its id any more. Its workers make the durable
   subscription again, once they know; until then nobody keeps what is published.
 
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mesh.broker.broker import Broker
+from mesh.clients.client import Client
 from simulations import programs
 from simulations.evidence.ledger import Ledger
 from simulations.runs.wholeness import POLL_S
@@ -70,6 +72,17 @@ class Operator:
                 self._world.run_for(RESTART_S / 2)
                 self._world.inject("lost_files", failed)
             self._world.run_for(RESTART_S)
+
+    def restart_failed_outboxes(self, publishers: Sequence[str]) -> None:
+        failed = [name for name in publishers if self._has_failed_outbox(name)]
+        if failed:
+            self._say(f"restart {' '.join(failed)}, whose outbox failed")
+            self._world.inject("stop", failed, for_s=RESTART_S)
+
+    def _has_failed_outbox(self, name: str) -> bool:
+        node = self._world.node(name)
+        client = node.exposed if node.running else None
+        return isinstance(client, Client) and client.outbox is not None and client.outbox.failed
 
     def forget_lost_homes(self) -> None:
         """To be called when deaths are known. Raises nothing: what remains is found by checks."""

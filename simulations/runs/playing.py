@@ -330,6 +330,7 @@ class Play:
             operator = self._operator()
             if operator is not None:
                 operator.restart_failed_homes()
+                operator.restart_failed_outboxes(self.scenario.publisher_names)
             whole_s = self._wait_whole_for_good()
             if operator is not None:
                 operator.forget_lost_homes()

@@ -217,6 +217,7 @@ def _with_work(plain: Scenario, rng: random.Random) -> Scenario:
         fail_share=rng.choice((0.0, 0.02)),
         drop_share=rng.choice((0.0, 0.02)),
         poison_share=rng.choice((0.0, 0.01)),
+        outbox_share=rng.choice((0.0, 0.0, 0.3)),
     )
     return replace(plain, name=f"stored-{plain.name}", workload=workload)
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mesh import Broker, Client
+from mesh.clients.outbox import ClientOutbox
 from mesh.clients.outbox_notices import TOLD_AFTER_S
 from mesh.errors import (
     Disconnected,
@@ -354,7 +355,7 @@ async def test_a_disk_that_fails_ends_the_outbox_until_it_is_opened_again(
         with pytest.raises(OutboxError):
             await client.drained(5)
         state = client.outbox
-        assert state is not None and state.why in caplog.text
+        assert state is not None and state.why in caplog.text and state.failed
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state/home")
         async with queue(broker, "jobs.#") as got, Client(broker.url, outbox=PATH) as client:
@@ -362,6 +363,31 @@ async def test_a_disk_that_fails_ends_the_outbox_until_it_is_opened_again(
             await client.drained(60)
             await until(lambda: b"4" in got)
             assert got in ([b"1", b"4"], [b"1", b"2", b"4"])
+
+
+async def test_an_outbox_whose_disk_failed_does_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Swarm seed 930007 with durable subscriptions: it looked again and again, without pause, whether it was
+    time to warn that it does not drain."""
+    disk, steps = virtual_time.disk(), 0
+    step = ClientOutbox._step
+
+    def counting(self: ClientOutbox) -> None:
+        nonlocal steps
+        steps += 1
+        assert steps < 1000, "it goes round"
+        step(self)
+
+    monkeypatch.setattr(ClientOutbox, "_step", counting)
+    async with Client(NOWHERE, outbox=PATH) as client:
+        await publish(client, b"1")
+        await asyncio.sleep(TOLD_AFTER_S / 2)
+        disk.failing_syncs = 1.0
+        with pytest.raises(Unknown):
+            await publish(client, b"2")
+        await asyncio.sleep(20)
+        failed, steps = steps, 0
+        await asyncio.sleep(100)
+    assert failed < 100 and steps < 10
 
 
 async def test_a_cancelled_publish_is_taken_back_while_it_waits_for_room() -> None:
