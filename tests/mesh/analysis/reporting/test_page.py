@@ -1,0 +1,163 @@
+"""The page says what the tables say, escapes what logs say, and no two labels of it overlap."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from mesh.analysis.reporting.findings import findings_of
+from mesh.analysis.reporting.page.axis import LEAST_WIDTH, TimeAxis
+from mesh.analysis.reporting.page.rendering import render
+from tests.mesh.analysis.reporting.large_by_hand import digest_of_size
+from tests.mesh.analysis.reporting.tables_by_hand import broker, digest
+
+S = 1_000_000
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def page(**changes: object) -> str:
+    tables = digest(**changes)
+    return render(findings_of(tables), tables)
+
+
+class Texts(HTMLParser):
+    """All that is read on a page, and the tags that were opened and not closed."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if data.strip() and self.open[-1] != "style":
+            self.texts.append(data.strip())
+
+
+def test_the_page_is_whole_and_needs_nothing_else() -> None:
+    html = page()
+    assert Texts(html).open == []
+    assert "<script" not in html
+    assert not re.search(r"(src|href)\s*=|url\(|@import", html)
+
+
+def test_causes_stand_beside_counts() -> None:
+    texts = Texts(page()).texts
+    assert any(text.startswith("3 brokers in 1 min 40 s, 1 crash, 1 partition") for text in texts)
+    assert texts[texts.index("crash") :]
+    for meaning in ("the process ended by force", "it ran, and those that said so heard nothing of it"):
+        assert meaning in texts
+
+
+def test_what_a_log_says_is_text() -> None:
+    html = page(
+        brokers=[broker("a", "<script>alert(1)</script>"), broker("b", "\u202ereversed"), broker("c", "")]
+    )
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;" in html
+    assert Texts(html).open == []
+
+
+def test_columns_of_zeros_are_left_out() -> None:
+    texts = Texts(page()).texts
+    assert "down" in texts and "of it paused" in texts
+    assert "unknown" not in texts and "away" not in texts
+
+
+def test_names_are_in_natural_order() -> None:
+    texts = Texts(page()).texts
+    start = texts.index("Availability")
+    names = [text for text in texts[start:] if text.startswith("broker-")][:3]
+    assert names == ["broker-1", "broker-2", "broker-10"]
+
+
+def test_a_run_of_one_broker_has_a_page() -> None:
+    tables = digest_of_size(1, 0.05)
+    texts = Texts(render(findings_of(tables), tables)).texts
+    assert "None: all brokers that ran heard of each other throughout." in texts
+
+
+def test_a_short_outage_in_a_long_log_is_seen() -> None:
+    axis = TimeAxis(0, 86_400 * S)
+    x, width = axis.stretch(43_200 * S, 43_201 * S)
+    assert width == LEAST_WIDTH
+    assert x == pytest.approx(axis.x(43_200 * S))
+
+
+@pytest.mark.parametrize("span_s", [0.3, 5, 100, 4000, 90_000, 1_000_000, 40_000_000])
+def test_the_axis_has_few_round_times(span_s: float) -> None:
+    axis = TimeAxis(1_760_000_000 * S, 1_760_000_000 * S + round(span_s * S))
+    ticks = axis.ticks()
+    assert 1 <= len(ticks) <= 8
+    assert len({text for _, text in ticks}) == len(ticks)
+
+
+OVERLAPS = """<script>
+addEventListener('load', () => {
+  const found = [];
+  for (const svg of document.querySelectorAll('svg')) {
+    const texts = [...svg.querySelectorAll('text')];
+    const boxes = texts.map(text => [text.textContent, text.getBoundingClientRect()]);
+    for (let i = 0; i < boxes.length; i++) for (let j = i + 1; j < boxes.length; j++) {
+      const [a, b] = [boxes[i][1], boxes[j][1]];
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const tall = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 2 && tall > 4) found.push(boxes[i][0] + ' | ' + boxes[j][0]);
+    }
+    const drawn = svg.getBoundingClientRect();
+    if (drawn.right > innerWidth + 1 && !svg.closest('.scroll')) found.push('cut off: ' + svg.ariaLabel);
+  }
+  const told = document.createElement('pre');
+  told.id = 'overlaps';
+  told.textContent = JSON.stringify(found);
+  document.body.append(told);
+});
+</script>"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (apt install chromium)")
+@pytest.mark.parametrize("width", [1280, 500])
+@pytest.mark.parametrize(("brokers", "hours"), [(1, 0.05), (5, 0.03), (12, 3), (40, 1), (200, 26)])
+def test_no_two_labels_overlap(tmp_path: Path, brokers: int, hours: float, width: int) -> None:
+    tables = digest_of_size(brokers, hours)
+    path = tmp_path / "page.html"
+    path.write_text(render(findings_of(tables), tables).replace("</head>", OVERLAPS + "</head>"))
+    assert CHROMIUM is not None
+    ran = subprocess.run(
+        [
+            *(
+                CHROMIUM,
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                f"--user-data-dir={tmp_path / 'profile'}",
+            ),
+            *(f"--window-size={width},2000", "--dump-dom", f"file://{path}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    found = re.search(r'<pre id="overlaps">(.*?)</pre>', ran.stdout, re.S)
+    assert found, ran.stderr[-2000:]
+    assert json.loads(found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")) == []
