@@ -26,6 +26,20 @@ LINKS_MAX: Final = 64
 QUEUES_MAX: Final = 64
 REASONS_MAX: Final = 100
 OTHER: Final = "other"
+LOSSES: Final = (
+    "slow_subscriber",
+    "slow_stock_subscriber",
+    "slow_link",
+    "unfinished_body",
+    "subscriber_gone",
+    "link_down",
+    "link_lost",
+    "no_link",
+    "joining",
+    "leaving",
+    "bad_topic",
+)
+"""The usual reasons to drop what somebody is owed."""
 STATES: Final = ("joining", "ready", "isolated", "leaving")
 MEMBER_STATES: Final = ("alive", "suspect", "dead", "left")
 
@@ -154,9 +168,15 @@ class View:
             found = found.get(key) if isinstance(found, Mapping) else None
         return [] if found is None else [((), float(found))]
 
-    def reasons(self, key: str, wanted: Callable[[str], bool] = lambda reason: True) -> Iterator[Sample]:
+    def drops(self, *, lost: bool) -> Iterator[Sample]:
+        """Messages dropped by reason, of those that lose somebody a message or of the others. A counter that
+        begins above zero has no rate, so reasons that have not come up are there with 0."""
+        counts = dict.fromkeys(LOSSES if lost else NO_LOSS, 0)
+        drops = self.status["drops"].items()
+        return self.reasons(counts | {reason: n for reason, n in drops if (reason not in NO_LOSS) == lost})
+
+    def reasons(self, counts: Mapping[str, int]) -> Iterator[Sample]:
         """A table of counts by reason. Reasons are our own words; a bound guards against a mistake."""
-        counts = {reason: count for reason, count in self.status[key].items() if wanted(reason)}
         for number, (reason, count) in enumerate(counts.items()):
             if number == REASONS_MAX:
                 yield (OTHER,), sum(list(counts.values())[REASONS_MAX:])
@@ -252,13 +272,13 @@ METRICS: Final = (
         "mangrove_messages_dropped_total",
         "Messages that a subscriber or a link was owed and did not get, by reason.",
         REASON,
-        lambda view: view.reasons("drops", lambda reason: reason not in NO_LOSS),
+        lambda view: view.drops(lost=True),
     ),
     Metric(
         "mangrove_messages_set_aside_total",
         "Messages and answers that were dropped and that nobody lost, by reason.",
         REASON,
-        lambda view: view.reasons("drops", lambda reason: reason in NO_LOSS),
+        lambda view: view.drops(lost=False),
     ),
     Metric(
         "mangrove_messages_unresolved",
@@ -270,7 +290,7 @@ METRICS: Final = (
         "mangrove_connections_refused_total",
         "Connections and sessions refused or ended for a broken rule, by reason.",
         REASON,
-        lambda view: view.reasons("refused"),
+        lambda view: view.reasons(view.status["refused"]),
     ),
     Metric("mangrove_sessions", "Sessions of clients.", (), lambda view: view.at("sessions")),
     Metric("mangrove_subscriptions", "Subscriptions of clients.", (), lambda view: view.at("subscriptions")),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mesh.http.metrics import LINKS_MAX, METRICS, QUEUES_MAX, REASONS_MAX, Metrics, Named
+from mesh.http.metrics import LINKS_MAX, LOSSES, METRICS, QUEUES_MAX, REASONS_MAX, Metrics, Named
 from mesh.http.source import Figures
 from tests.mesh.console.statuses import link, member
 from tests.mesh.http.figures import NOW_US, Queue, figures, many
@@ -50,6 +50,7 @@ def test_figures_of_a_status_come_out_in_base_units() -> None:
     assert seen["mangrove_link_round_trip_seconds", "beta"] == pytest.approx(0.00041)
     assert seen["mangrove_event_loop_lateness_max_seconds",] == pytest.approx(0.0034)
     assert seen["mangrove_messages_dropped_total", "slow_subscriber"] == 5
+    assert seen["mangrove_messages_dropped_total", "slow_link"] == 0, "a rate needs a beginning"
     assert ("mangrove_messages_dropped_total", "duplicate") not in seen, "nobody lost that"
     assert seen["mangrove_messages_set_aside_total", "duplicate"] == 2
     assert seen["mangrove_certificate_expiry_timestamp_seconds", "tls+tcp://:7771"] == 1_796_083_200
@@ -94,6 +95,15 @@ def test_links_of_one_name_are_one_series() -> None:
     """Two brokers of one name gave one series twice, which Prometheus refuses whole."""
     twins = [member("alpha", is_self=True), member("beta"), member("beta", id="2" * 16)]
     assert read(figures(members=twins))["mangrove_link_queued_messages", "beta"] == 2 * link()["queued"]
+
+
+def test_every_documented_reason_to_drop_has_a_counter_from_the_start() -> None:
+    page = (DOCS.parent / "status.md").read_text()
+    table = page.partition("## Reasons to drop")[2].partition("These lose nobody")[0]
+    named = [
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in row.split("`")[1::2]
+    ]
+    assert sorted(LOSSES) == sorted(named)
 
 
 def test_names_follow_the_conventions() -> None:
