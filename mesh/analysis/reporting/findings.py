@@ -156,7 +156,7 @@ def natural(name: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in NUMBERS.split(name) if part]
 
 
-def findings_of(digest: Digest, *, conflicts: int = 0) -> Findings:
+def findings_of(digest: Digest) -> Findings:
     """The findings of every run in the tables."""
     runs = sorted({life.run for life in digest.lives}, key=natural)
     found = [_run(run, digest) for run in runs]
@@ -169,13 +169,12 @@ def findings_of(digest: Digest, *, conflicts: int = 0) -> Findings:
         found,
         Quality(
             files=len({row.file for row in files}),
-            conflicts=conflicts,
             **{name: sum(getattr(row, name) for row in files) for name in COUNTED},
         ),
     )
 
 
-COUNTED: Final = ("bytes", "lines", "rows", "corrupt", "unknown", "duplicates", "gaps")
+COUNTED: Final = ("bytes", "lines", "rows", "corrupt", "unknown", "duplicates", "conflicts", "gaps")
 """What of a file's row is summed."""
 
 

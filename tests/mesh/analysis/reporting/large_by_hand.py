@@ -169,7 +169,7 @@ def digest_of_size(count: int, hours: float, seed: int = 1) -> Digest:
                 survival.append(Survival(RUN, of, method, t_s, 13 - step, 1, left, *band))  # type: ignore[arg-type]
     return Digest(
         files=[
-            FileRow(RUN, f"{names[node]}.jsonl", 1 << 20, 4000, 3999, 1, 0, 0, 2, at(0), at(span_s))
+            FileRow(RUN, f"{names[node]}.jsonl", 1 << 20, 4000, 3999, 1, 0, 0, 0, 2, at(0), at(span_s))
             for node in nodes
         ],
         brokers=[

@@ -70,7 +70,7 @@ def digest(**changes: Any) -> Digest:
         life("c", 1, "up", 0, 100, None),
     ]
     given: dict[str, Any] = {
-        "files": [FileRow(RUN, "a.jsonl", 1000, 11, 10, 1, 0, 0, 2, at(0), at(100))],
+        "files": [FileRow(RUN, "a.jsonl", 1000, 11, 10, 1, 0, 0, 0, 2, at(0), at(100))],
         "brokers": [broker("a", "broker-10"), broker("b", "broker-2"), broker("c", "broker-1")],
         "lives": lives,
         "availability": [

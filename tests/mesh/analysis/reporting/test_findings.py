@@ -89,8 +89,8 @@ def test_programs_get_plain_values_with_times_as_text() -> None:
         "corrupt": 1,
         "unknown": 0,
         "duplicates": 0,
-        "gaps": 2,
         "conflicts": 0,
+        "gaps": 2,
     }
 
 

@@ -1,0 +1,121 @@
+"""What changed from one analysis to another, by their summaries. Pure.
+
+Runs are paired by name; where each summary has one run, by that. Times are compared by their distance from
+the run's beginning, since two runs are seldom at the same hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from mesh.analysis.reporting.findings import natural
+
+MEASURES: Final = (
+    *("availability", "mttf_s", "mttr_s", "agreement", "late_ms", "clock_error_s", "wall_off_s"),
+    *("failures", "deaths_told", "detection", "heartbeats", "traffic", "drops", "matches"),
+)
+"""Numbers of a run, or numbers by name."""
+OF_BROKER: Final = ("boots", "failures", "availability", "down_s", "paused_s", "away_s", "unknown_s")
+SLACK: Final = 1e-9
+TOGETHER_S: Final = 2.0
+"""Parts with the same sides that begin within this of each other are the same part."""
+
+
+class Difference(NamedTuple):
+    """Something that differs; None: it is not there."""
+
+    run: str
+    what: str
+    before: Any
+    after: Any
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """All differences of two summaries, as ``summary.json`` holds them."""
+    olds, news = ({run["run"]: run for run in summary["runs"]} for summary in (before, after))
+    if len(olds) == len(news) == 1 and olds.keys() != news.keys():
+        (old,), (new,) = olds.values(), news.values()
+        return [Difference("", "run", old["run"], new["run"]), *_of_run(new["run"], old, new)]
+    found = []
+    for run in sorted({*olds, *news}, key=natural):
+        if run not in olds or run not in news:
+            verdicts = (runs[run]["verdict"] if run in runs else None for runs in (olds, news))
+            found.append(Difference(run, "run", *verdicts))
+        else:
+            found += _of_run(run, olds[run], news[run])
+    found += [
+        Difference("", f"logs: {name}", old, new)
+        for name, old, new in _changed(before["quality"], after["quality"])
+    ]
+    return found
+
+
+def _of_run(run: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    if old["verdict"] != new["verdict"]:
+        yield Difference(run, "verdict", old["verdict"], new["verdict"])
+    for name in MEASURES:
+        if isinstance(old[name], Mapping) and isinstance(new[name], Mapping):
+            for inner, one, other in _changed(old[name], new[name]):
+                yield Difference(run, f"{name}: {inner}", one, other)
+        elif not _same(old[name], new[name]):
+            yield Difference(run, name, old[name], new[name])
+    yield from _parts(run, old, new)
+    olds, news = ({broker["name"]: broker for broker in each["brokers"]} for each in (old, new))
+    for name in sorted({*olds, *news}, key=natural):
+        one, other = olds.get(name), news.get(name)
+        if one is None or other is None:
+            yield Difference(run, f"broker {name}", None if one is None else "there", other and "there")
+            continue
+        for measure in OF_BROKER:
+            if not _same(one[measure], other[measure]):
+                yield Difference(run, f"broker {name}: {measure}", one[measure], other[measure])
+
+
+def _parts(run: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    left = [(_since(part["start"], new), part) for part in new["parts"]]
+    for part in old["parts"]:
+        at_s = _since(part["start"], old)
+        twin = next(
+            (
+                each
+                for each in left
+                if _sides(each[1]) == _sides(part)
+                and each[1]["kind"] == part["kind"]
+                and abs(each[0] - at_s) <= TOGETHER_S
+            ),
+            None,
+        )
+        if twin is None:
+            yield Difference(run, "part", _told(part, at_s), None)
+        else:
+            left.remove(twin)
+    for at_s, part in left:
+        yield Difference(run, "part", None, _told(part, at_s))
+
+
+def _told(part: Mapping[str, Any], at_s: float) -> str:
+    sides = " | ".join(", ".join(side) for side in part["sides"])
+    return f"{part['kind']} at {at_s:.1f} s: {sides}"
+
+
+def _sides(part: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
+    return frozenset(tuple(side) for side in part["sides"])
+
+
+def _since(moment: str, run: Mapping[str, Any]) -> float:
+    return (datetime.fromisoformat(moment) - datetime.fromisoformat(run["started"])).total_seconds()
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    names: Sequence[str] = [*old, *(name for name in new if name not in old)]
+    return [(name, old.get(name), new.get(name)) for name in names if not _same(old.get(name), new.get(name))]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) or isinstance(other, float):
+        if one is None or other is None:
+            return one is other
+        return bool(abs(one - other) <= SLACK * max(1.0, abs(one), abs(other)))
+    return bool(one == other)

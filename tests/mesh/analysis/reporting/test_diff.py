@@ -1,0 +1,64 @@
+"""Two analyses are compared by what they found."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from mesh.analysis.reporting.diff import Difference, differences
+from mesh.analysis.reporting.findings import findings_of
+from tests.mesh.analysis.reporting.tables_by_hand import RUN, digest
+
+
+@pytest.fixture
+def before() -> dict[str, Any]:
+    return findings_of(digest()).as_json()
+
+
+def test_the_same_findings_do_not_differ(before: dict[str, Any]) -> None:
+    assert differences(before, copy.deepcopy(before)) == []
+
+
+def test_what_changed_is_told_with_both_values(before: dict[str, Any]) -> None:
+    after = copy.deepcopy(before)
+    run = after["runs"][0]
+    run["failures"] = {"crash": 2, "power_off": 1}
+    run["availability"] = 0.5
+    run["brokers"][0]["down_s"] = 50.0
+    after["quality"]["gaps"] = 9
+    assert differences(before, after) == [
+        Difference(RUN, "availability", before["runs"][0]["availability"], 0.5),
+        Difference(RUN, "failures: crash", 1, 2),
+        Difference(RUN, "failures: power_off", None, 1),
+        Difference(RUN, "broker broker-1: down_s", 0.0, 50.0),
+        Difference("", "logs: gaps", 2, 9),
+    ]
+
+
+def test_a_part_is_the_same_if_its_sides_and_its_time_in_the_run_are(before: dict[str, Any]) -> None:
+    after = copy.deepcopy(before)
+    run = after["runs"][0]
+    run["started"] = "2024-01-01T00:00:00.000000Z"
+    run["parts"][0]["start"] = "2024-01-01T00:01:01.000000Z"
+    assert differences(before, after) == [], "a second later in a run of another day"
+    run["parts"][0]["sides"] = [["broker-2"], ["broker-10", "broker-1"]]
+    gone, come = differences(before, after)
+    assert (gone.what, gone.after) == ("part", None)
+    assert come.after == "complete at 61.0 s: broker-2 | broker-10, broker-1"
+
+
+def test_a_run_or_a_broker_that_is_missing(before: dict[str, Any]) -> None:
+    after = copy.deepcopy(before)
+    gone = after["runs"][0]["brokers"].pop()
+    assert differences(before, after) == [Difference(RUN, f"broker {gone['name']}", "there", None)]
+    both = copy.deepcopy(before)
+    both["runs"].append({**copy.deepcopy(before["runs"][0]), "run": "south"})
+    assert differences(before, both) == [Difference("south", "run", None, before["runs"][0]["verdict"])]
+
+
+def test_single_runs_are_compared_whatever_they_are_called(before: dict[str, Any]) -> None:
+    after = copy.deepcopy(before)
+    after["runs"][0]["run"] = "replay-7"
+    assert differences(before, after) == [Difference("", "run", RUN, "replay-7")]
