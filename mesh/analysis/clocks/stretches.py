@@ -1,0 +1,60 @@
+"""When a broker was heard without a gap, from the windows of `heard`. Pure.
+
+A window knows its first and last heartbeat to the nanosecond, and in which quarters of a period there was
+one. So a gap between two windows is exact. One inside a window goes from the middle of a quarter to that of
+another; each of its ends may be wrong by an eighth of a period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+SLOTS: Final = 64
+"""Of a window: each is a quarter of a period."""
+
+
+class Window(NamedTuple):
+    """One window in which something was heard, in nanoseconds of the listener's clock."""
+
+    start: int
+    length: int
+    first: int
+    last: int
+    slots: int
+
+
+class Heard(NamedTuple):
+    """From one heartbeat to another, with no gap longer than allowed between; ``error`` of either end."""
+
+    first: int
+    last: int
+    error: int
+
+
+def heard_stretches(windows: Iterable[Window], gap: int) -> list[Heard]:
+    """Stretches without a silence of ``gap`` nanoseconds or more, windows in any order."""
+    found: list[Heard] = []
+    for window in sorted(windows):
+        for piece in _pieces(window, gap):
+            if found and piece.first - found[-1].last < gap:
+                before = found[-1]
+                found[-1] = Heard(before.first, max(before.last, piece.last), max(before.error, piece.error))
+            else:
+                found.append(piece)
+    return found
+
+
+def _pieces(window: Window, gap: int) -> list[Heard]:
+    """The window itself, or what its silences leave of it."""
+    slot = window.length // SLOTS
+    taken = [number for number in range(SLOTS) if window.slots >> number & 1]
+    found, first, error = [], window.first, 0
+    for before, after in pairwise(taken):
+        if (after - before) * slot >= gap:
+            last = min(window.last, window.start + before * slot + slot // 2)
+            found.append(Heard(first, max(first, last), slot // 2))
+            first, error = max(window.first, window.start + after * slot + slot // 2), slot // 2
+    found.append(Heard(first, max(first, window.last), error))
+    return found

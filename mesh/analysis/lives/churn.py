@@ -1,0 +1,110 @@
+"""Who came, left and failed in each window, and the rate of change. Pure: from the stretches of all lives.
+
+The rate is that of Godfrey, Shenker and Stoica (SIGCOMM 2006): the sum, over changes, of the brokers that
+changed over the larger of the numbers there before and after, for each second. **Ties**: what happens in
+the same microsecond is one change, so the order of rows says nothing. What turns unknown or is known again
+changes the number that is alive, and is no change: nobody came or went, as far as anybody knows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mesh.analysis.lives.availability import FAILURES
+from mesh.analysis.lives.evidence import SECOND
+
+if TYPE_CHECKING:
+    from mesh.analysis.results.tables import Life
+
+ALIVE: Final = ("up", "paused")
+
+
+class Told(NamedTuple):
+    """A row of the table ``churn`` without its run; ``start`` in microseconds."""
+
+    start: int
+    window_s: float
+    alive: int
+    joins: int
+    leaves: int
+    failures: int
+    rejoins: int
+    rate: float
+
+
+class _Moment:
+    """What happened in one microsecond."""
+
+    __slots__ = ("changed", "counts", "step")
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = defaultdict(int)
+        self.changed = 0
+        """Brokers that came or went."""
+        self.step = 0
+        """By how many more are alive afterwards."""
+
+
+def churn(lives: Iterable[Life], window_s: float) -> list[Told]:
+    """All windows from the first stretch's start to the last one's end; they begin at multiples of their
+    length."""
+    moments: dict[int, _Moment] = defaultdict(_Moment)
+    begin, end = None, 0
+    for life in lives:
+        begin = life.start if begin is None else min(begin, life.start)
+        end = max(end, life.end)
+        _note(moments, life)
+    if begin is None:
+        return []
+    window = round(window_s * SECOND)
+    by_window: dict[int, list[_Moment]] = defaultdict(list)
+    for at in sorted(moments):
+        by_window[at // window].append(moments[at])
+    alive, found = 0, []
+    for number in range(begin // window, max(begin, end - 1) // window + 1):
+        found.append(_window(number * window, window_s, alive, by_window.get(number, [])))
+        alive += sum(moment.step for moment in by_window.get(number, []))
+    return found
+
+
+def _note(moments: dict[int, _Moment], life: Life) -> None:
+    """What the start and the end of a stretch say."""
+    if life.state not in ALIVE:
+        if life.cause in ("start", "restart"):
+            moments[life.end].counts["rejoins"] += 1
+            moments[life.end].changed += 1
+        return
+    moments[life.start].step += 1
+    if life.no == 1:
+        moments[life.start].counts["joins"] += not life.truncated
+        moments[life.start].changed += not life.truncated
+    if life.cause is None:
+        return
+    moments[life.end].step -= 1
+    if life.cause == "leave" or life.cause in FAILURES:
+        moments[life.end].counts["leaves" if life.cause == "leave" else "failures"] += 1
+        moments[life.end].changed += 1
+
+
+def _window(start: int, window_s: float, alive: int, moments: list[_Moment]) -> Told:
+    counts: dict[str, int] = defaultdict(int)
+    total, before = 0.0, alive
+    for moment in moments:
+        for name, count in moment.counts.items():
+            counts[name] += count
+        after = before + moment.step
+        if moment.changed:
+            total += moment.changed / max(before, after, 1)
+        before = after
+    return Told(
+        start,
+        window_s,
+        alive,
+        counts["joins"],
+        counts["leaves"],
+        counts["failures"],
+        counts["rejoins"],
+        total / window_s,
+    )

@@ -1,0 +1,30 @@
+"""Evidence from facts that the oracle's reader found: what Spark gathers in groups, gathered in a loop."""
+
+from __future__ import annotations
+
+from mesh.analysis.lives.evidence import Evidence
+from mesh.analysis.lives.telling import Told, tell
+from tests.mesh.analysis.oracle.log_facts import Facts
+
+
+def evidence_of(facts: Facts, node: str) -> Evidence:
+    boots = [boot for boot in facts.boots if boot.node == node]
+    return Evidence(
+        node=node,
+        begin=facts.begin,
+        end=facts.end,
+        period_s=(boots or facts.boots)[0].period_s,
+        boots=boots,
+        said=[word for word in facts.said if word.subject == node],
+        linked=[row for row in facts.linked if row.peer == node],
+        heard=[stretch for stretch in facts.stretches if stretch.src == node],
+        awake=[(boot, first, last) for of, boot, first, last in facts.awake if of == node],
+        late=[row for row in facts.late if row.node == node],
+        since={boot.boot: boot.first for boot in facts.boots},
+    )
+
+
+def lives_of(facts: Facts) -> dict[str, list[Told]]:
+    """The stretches of every broker that wrote or was spoken of, by name."""
+    nodes = {boot.node for boot in facts.boots} | {word.subject for word in facts.said}
+    return {facts.names[node]: tell(evidence_of(facts, node)) for node in sorted(nodes)}

@@ -1,0 +1,385 @@
+"""What a broker did, from facts made by hand: each rule alone, and what happens without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
+from mesh.analysis.lives import endings, evidence, pauses, telling
+from mesh.analysis.lives.evidence import Evidence
+from mesh.analysis.lives.telling import tell
+
+SECOND = 1_000_000
+RUN = "run"
+END = 100 * SECOND
+Fact = tuple[str, str | None]
+
+
+def boot(
+    name: str, first_s: float, last_s: float, *, first_seq: int = 1, torn: bool = False, **more: Any
+) -> Boot:
+    return Boot(
+        run=RUN,
+        node="a",
+        boot=name,
+        name="alpha",
+        host="h",
+        version="1",
+        period_s=1.0,
+        deadline_s=0.5,
+        stats_s=5.0,
+        first=us(first_s),
+        last=us(last_s),
+        first_seq=first_seq,
+        last_seq=99,
+        rows=99,
+        stopped=more.get("stopped"),
+        reason=more.get("reason"),
+        left=more.get("left"),
+        torn=torn,
+    )
+
+
+def us(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+def heard(dst: str, first_s: float, last_s: float) -> Stretch:
+    return Stretch(RUN, "a", dst, f"{dst}1", us(first_s), us(last_s), 0.0)
+
+
+def down(dst: str, at_s: float, reason: str = "closed by the peer") -> Linked:
+    return Linked(RUN, dst, f"{dst}1", us(at_s), "a", True, False, reason)
+
+
+def up(dst: str, at_s: float) -> Linked:
+    return Linked(RUN, dst, f"{dst}1", us(at_s), "a", True, True, "admitted")
+
+
+def said(dst: str, at_s: float, of: str, to: str, reason: str) -> Said:
+    return Said(RUN, dst, f"{dst}1", us(at_s), "a", "alpha", of, 1, "alive", to, reason, dst)
+
+
+def late(boot: str, at_s: float, late_s: float) -> Late:
+    return Late(RUN, "a", boot, us(at_s), late_s)
+
+
+def of(**facts: Any) -> Evidence:
+    since = {"b1": 0, "c1": 0}
+    return Evidence(node="a", begin=0, end=END, period_s=1.0, since=since, **facts)
+
+
+def states(known: Evidence) -> list[Fact]:
+    return [(stretch.state, stretch.cause) for stretch in tell(known)]
+
+
+LEFT = of(
+    boots=[boot("1", 0, 50, left=us(49.9), stopped=us(50), reason="leave")],
+    heard=[heard("b", 0, 49.5)],
+    linked=[down("b", 49.95)],
+)
+STOPPED_BY_ERROR = of(boots=[boot("1", 0, 50, stopped=us(50), reason="disk is full")])
+LEFT_AS_OTHERS_HEARD = of(
+    boots=[boot("1", 0, 30, torn=True), boot("2", 60, 100)],
+    said=[said("b", 50, "1", "left", "left")],
+    heard=[heard("b", 0, 49.5), heard("b", 60, 100)],
+)
+CRASHED = of(
+    boots=[boot("1", 0, 49.6), boot("2", 60, 100)],
+    heard=[heard("b", 0, 49.5), heard("c", 0, 49.8), heard("b", 60, 100)],
+    linked=[down("b", 50), down("c", 50.001, "connection lost: connection reset by peer"), up("b", 60)],
+)
+CRASHED_WITHOUT_A_LOG = of(
+    heard=CRASHED.heard,
+    linked=CRASHED.linked,
+    said=[said("b", 0.1, "1", "alive", "restarted"), said("b", 60, "2", "alive", "restarted")],
+)
+POWER_LOST = of(
+    boots=[boot("1", 0, 41, torn=True), boot("2", 60, 100)],
+    heard=[heard("b", 0, 49.5), heard("c", 0, 49.8), heard("b", 60, 100)],
+    linked=[down("b", 52.5, "no answer in 3 rounds"), down("c", 52.5, "dead"), up("b", 60)],
+)
+POWER_LOST_AND_BACK_SOON = of(
+    boots=[boot("1", 0, 41, torn=True), boot("2", 51.52, 100)],
+    heard=[heard("b", 0, 49.5), heard("c", 0, 100), heard("b", 51.7, 100)],
+    linked=[down("b", 51.51, "connection lost: connection reset by peer"), down("c", 51.6, "replaced")],
+)
+POWER_LOST_RESET_LATER = of(
+    boots=[boot("1", 0, 41, torn=True), boot("2", 60, 100)],
+    heard=[heard("b", 0, 49.5), heard("b", 60, 100)],
+    linked=[down("b", 51.9, "connection lost: connection reset by peer")],
+)
+RESET_BEFORE_POWER_LOST = of(
+    boots=[boot("1", 0, 41, torn=True), boot("2", 60, 100)],
+    heard=[heard("b", 0, 49.5), heard("c", 0, 49.9), heard("b", 60, 100)],
+    linked=[
+        down("b", 49.6, "connection lost: connection reset by peer"),
+        up("b", 49.65),
+        down("b", 52.5, "dead"),
+    ],
+)
+JUDGED_THEN_POWER_LOST = of(
+    boots=[boot("1", 0, 41, torn=True), boot("2", 60, 100)],
+    heard=[heard("b", 0, 49.5), heard("c", 0, 49.8), heard("b", 60, 100)],
+    linked=[down("b", 49.6, "nothing came on its data connection in 3 rounds")],
+)
+KILLED_WHILE_CUT_OFF = of(
+    boots=[boot("1", 0, 49.6), boot("2", 60, 100)],
+    heard=[heard("b", 0, 40), heard("b", 60, 100)],
+    linked=[down("b", 43, "no answer in 3 rounds")],
+    awake=[("1", 0, us(49.6))],
+)
+PAUSED = of(
+    boots=[boot("1", 0, 100)],
+    heard=[heard("b", 0, 40), heard("b", 46, 100)],
+    awake=[("1", 0, us(40)), ("1", us(46), END)],
+    late=[late("1", 46.2, 5.9)],
+)
+CUT_OFF = of(
+    boots=[boot("1", 0, 100)],
+    heard=[heard("b", 0, 40), heard("b", 46, 100)],
+    awake=[("1", 0, us(40)), ("1", us(46), END)],
+)
+RUNS_ON = of(boots=[boot("1", 0, 99.2)], heard=[heard("b", 0, 99.9)])
+LOG_ENDS_EARLY = of(boots=[boot("1", 0, 40)], heard=[heard("b", 0, 60), heard("b", 70, 100)])
+NOBODY_KNOWS = of(boots=[boot("1", 0, 40)], heard=[heard("b", 0, 40)])
+LOG_LOST_WITH_THE_DISK = of(
+    boots=[boot("2", 60, 100)],
+    said=[said("b", 0.1, "1", "alive", "restarted"), said("b", 60, "2", "alive", "restarted")],
+    heard=[heard("b", 0.2, 49.5), heard("b", 60, 100)],
+    linked=[down("b", 52.5, "no answer in 3 rounds")],
+)
+
+EXPECTED: dict[str, tuple[Evidence, list[Fact]]] = {
+    "left": (LEFT, [("up", "leave"), ("away", None)]),
+    "stopped by an error": (STOPPED_BY_ERROR, [("up", "crash"), ("down", None)]),
+    "left, as others heard": (LEFT_AS_OTHERS_HEARD, [("up", "leave"), ("away", "start"), ("up", None)]),
+    "crashed": (CRASHED, [("up", "crash"), ("down", "restart"), ("up", None)]),
+    "crashed without a log": (
+        CRASHED_WITHOUT_A_LOG,
+        [("up", "crash"), ("down", "restart"), ("up", None)],
+    ),
+    "judged, then power lost": (
+        JUDGED_THEN_POWER_LOST,
+        [("up", "power_off"), ("down", "restart"), ("up", None)],
+    ),
+    "power lost": (POWER_LOST, [("up", "power_off"), ("down", "restart"), ("up", None)]),
+    "power lost, and back soon": (
+        POWER_LOST_AND_BACK_SOON,
+        [("up", "power_off"), ("down", "restart"), ("up", None)],
+    ),
+    "power lost, reset later": (
+        POWER_LOST_RESET_LATER,
+        [("up", "power_off"), ("down", "restart"), ("up", None)],
+    ),
+    "reset before power lost": (
+        RESET_BEFORE_POWER_LOST,
+        [("up", "power_off"), ("down", "restart"), ("up", None)],
+    ),
+    "killed while cut off": (KILLED_WHILE_CUT_OFF, [("up", "crash"), ("down", "restart"), ("up", None)]),
+    "paused": (PAUSED, [("up", "pause"), ("paused", "resume"), ("up", None)]),
+    "cut off": (CUT_OFF, [("up", None)]),
+    "runs on": (RUNS_ON, [("up", None)]),
+    "log ends early": (LOG_ENDS_EARLY, [("up", "log lost"), ("unknown", "heard again"), ("up", None)]),
+    "nobody knows": (NOBODY_KNOWS, [("up", "log lost"), ("unknown", None)]),
+    "log lost with the disk": (
+        LOG_LOST_WITH_THE_DISK,
+        [("up", "power_off"), ("down", "restart"), ("up", None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_life_is_told_from_what_was_done(name: str) -> None:
+    known, expected = EXPECTED[name]
+
+    assert states(known) == expected
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_stretches_follow_one_another_to_the_end_of_the_logs(name: str) -> None:
+    told = tell(EXPECTED[name][0])
+
+    assert [stretch.no for stretch in told] == list(range(1, len(told) + 1))
+    assert [stretch.start for stretch in told[1:]] == [stretch.end for stretch in told[:-1]]
+    assert told[-1].end == END
+    assert [stretch.censored for stretch in told] == [stretch.cause is None for stretch in told]
+
+
+def _nothing(*args: Any) -> None:
+    return None
+
+
+RULES: dict[str, tuple[Any, str, Any, str]] = {
+    "its own word": (endings, "by_its_word", _nothing, "left"),
+    "closed links are a crash": (endings, "by_its_links", _nothing, "crashed without a log"),
+    "what was judged is no closing": (
+        endings,
+        "is_of_kernel",
+        lambda reason: True,
+        "judged, then power lost",
+    ),
+    "a link that came back was not closed for good": (
+        endings,
+        "closings",
+        lambda known, stay: [row.at for row in known.linked if "reset" in row.reason],
+        "reset before power lost",
+    ),
+    "a reset that comes late is of a kernel that is back": (
+        endings,
+        "AT_ONCE",
+        9.0,
+        "power lost, reset later",
+    ),
+    "a reset of the next boot's kernel": (endings, "STARTING", -1.0, "power lost, and back soon"),
+    "signs up to the end of the logs": (endings, "by_the_end_of_the_logs", _nothing, "runs on"),
+    "a torn log": (endings, "by_its_torn_log", _nothing, "power lost"),
+    "a whole log and a next boot": (endings, "by_its_whole_log", _nothing, "killed while cut off"),
+    "only power takes rows that were written": (endings, "is_whole", lambda *args: True, "power lost"),
+    "silence and lateness": (telling, "pauses", lambda *args: [], "paused"),
+    "silence beyond the log is unknown": (telling, "_silences", lambda *args: [], "log ends early"),
+    "boots of which others spoke": (
+        telling,
+        "stays",
+        lambda known: evidence.stays(replace(known, said=())),
+        "log lost with the disk",
+    ),
+    "a leave that others heard": (
+        telling,
+        "ending",
+        lambda known, stay, spans: endings.ending(replace(known, said=()), stay, spans),
+        "left, as others heard",
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_rule_a_life_is_told_wrong(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, name, instead, case = RULES[rule]
+    known, expected = EXPECTED[case]
+    assert states(known) == expected
+
+    monkeypatch.setattr(module, name, instead)
+
+    assert states(known) != expected
+
+
+def test_late_without_silence_is_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop may be late for long and still write: whatever it did then, it was not stopped."""
+    awake = replace(PAUSED, awake=[("1", 0, END)])
+
+    assert states(awake) == [("up", None)]
+    monkeypatch.setattr(pauses, "_holds", lambda *args: True)
+    assert states(PAUSED) == EXPECTED["paused"][1]
+
+
+def test_a_crash_ends_when_its_links_were_closed_and_says_how_sure_that_is() -> None:
+    died = tell(CRASHED)[0]
+
+    assert died.end == us(50)
+    assert died.error_s == pytest.approx(0.2)
+
+
+def test_a_power_loss_ends_a_life_when_it_was_last_heard() -> None:
+    died = tell(POWER_LOST)[0]
+
+    assert (died.end, died.error_s) == (us(49.8), 1.0)
+
+
+def test_who_was_heard_into_its_next_boot_lost_its_power_at_an_unknown_moment_between() -> None:
+    died = tell(POWER_LOST_AND_BACK_SOON)[0]
+
+    assert died.end <= us(51.52) <= died.end + us(died.error_s)
+
+
+def test_a_pause_is_as_long_as_the_loop_was_late() -> None:
+    paused = tell(PAUSED)[1]
+
+    assert (paused.start, paused.end) == (us(40.1), us(46))
+
+
+def test_a_pause_of_less_than_2_2_periods_is_none() -> None:
+    short = replace(PAUSED, late=[late("1", 46.2, 2.0)])
+
+    assert states(short) == [("up", None)]
+
+
+def test_a_log_that_lacks_its_beginning_is_of_a_life_that_had_begun() -> None:
+    told = tell(of(boots=[boot("1", 10, 100, first_seq=7)], heard=[heard("b", 10, 100)]))
+
+    assert told[0].truncated
+    assert not tell(CRASHED)[0].truncated
+
+
+def test_one_that_joins_while_others_watch_had_not_begun_before() -> None:
+    """Without its log, only who met it first can tell: an observer that was there already, or one that
+    came."""
+    watched = tell(of(said=[said("b", 10, "1", "alive", "joined")], heard=[heard("b", 10, 100)]))
+    found = tell(
+        replace(
+            of(said=[said("b", 10, "1", "alive", "joined")], heard=[heard("b", 10, 100)]),
+            since={"b1": us(9.9)},
+        )
+    )
+
+    assert not watched[0].truncated
+    assert found[0].truncated
+
+
+def test_one_log_alone_does_not_say_what_others_did_in_silence() -> None:
+    """Its writer may have been cut off from them, or they from it."""
+    alone = of(
+        said=[said("b", 0.1, "1", "alive", "restarted")], heard=[heard("b", 0.2, 40), heard("b", 60, 100)]
+    )
+
+    assert states(alone) == [("up", "log lost"), ("unknown", "heard again"), ("up", None)]
+
+
+def test_a_broker_that_writes_alone_is_up_until_its_log_ends() -> None:
+    alone = of(boots=[boot("1", 0, 94)])
+
+    assert states(alone) == [("up", None)]
+
+
+def test_rows_in_any_order_tell_the_same() -> None:
+    for known, expected in EXPECTED.values():
+        turned = replace(
+            known,
+            **{
+                name: list(reversed(getattr(known, name)))
+                for name in ("boots", "said", "linked", "heard", "awake", "late")
+            },
+        )
+
+        assert states(turned) == expected
+
+
+def test_an_hour_more_on_every_clock_moves_all_and_changes_nothing() -> None:
+    hour = 3600 * SECOND
+
+    def later(record: Any) -> Any:
+        names = [name for name in ("at", "first", "last", "stopped", "left") if hasattr(record, name)]
+        moved = {name: getattr(record, name) for name in names}
+        return msgspec.structs.replace(
+            record, **{name: None if value is None else value + hour for name, value in moved.items()}
+        )
+
+    shift: Callable[[Evidence], Evidence] = lambda known: replace(  # noqa: E731
+        known,
+        begin=known.begin + hour,
+        end=known.end + hour,
+        boots=[later(each) for each in known.boots],
+        said=[later(each) for each in known.said],
+        linked=[later(each) for each in known.linked],
+        heard=[later(each) for each in known.heard],
+        awake=[(name, first + hour, last + hour) for name, first, last in known.awake],
+        late=[later(each) for each in known.late],
+        since={name: at + hour for name, at in known.since.items()},
+    )
+    for known, expected in EXPECTED.values():
+        assert states(shift(known)) == expected
