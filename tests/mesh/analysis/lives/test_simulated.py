@@ -128,7 +128,8 @@ def score(facts: Facts) -> tuple[Counter[str], list[str]]:
 
 
 def _wrote(facts: Facts, truth: Done) -> bool:
-    """Whether the log of that time is there: a later power loss takes it, and with it all signs of a pause."""
+    """Whether the log of that time is there: a later power loss takes it, and with it all signs of a
+    pause."""
     return any(
         facts.names[boot.node] == truth.name and boot.first <= truth.at <= boot.last - 3 * PERIOD
         for boot in facts.boots
