@@ -9,22 +9,28 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from mesh.analysis.cluster.settings import LOCAL_MASTER, SparkOptions, parse_conf
 from mesh.errors import ConfigError
 
 # The codes of sysexits.h.
 USAGE = 64
 NO_ROWS = 65
 """There was input, and none of it could be used."""
+UNAVAILABLE = 69
 CANNOT_CREATE = 73
+NOT_PERMITTED = 77
 
 
 def analyze(
-    logdir: Path,
+    logdir: Path | None = None,
     *,
     out: Path = Path("mesh-report"),
     window: float = 5.0,
-    master: str = "local[2]",
-    memory: str = "2g",
+    master: str = LOCAL_MASTER,
+    memory: str | None = None,
+    conf: tuple[str, ...] = (),
+    package: Path | None = None,
+    doctor: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Say from the brokers' event logs how the mesh fared: churn, partitions, delivery.
@@ -40,10 +46,28 @@ def analyze(
     master
         Where Spark runs: local[N] for N cores of this machine, or a cluster's address.
     memory
-        Memory for Spark, which in local mode is all the job has.
+        Memory of Spark's driver, which in local mode is all the job has: 2g there, Spark's default elsewhere.
+    conf
+        A setting of Spark, spark.SOMETHING=VALUE; may be repeated, and wins over ours.
+    package
+        Write the zip for spark-submit --py-files to this file, and do nothing else.
+    doctor
+        Say which Java, Spark, arrow, memory and disk are there, and what to do about them, and do nothing
+        else.
     json
         Print the findings as JSON, as in summary.json.
     """
+    if doctor:
+        return _doctor()
+    if package is not None:
+        return _package(package)
+    if logdir is None:
+        return _refuse("it needs a folder of event logs", USAGE)
+    try:
+        spark = SparkOptions(master=master, memory=memory, conf=parse_conf(conf))
+    except ValueError as error:
+        return _refuse(f"--conf {error}", USAGE)
+    from mesh.analysis.cluster.reach import NoCluster
     from mesh.analysis.job import NoRows, analyse
 
     if out.exists() and not out.is_dir():
@@ -51,9 +75,9 @@ def analyze(
     progress = _Progress(quiet=json)
     try:
         with progress:
-            findings = analyse(
-                logdir, out, window_s=window, master=master, driver_memory=memory, say=progress.say
-            )
+            findings = analyse(logdir, out, window_s=window, spark=spark, say=progress.say)
+    except NoCluster as error:
+        return _refuse(str(error), UNAVAILABLE)
     except NoRows as error:
         return _refuse(str(error), NO_ROWS)
     except ConfigError as error:
@@ -72,6 +96,29 @@ def analyze(
     console = Console(highlight=False)
     console.print(summary(findings))
     console.print(f"report: {Path(out) / 'report.html'}", soft_wrap=True)
+    return 0
+
+
+def _doctor() -> int:
+    """Prints what is there; unavailable if the analysis cannot run."""
+    from mesh.analysis.cluster.doctor import examine
+
+    findings = examine()
+    for finding in findings:
+        print(finding)
+    return 0 if all(finding.well for finding in findings) else UNAVAILABLE
+
+
+def _package(path: Path) -> int:
+    from mesh.analysis.cluster.package import write_package
+
+    try:
+        write_package(path)
+    except PermissionError as error:
+        return _refuse(f"--package {path} cannot be written: {error.strerror}", NOT_PERMITTED)
+    except OSError as error:
+        return _refuse(f"--package {path} cannot be written: {error.strerror}", CANNOT_CREATE)
+    print(path)
     return 0
 
 

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.analysis import tables
 from mesh.analysis.churn import Boot, Death, Return, availability, judge, mark_partitions
+from mesh.analysis.cluster.session import reason_of, spark_session
+from mesh.analysis.cluster.settings import SparkOptions
 from mesh.analysis.findings import ChurnEvent, Findings, PartitionEpisode, Quality, Session
 from mesh.analysis.report import (
     BrokerTotals,
@@ -31,7 +33,6 @@ from mesh.analysis.report import (
     WindowState,
     render,
 )
-from mesh.analysis.session import reason_of, spark_session
 from mesh.errors import ConfigError, MeshError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ SLACK_S: Final = 8.0
 STATS_S: Final = 5.0
 STAGES_AT_ONCE: Final = 3
 """More would only wait for the two cores."""
+SPARK_OPTIONS: Final = SparkOptions()
 SMALL_BYTES: Final = 16 << 20
 """Logs up to this size are read with the settings for few rows."""
 RENAMES_MAX: Final = 5
@@ -67,8 +69,7 @@ def analyse(
     out: str | Path,
     *,
     window_s: float = WINDOW_S,
-    master: str = "local[2]",
-    driver_memory: str = "2g",
+    spark: SparkOptions = SPARK_OPTIONS,
     say: Callable[[str], None] = lambda stage: None,
 ) -> Findings:
     """Analyse every log below ``logdir`` and write the results to ``out``; ``say`` is told each stage.
@@ -93,11 +94,11 @@ def analyse(
     try:
         say("starting Spark")
         small = _size(files) <= SMALL_BYTES
-        with spark_session(master=master, driver_memory=driver_memory, small=small) as spark:
+        with spark_session(replace(spark, small=small)) as session:
             from py4j.protocol import Py4JError  # type: ignore[import-untyped]
             from pyspark.errors import PySparkException
 
-            job = _Job(spark, folder, files, staging, round(window_s * 1e6), say)
+            job = _Job(session, folder, files, staging, round(window_s * 1e6), say)
             try:
                 findings = job.run()
             except NoRows:

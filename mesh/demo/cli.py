@@ -93,7 +93,7 @@ def _fresh(out: Path) -> Path:
 
 def _check_analysis() -> None:
     """Say at once what the analysis would miss at the end: Spark or a Java for it."""
-    from mesh.analysis.java import find_java
+    from mesh.analysis.cluster.java import find_java
 
     for name in ("pyspark", "pandas"):
         if importlib.util.find_spec(name) is None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
-    from mesh.analysis.session import spark_session
+    from mesh.analysis.cluster.session import spark_session
+    from mesh.analysis.cluster.settings import SparkOptions
 
-    with spark_session(driver_memory="1g", small=True) as session:
+    with spark_session(SparkOptions(memory="1g", small=True)) as session:
         yield session

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.analysis.java import NoJava, find_java, is_suitable, java_version, prepare_environment
+from mesh.analysis.cluster.java import NoJava, find_java, is_suitable, java_version, prepare_environment
 
 LAUNCHER_NEEDS = (
     "bash",

@@ -13,15 +13,16 @@ NAMELESS = """
 import os
 import pwd
 import tempfile
-from mesh.analysis import session
+from mesh.analysis.cluster import session
+from mesh.analysis.cluster.settings import SparkOptions
 
 def no_entry(uid):
     raise KeyError(uid)
 
 pwd.getpwuid = no_entry
-with session.spark_session(driver_memory="1g", small=True) as spark:
+with session.spark_session(SparkOptions(memory="1g", small=True)) as spark:
     java = spark.sparkContext._jvm.java.lang.System
-    assert java.getProperty("user.home") == tempfile.gettempdir()
+    assert java.getProperty("user.home").startswith(tempfile.gettempdir())
     assert spark.sparkContext.sparkUser() == f"uid-{os.getuid()}"
     assert spark.range(10).count() == 10
 print("done")

@@ -76,15 +76,20 @@ def find_java(environ: Mapping[str, str]) -> Java:
     )
 
 
-def prepare_environment(environ: MutableMapping[str, str]) -> Java:
+def prepare_environment(environ: MutableMapping[str, str], *, local: bool = True) -> Java:
     """Set what Spark's launcher and workers read from the environment, which is the only way to tell them.
 
-    Workers run this very interpreter, or they would lack pandas; everything stays on loopback.
+    On this machine workers run this very interpreter, and everything stays on loopback. Executors of a
+    cluster have a Python of their own: that of this version, unless somebody said which.
     """
     java = find_java(environ)
     environ["JAVA_HOME"] = str(java.home)
-    environ["PYSPARK_PYTHON"] = environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if local:
+        environ["PYSPARK_PYTHON"] = environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    else:
+        environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        environ.setdefault("PYSPARK_PYTHON", f"python{sys.version_info.major}.{sys.version_info.minor}")
     return java
 
 

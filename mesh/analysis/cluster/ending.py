@@ -1,0 +1,118 @@
+"""How a session ends: what was started is gone, also after Ctrl-C at any point.
+
+Spark's own handling leaves a Java behind: an interrupt during one of py4j's calls breaks the connection that
+a stop needs. Here the first signal ends the Java at once, whatever this program is doing, then unwinds it.
+Further signals change nothing. Results become current by one small file written last, so nothing is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """Context in which SIGINT and SIGTERM end what was started, once.
+
+    The first signal calls ``end_now`` and raises; while ``closing`` it lets the cleaning go on. Whatever
+    comes out of the context after a signal is `KeyboardInterrupt`, or `SystemExit` (143). In other threads
+    than the first, Python allows no handler, and nothing is changed.
+    """
+
+    def __init__(self) -> None:
+        self.end_now: Callable[[], None] = lambda: None
+        self.taken: int | None = None
+        self.closing = False
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Interrupts:
+        self.take_over()
+        return self
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A signal meanwhile raises at the end, so that what is made has its name before it has to go."""
+        self.closing, before = True, self.closing
+        try:
+            yield
+        finally:
+            self.closing = before
+        if self.taken is not None and not before:
+            raise self._ending()
+
+    def take_over(self) -> None:
+        """Handle the signals from here on; again after Spark has put in its own handler."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in SIGNALS:
+            before = signal.signal(number, self._take)
+            self._before.setdefault(number, before)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        first = self.taken is None
+        self.taken = self.taken or number
+        self.end_now()
+        if first:
+            # An interrupt within a destructor is printed and dropped. The dead Java ends the work all the
+            # same.
+            sys.unraisablehook = _say_nothing
+            threading.excepthook = _say_nothing
+            logging.disable()  # py4j logs tracebacks to the root's logger
+        if first and not self.closing:
+            raise self._ending()
+
+    def _ending(self) -> BaseException:
+        return SystemExit(128 + signal.SIGTERM) if self.taken == signal.SIGTERM else KeyboardInterrupt()
+
+    def __exit__(self, *exception: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)  # type: ignore[arg-type]
+        if self.taken is not None:
+            sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
+            logging.disable(logging.NOTSET)
+        if self.taken is not None:
+            raise self._ending() from None
+
+
+def _say_nothing(said: object) -> None:
+    return None
+
+
+@contextmanager
+def silently() -> Iterator[None]:
+    """Nothing of what libraries log of an error that is told in a sentence."""
+    loggers = [logging.getLogger(name) for name in ("py4j", "pyspark", "SQLQueryContextLogger")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def processes_of_session(session: int) -> list[int]:
+    """Ids of the processes of a session of the system (setsid); none where there is no /proc."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        if name.isdecimal():
+            try:
+                if os.getsid(int(name)) == session:
+                    found.append(int(name))
+            except OSError:  # it ended meanwhile
+                continue
+    return found

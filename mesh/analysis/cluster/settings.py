@@ -1,0 +1,130 @@
+"""What a Spark session is started with: ours for one machine, the cluster's elsewhere, the user's above all.
+
+Pure: a function of the options. What only suits one machine (the driver on loopback, its memory, few
+partitions) is set for a local master only. On a cluster Spark's own defaults and the administrator's hold.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+LOCAL_MASTER: Final = "local[2]"
+LOCAL_MEMORY: Final = "2g"
+
+LAUNCH: Final[Mapping[str, str]] = {
+    "spark.app.name": "mesh analyze",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.python.worker.reuse": "true",
+}
+"""Fixed once the Java runs."""
+
+SQL: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A broker may rename a file before it is read; the job looks for that and reads again.
+    "spark.sql.files.ignoreMissingFiles": "true",
+}
+"""Can be changed while the Java runs."""
+
+LOCAL_LAUNCH: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+LOCAL_SQL: Final[Mapping[str, str]] = {
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.files.maxPartitionBytes": "64m",
+    "spark.sql.autoBroadcastJoinThreshold": "32m",
+}
+
+SMALL_LAUNCH: Final[Mapping[str, str]] = {
+    # A job of seconds ends before the better compiler pays. Without that, Java has 48 MB for compiled code,
+    # which a session of many jobs fills, and then Java ends; with it, it has 240.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+    ),
+    "spark.default.parallelism": "1",
+}
+SMALL_SQL: Final[Mapping[str, str]] = {
+    "spark.sql.shuffle.partitions": "1",
+    # Nothing to balance, and generating code takes longer than interpreting a few thousand rows.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For logs of a few megabytes on this machine: half the time of the settings for many."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Where Spark runs and with what; ``conf`` is the user's and wins over everything."""
+
+    master: str = LOCAL_MASTER
+    memory: str | None = None
+    """The driver's; None: 2 GB on this machine, Spark's default on a cluster."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    small: bool = False
+    """The logs are a few megabytes."""
+
+    @property
+    def chosen_master(self) -> str:
+        return self.conf.get("spark.master", self.master)
+
+    @property
+    def local(self) -> bool:
+        return self.chosen_master.startswith("local")
+
+
+def parse_conf(given: tuple[str, ...]) -> dict[str, str]:
+    """``KEY=VALUE`` each; of two for one key the last holds.
+
+    Raises:
+        ValueError: one is no such pair, or its key is none of Spark's.
+    """
+    conf = {}
+    for pair in given:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise ValueError(f"{pair!r} is not spark.SOMETHING=VALUE")
+        conf[key] = value
+    return conf
+
+
+def launch_settings(options: SparkOptions, driver_host: str | None) -> dict[str, str]:
+    """What the Java is started with; ``driver_host`` is where workers of a cluster reach this program."""
+    settings = {"spark.master": options.chosen_master, **LAUNCH}
+    if options.local:
+        settings |= LOCAL_LAUNCH
+        settings["spark.driver.memory"] = LOCAL_MEMORY
+        settings["spark.default.parallelism"] = str(_partitions(options))
+        settings |= SMALL_LAUNCH if options.small else {}
+    elif driver_host is not None:
+        settings["spark.driver.host"] = driver_host
+    if options.memory is not None:
+        settings["spark.driver.memory"] = options.memory
+    return {**settings, **options.conf}
+
+
+def sql_settings(options: SparkOptions) -> dict[str, str]:
+    """What is set once the Java runs, without what the user set."""
+    settings = dict(SQL)
+    if options.local:
+        settings |= LOCAL_SQL
+        settings["spark.sql.shuffle.partitions"] = str(_partitions(options))
+        settings |= SMALL_SQL if options.small else {}
+    return {key: value for key, value in settings.items() if key not in options.conf}
+
+
+def _partitions(options: SparkOptions) -> int:
+    """Twice the cores; adaptive execution joins small ones. The default of 200 doubles a small job's time."""
+    given = re.match(r"local\[(\d+|\*)", options.chosen_master)
+    cores = given[1] if given else "1"
+    return 2 * ((os.cpu_count() or 1) if cores == "*" else int(cores))

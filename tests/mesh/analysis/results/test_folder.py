@@ -1,0 +1,165 @@
+"""Where results lie: what is current, what stays, whose folder it is, and what is said of one that fails."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
+
+from mesh.analysis.results.folder import (
+    KEPT,
+    Current,
+    LocalPlace,
+    OutputError,
+    check_output,
+    open_results,
+    result_id,
+    writing,
+)
+from mesh.errors import Locked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+IDS = [f"{number:016x}" for number in range(KEPT + 2)]
+
+
+def test_the_newest_result_is_current_and_the_oldest_goes() -> None:
+    current = Current()
+    assert current.id is None
+    for id in IDS:
+        current = current.next(id)
+    assert current.kept == tuple(reversed(IDS[-KEPT:]))
+    assert current.next(IDS[-2]).kept == (IDS[-2], IDS[-1], *reversed(IDS[2:-2]))
+
+
+def test_what_is_written_is_read_and_the_highest_number_holds() -> None:
+    first = Current().next(IDS[0])
+    second = first.next(IDS[1])
+    assert Current.of(f"{second.as_json()}\n{first.as_json()}\n") == second
+    assert json.loads(second.as_json()) == {"format": 1, "no": 2, "current": IDS[1], "kept": IDS[1::-1]}
+
+
+@pytest.mark.parametrize("text", ["no json", "[]", "{}", '{"format": 2, "no": 1, "kept": []}'])
+def test_another_programs_file_is_no_current_file(text: str) -> None:
+    with pytest.raises(ValueError):
+        Current.of(text)
+
+
+def test_a_text_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = LocalPlace(tmp_path)
+    place.write("current.json", "before")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError) as raised, writing("out"):
+        place.write("current.json", "after")
+    assert raised.value.code == 74
+    assert str(raised.value) == (
+        "--out out cannot be written: No space left on device; what was current still is"
+    )
+    assert place.read("current.json") == "before"
+    assert place.names() == {"current.json"}
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, 74), (errno.EACCES, 77), (errno.EROFS, 77), (errno.ENOTDIR, 73)]
+)
+def test_each_refusal_has_its_code(number: int, code: int) -> None:
+    with pytest.raises(OutputError) as raised, writing("out"):
+        raise OSError(number, os.strerror(number))
+    assert raised.value.code == code
+
+
+@pytest.mark.parametrize("said", ["java.io.IOException: No space left on device", "Permission denied: a"])
+def test_sparks_refusal_is_told_as_the_systems(said: str) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(OutputError, match="--out out cannot be written: (No space|Permission)"):
+        with writing("out"):
+            raise PySparkException(said)
+
+
+def test_an_output_of_somebody_else_is_refused_before_spark_is_started(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(OutputError, match=r"holds what no analysis .*\(thesis.tex\); name another") as raised:
+        check_output(str(tmp_path))
+    assert raised.value.code == 73
+    with pytest.raises(OutputError) as raised:
+        check_output(str(tmp_path / "thesis.tex"))
+    assert raised.value.code == 73
+
+
+def test_an_output_that_is_ours_new_or_left_by_a_broken_run_will_do(tmp_path: Path) -> None:
+    check_output(str(tmp_path / "new" / "folder"))
+    assert not (tmp_path / "new").exists()
+    (tmp_path / IDS[0]).mkdir()
+    (tmp_path / "reduced").mkdir()
+    check_output(str(tmp_path))
+    (tmp_path / "current.json").write_text(Current().next(IDS[0]).as_json())
+    (tmp_path / "notes.txt").touch()
+    check_output(str(tmp_path))
+
+
+def test_a_current_file_of_another_program_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "current.json").write_text("[]")
+    with pytest.raises(OutputError, match="holds what no analysis"):
+        check_output(str(tmp_path))
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["local", "spark"])
+def test_a_broken_run_leaves_what_was_current(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """On both kinds of file systems: written last, kept to a number, the same input at the same place."""
+    out = str(tmp_path / "a folder {x}") if kind == "local" else f"own:{tmp_path}/out"
+    if kind == "spark":
+        spark.conf.set("spark.hadoop.fs.own.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+    table = spark.range(3)
+    with pytest.raises(KeyboardInterrupt), open_results(spark, out) as results:
+        results.write_table(IDS[0], "lives", table)
+        raise KeyboardInterrupt
+    for id in IDS:
+        with open_results(spark, out) as results:
+            assert not results.has(id)
+            written = results.write_table(id, "lives", table)
+            assert sorted(row["id"] for row in written.collect()) == [0, 1, 2]
+            results.write_text(id, "summary.json", '{"a": "é"}\n')
+            results.make_current(id)
+    with pytest.raises(OSError), open_results(spark, out) as results:
+        results.write_table("f" * 16, "lives", table)
+        raise OSError
+    with open_results(spark, out) as results:
+        assert results.current.id == IDS[-1]
+        assert results.has(IDS[-1]) and not results.has(IDS[0]) and not results.has("f" * 16)
+        assert results.place.read(f"{IDS[-1]}/summary.json").strip() == '{"a": "é"}'
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_an_id_is_made_of_the_input_and_not_of_its_order(spark: SparkSession) -> None:
+    rows = [("a.jsonl", 10, 1), ("b.jsonl", 20, 2), ("c.jsonl", 30, 3)]
+    ddl = "file string, bytes long, rows long"
+    id = result_id(spark.createDataFrame(rows, ddl), {"window": 5.0})
+    assert id == result_id(spark.createDataFrame(rows[::-1], ddl).repartition(3), {"window": 5.0})
+    assert id != result_id(spark.createDataFrame(rows, ddl), {"window": 6.0})
+    assert id != result_id(spark.createDataFrame([*rows[:2], ("c.jsonl", 30, 4)], ddl), {"window": 5.0})
+    assert id != result_id(spark.createDataFrame([*rows, *rows[:1], *rows[:1]], ddl), {"window": 5.0})
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_two_analyses_do_not_write_to_one_folder(spark: SparkSession, tmp_path: Path) -> None:
+    with open_results(spark, str(tmp_path)), pytest.raises(Locked, match="wait for that analysis to end"):
+        with open_results(spark, str(tmp_path)):
+            pass
