@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from simulations.faults import Fault, Span
+from simulations.faults import KINDS, Fault, Span
 from simulations.kernel.file_content import FileContent
 from simulations.kernel.storage import LOG_FOLDER
-from simulations.world import EPOCH_S, World
+from simulations.world import EPOCH_S, Process, World
 
 WRITER: Final = f"{1:016x}"
 """The id of the simulator among ids of brokers, which are random."""
@@ -26,8 +26,16 @@ GROWING: Final = ".part"
 """How the name of a log ends that its broker still writes."""
 
 
+ENDED: Final = (
+    "ended"
+    """The ``op`` of the end of a process, whoever ended it; ``of`` is ``stop`` if it had
+been asked, else ``crash``."""
+)
+
+
 class Truth:
-    """A row for everything that is done to a world, and one for each end of what lasted."""
+    """A row for everything that is done to a world, one for each end of what lasted, and one for each end
+    of a process."""
 
     def __init__(self, world: World, *, run: str, scenario: str) -> None:
         self._world = world
@@ -38,10 +46,12 @@ class Truth:
         self._spans = 0
         self._lasting: list[Span] = []
         self._lives: dict[str, int] = {}
+        self._processes = 0
+        self._alive: list[Process] = []
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """What there is since the last call, in order. ``op`` is the kind of fault, or ``end`` with the kind
-        in ``of``; ``a`` and ``b`` are names joined by commas.
+        """What there is since the last call, in order. ``op`` is the kind of fault, ``end`` with the kind in
+        ``of``, or `ENDED`; ``a`` and ``b`` are names joined by commas.
         """
         world = self._world
         self._lasting += world.ongoing.spans[self._spans :]
@@ -51,9 +61,27 @@ class Truth:
         begun = [(at_s, self._op(fault), fault) for at_s, fault in world.faults[self._faults :]]
         self._faults = len(world.faults)
         ends = [(span.end_s or 0.0, "end", span.fault) for span in ended]
-        for at_s, op, fault in sorted([*ends, *begun], key=lambda each: each[0]):
+        over = self._ended()
+        again = {(at_s, name) for at_s, _, fault in over for name in fault.a}
+
+        def place(each: tuple[float, str, Fault]) -> tuple[float, bool]:
+            """What killed a process comes before its end, and its next life after it."""
+            at_s, _, fault = each
+            return at_s, fault.kind == "start" and any((at_s, name) in again for name in fault.a)
+
+        for at_s, op, fault in sorted([*ends, *begun, *over], key=place):
             self._seq += 1
             yield self._row(at_s, op, fault)
+
+    def _ended(self) -> list[tuple[float, str, Fault]]:
+        self._alive += self._world.processes[self._processes :]
+        self._processes = len(self._world.processes)
+        over = [(each.ended_s, each) for each in self._alive if each.ended_s is not None]
+        self._alive = [each for each in self._alive if each.ended_s is None]
+        return [
+            (at_s, ENDED, Fault(at_s, "stop" if each.stopping.is_set() else "crash", (each.name,)))
+            for at_s, each in over
+        ]
 
     def _op(self, fault: Fault) -> str:
         if fault.kind == "partition":
@@ -65,9 +93,7 @@ class Truth:
         return "restart" if again else "start"
 
     def _row(self, at_s: float, op: str, fault: Fault) -> dict[str, Any]:
-        there = fault.b
-        if fault.kind == "partition":
-            there = there or tuple(name for name in self._world.network.hosts if name not in fault.a)
+        fault = KINDS[fault.kind].between(fault, self._world.network.hosts)
         return {
             "v": 1,
             "run": self._run,
@@ -81,7 +107,7 @@ class Truth:
             "op": op,
             "of": fault.kind,
             "a": ",".join(fault.a),
-            "b": ",".join(there),
+            "b": ",".join(fault.b),
             "value": fault.value,
             "for_s": fault.for_s,
             "more": dict(fault.more),

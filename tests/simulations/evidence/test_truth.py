@@ -109,6 +109,7 @@ def test_truth_names_what_was_done_with_its_numbers_and_its_end(tmp_path: Path) 
         ("slow_link", "slow_link", "a"),
         ("cut", "partition", "a"),
         ("crash", "crash", "c"),
+        ("ended", "crash", "c"),
         ("end", "slow_link", "a"),
         ("end", "partition", "a"),
         ("end", "crash", "c"),
@@ -120,6 +121,41 @@ def test_truth_names_what_was_done_with_its_numbers_and_its_end(tmp_path: Path) 
     slow, cut = rows[1], rows[2]
     assert (slow["value"], slow["for_s"], slow["more"]["jitter_s"]) == (0.2, 3, 0.1)
     assert (cut["b"], cut["for_s"], cut["run"], cut["seed"]) == ("b,c", None, "run-1", 1)
+
+
+def test_truth_has_the_end_of_each_process_before_its_next_life(tmp_path: Path) -> None:
+    """Settings that change end processes and start them in one moment, and no row said that they had
+    ended."""
+    with World(1) as world:
+        writing = writer(world, tmp_path)
+        for name in ("a", "b"):
+            world.add_node(name, nothing)
+        world.inject("start", ["a", "b"])
+        world.run_for(1)
+        world.inject("stop", ["a"])
+        world.inject("restart", ["b"], value=0.001)
+        world.run_for(1)
+        writing.write()
+    assert [(row["op"], row["of"], row["a"]) for row in truth(tmp_path)] == [
+        ("start", "start", "a,b"),
+        ("stop", "stop", "a"),
+        ("restart", "restart", "b"),
+        ("ended", "crash", "b"),
+        ("ended", "stop", "a"),
+        ("restart", "start", "b"),
+    ]
+
+
+def test_truth_names_both_sides_of_what_strikes_links(tmp_path: Path) -> None:
+    with World(1) as world:
+        writing = writer(world, tmp_path)
+        for name in ("a", "b", "c"):
+            world.add_node(name, nothing)
+        world.inject("cut_one_way", ["a"])
+        world.inject("clog", [], ["c"])
+        world.inject("isolate", ["b"])
+        writing.write()
+    assert [(row["a"], row["b"]) for row in truth(tmp_path)] == [("a", "b,c"), ("a,b", "c"), ("b", "")]
 
 
 def test_a_run_that_is_broken_off_leaves_what_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,76 @@
+"""All that silence tells of one run, from the few facts that Spark has left of its heartbeats. Pure.
+
+Brokers are numbered here: their ids are texts, and there are many pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from mesh.analysis.silence.apart import Ties, Times, clip, components
+from mesh.analysis.silence.outages import Gap, Lived, Outage, Ran, outages, ran
+from mesh.analysis.silence.sweep import Part, limits, parts
+
+FULL_SHARE: Final = 0.8
+"""A mesh is full if so many pairs that could hear each other did."""
+TOGETHER_PERIODS: Final = 10
+"""Brokers that ran together for less may not have found each other."""
+
+
+class Found(NamedTuple):
+    outages: list[Outage]
+    parts: list[Part]
+
+
+class Facts(NamedTuple):
+    """Of one run; times are microseconds."""
+
+    lives: Sequence[Lived]
+    gaps: Sequence[Gap]
+    joined_at: Mapping[int, list[int]]
+    """When each boot of a broker first heard anybody."""
+    unheard: Sequence[tuple[int, int]]
+    """Pairs that never heard each other, the lower number first; empty unless the mesh is full."""
+    ties: Ties | None
+    """Whom each broker ever heard, or was heard by; None: the mesh is full."""
+    closed: Mapping[tuple[int, int], list[int]]
+    """When links went down, by src and dst, in order."""
+    period: Mapping[int, int]
+    end: int
+    """When the logs end."""
+
+
+def decide(facts: Facts) -> Found:
+    """Outages and parts of a run."""
+    did = ran(facts.lives, facts.joined_at)
+    gaps = [*facts.gaps, *_never_heard(facts, did)]
+    rows, silences = outages(gaps, did, facts.period, facts.ties, facts.closed)
+    period = max(facts.period.values(), default=0)
+    return Found(rows, parts(did.presence, silences, facts.ties, limits(period), facts.end))
+
+
+def _never_heard(facts: Facts, did: Ran) -> Iterable[Gap]:
+    """Pairs without a heartbeat have no stretches to find gaps between."""
+    for one, other in facts.unheard:
+        for src, dst in ((one, other), (other, one)):
+            for begin, until in did.presence.get(dst, []):
+                if clip(did.presence.get(src, []), begin, until):
+                    yield Gap(src, dst, None, None, begin, until, 0.0)
+
+
+def is_full(presence: Mapping[int, Times], heard: Ties, period: int) -> bool:
+    """Whether the mesh is full: of the brokers that hang together, those that ran together for long heard one
+    another. In a mesh of neighbours they hear few, in one that was cut all of their side."""
+    pairs = met = 0
+    for group in components(presence, (), heard):
+        for one in group:
+            for other in group:
+                if one < other and _together(presence[one], presence[other]) > TOGETHER_PERIODS * period:
+                    pairs += 1
+                    met += other in heard.get(one, ())
+    return met >= FULL_SHARE * pairs
+
+
+def _together(ones: Times, others: Times) -> int:
+    return sum(max(0, min(until, end) - max(begin, start)) for begin, until in ones for start, end in others)

@@ -1,0 +1,148 @@
+"""From gaps between stretches to outages and to what is swept: silences while both ran. Pure.
+
+A gap counts by what `dst` did: it was silence only while `dst` ran, and is an outage if that took more than
+2.2 periods at a time. What `src` did meanwhile is its cause; silence while both ran is a cut.
+
+A broker **runs** from the moment it has heard anybody: before that it joins, and is no part of the mesh
+yet. Then it runs while its life says so: a broker that is paused, down, away or unknown is on no side.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from mesh.analysis.silence.apart import Ties, Times, clip, joined
+from mesh.analysis.silence.sweep import SILENT_PERIODS, Silence
+
+Cause = Literal["down", "paused", "away", "unknown", "cut"]
+
+
+class Lived(NamedTuple):
+    """A stretch of a broker's life, as `mesh.analysis.results.tables.Life` has it."""
+
+    node: int
+    state: str
+    start: int
+    end: int
+
+
+class Gap(NamedTuple):
+    """``dst`` heard nothing of ``src`` for longer than 2.2 periods, in one boot of ``dst``."""
+
+    src: int
+    dst: int
+    last: int | None
+    """None: it had not heard it before, in this boot."""
+    next: int | None
+    """None: nor did it later."""
+    begin: int
+    """``last``, or when the boot of ``dst`` began."""
+    until: int
+    """``next``, or when that boot ended."""
+    error_s: float
+
+
+class Outage(NamedTuple):
+    """A row of the table, but for the run and names."""
+
+    src: int
+    dst: int
+    last: int | None
+    next: int | None
+    expected: bool
+    cause: Cause
+    error_s: float
+
+
+class Ran(NamedTuple):
+    """When brokers ran, and what they did else."""
+
+    presence: dict[int, Times]
+    absence: dict[int, list[Lived]]
+
+
+def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]]) -> Ran:
+    """``joined_at``: when each boot of a broker first heard anybody, in order. A broker whose log is lost has
+    none, and runs as long as its life says."""
+    up: dict[int, list[tuple[int, int]]] = {}
+    absence: dict[int, list[Lived]] = {}
+    for life in lives:
+        if life.state == "up":
+            up.setdefault(life.node, []).append((life.start, life.end))
+        else:
+            absence.setdefault(life.node, []).append(life)
+    presence: dict[int, Times] = {}
+    for node, spans in up.items():
+        times = joined(spans)
+        if node in joined_at:
+            times = _since_joined(times, absence.get(node, []), joined_at[node])
+        if times:
+            presence[node] = times
+    return Ran(presence, absence)
+
+
+def _since_joined(times: Times, absence: Iterable[Lived], joined_at: list[int]) -> Times:
+    """A pause is within a boot: who resumes has joined."""
+    resumed = {life.end for life in absence if life.state == "paused"}
+    found: Times = []
+    for begin, until in times:
+        if begin not in resumed:
+            begin = next((at for at in joined_at if begin <= at < until), until)
+        if begin < until:
+            found.append((begin, until))
+    return found
+
+
+def outages(
+    gaps: Iterable[Gap],
+    ran: Ran,
+    period: Mapping[int, int],
+    ties: Ties | None,
+    closed: Mapping[tuple[int, int], list[int]],
+) -> tuple[list[Outage], list[Silence]]:
+    """The rows of the table, and the silences to be swept.
+
+    ``ties`` are whom brokers were ever linked with, None in a full mesh; ``closed`` is when links went
+    down, by src and by dst, whose log says so, in order.
+    """
+    rows: list[Outage] = []
+    silences: list[Silence] = []
+    for gap in gaps:
+        limit = int(SILENT_PERIODS * max(period[gap.src], period[gap.dst]))
+        listened = clip(ran.presence.get(gap.dst, []), gap.begin, gap.until)
+        if not any(until - begin > limit for begin, until in listened):
+            continue
+        sources = ran.presence.get(gap.src, [])
+        both = [span for begin, until in listened for span in clip(sources, begin, until)]
+        expected = ties is None or _ought(gap, limit, closed.get((gap.src, gap.dst), []))
+        silences += (
+            Silence(gap.src, gap.dst, begin, until, expected, gap.last is None or begin > gap.begin)
+            for begin, until in both
+        )
+        cause = _cause(gap, both, limit, ran)
+        if cause is not None:
+            rows.append(Outage(gap.src, gap.dst, gap.last, gap.next, expected, cause, gap.error_s))
+    return rows, silences
+
+
+def _ought(gap: Gap, limit: int, closed: list[int]) -> bool:
+    """In a mesh of neighbours links come and go. One that went down before its peer was silent for long was
+    closed and not lost; one that was not there yet was not missed."""
+    if gap.last is None:
+        return False
+    at = bisect_right(closed, gap.last)
+    return at == len(closed) or closed[at] > gap.last + limit
+
+
+def _cause(gap: Gap, both: Times, limit: int, ran: Ran) -> Cause | None:
+    """What ``src`` did in the gap; None: it was not there yet, or not any more, for nobody."""
+    if any(until - begin > limit for begin, until in both):
+        return "cut"
+    best: tuple[int, Cause] | None = None
+    for life in ran.absence.get(gap.src, []):
+        overlap = min(life.end, gap.until) - max(life.start, gap.begin)
+        if overlap > 0 and (best is None or overlap > best[0]):
+            best = (overlap, life.state)  # type: ignore[assignment]
+    return best[1] if best else None

@@ -1,0 +1,78 @@
+"""The parts that a simulation made, by the sweep that finds them in logs. Pure.
+
+A link that was mended carries when somebody uses it: what was lost is sent again later, and who was held
+dead is dialled again. So a silence that a cut began lasts until the first heartbeat after it, as a listener
+noted it. Who starts is a part of the mesh once it has heard anybody, as in the logs. All else is told by
+the truth alone: a silence that no cut explains is in no part here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mesh.analysis.silence.apart import Times, clip, joined
+from mesh.analysis.silence.outages import Lived, ran
+from mesh.analysis.silence.sweep import Limits, Part, Silence, parts
+from mesh.analysis.truth.effects import Effects
+
+
+class Noted(NamedTuple):
+    """What the truth does not know, from the logs; brokers by name."""
+
+    joined_at: Mapping[str, list[int]]
+    """When each boot of a broker first heard anybody, in order."""
+    silent: Mapping[tuple[str, str], Times]
+    """When one was not heard by another."""
+    end: int
+    """When the logs end."""
+
+
+class Made(NamedTuple):
+    """A part that was made; its brokers are numbers."""
+
+    part: Part
+    mended: int
+    """When the first link across it could carry again, or the part ended otherwise. ``part.end`` is the first
+    heartbeat after that."""
+
+
+def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Limits) -> list[Made]:
+    """The parts that were made; brokers are numbered by their place in ``names``."""
+    number = {name: at for at, name in enumerate(names)}
+    lives = [Lived(number[life.name], life.state, life.start, life.end) for life in effects.lives]
+    presence = ran(lives, {number[name]: at for name, at in noted.joined_at.items()}).presence
+    cuts = {(number[src], number[dst]): times for (src, dst), times in effects.cut.items()}
+    silences: list[Silence] = []
+    for (src, dst), times in cuts.items():
+        for begin, until in _until_heard(times, noted.silent.get((names[src], names[dst]), [])):
+            for start, end in clip(presence.get(dst, []), begin, until):
+                silences += (Silence(src, dst, *both) for both in clip(presence.get(src, []), start, end))
+    exact = limits._replace(least=0, one_way=0)
+    found = parts(presence, silences, None, exact, noted.end)
+    return [Made(part, _mended(part, cuts, noted.end)) for part in found]
+
+
+def _until_heard(cuts: Times, silent: Times) -> Times:
+    """Cuts, each until the first heartbeat after it."""
+    found = []
+    for begin, until in cuts:
+        tail = [end for start, end in silent if start <= until < end]
+        found.append((begin, max(tail, default=until)))
+    return joined(found)
+
+
+def _mended(part: Part, cuts: Mapping[tuple[int, int], Times], end: int) -> int:
+    last = end if part.end is None else part.end
+    ends = [last]
+    for at, side in enumerate(part.sides):
+        for other in part.sides[at + 1 :]:
+            for one in side:
+                for two in other:
+                    for link in ((one, two), (two, one)):
+                        ends += (
+                            until
+                            for begin, until in cuts.get(link, [])
+                            if begin < last and until > part.start
+                        )
+    return min(ends)

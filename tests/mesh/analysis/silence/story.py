@@ -1,0 +1,158 @@
+"""A mesh that never was, told in seconds: who ran, what was cut, and what was heard, as facts for `decide`.
+
+Each broker asks all others once a second, at a moment of its own, and they answer at once. A pair that was
+cut hears again up to `heals_s` after the cut, each pair after a time of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from mesh.analysis.silence.deciding import Facts, decide
+from mesh.analysis.silence.outages import Gap, Lived
+from mesh.analysis.silence.sweep import Part
+
+SECOND: Final = 1_000_000
+GAP: Final = 2_200_000
+
+Link = tuple[int, int]
+
+
+@dataclass
+class Story:
+    brokers: int
+    seconds: float = 60.0
+    cuts: list[tuple[float, float, list[Link]]] = field(default_factory=list)
+    """From, to, links as (src, dst)."""
+    lives: list[tuple[int, str, float, float]] = field(default_factory=list)
+    """What brokers did else than run: paused, down, away; or ``up``, for those that start later or stop."""
+    neighbours: dict[int, set[int]] | None = None
+    heals_s: float = 1.0
+    joins_s: dict[int, float] = field(default_factory=dict)
+    """Brokers that hear nobody before then, though they run."""
+    closed: dict[Link, list[float]] = field(default_factory=dict)
+    period_s: dict[int, float] = field(default_factory=dict)
+    seed: int = 1
+
+    def cut(
+        self, start: float, end: float, ones: Iterable[int], others: Iterable[int], ways: int = 2
+    ) -> Story:
+        """Nothing passes from ones to others, nor back, unless it is cut one way only."""
+        others = list(others)
+        links = [(one, other) for one in ones for other in others]
+        self.cuts.append((start, end, links + [(other, one) for one, other in links if ways == 2]))
+        return self
+
+    def spells(self, broker: int) -> list[tuple[str, float, float]]:
+        """The broker's whole life."""
+        told = sorted((start, end, state) for node, state, start, end in self.lives if node == broker)
+        if any(state == "up" for _, _, state in told):
+            return [(state, start, end) for start, end, state in told]
+        found, at = [], 0.0
+        for start, end, state in told:
+            found += [("up", at, start)] * (at < start) + [(state, start, end)]
+            at = end
+        return [*found, ("up", at, self.seconds)] if at < self.seconds else found
+
+    def heard(self) -> dict[Link, list[float]]:
+        """When each was heard by each."""
+        rng = random.Random(self.seed)
+        phase = {broker: rng.random() for broker in range(self.brokers)}
+        up = {broker: [(a, b) for state, a, b in self.spells(broker) if state == "up"] for broker in phase}
+        late = {(a, b): rng.uniform(0, self.heals_s) for a in phase for b in phase if a < b}
+        dark: dict[Link, list[tuple[float, float]]] = {}
+        for start, end, links in self.cuts:
+            for src, dst in links:
+                dark.setdefault((src, dst), []).append((start, end + late[min(src, dst), max(src, dst)]))
+        found: dict[Link, list[float]] = {(a, b): [] for a in phase for b in phase if a != b}
+        for src, dst in found:
+            if self.neighbours is not None and dst not in self.neighbours[src]:
+                continue
+            for asker in (src, dst):
+                now, period = phase[asker], self.period_s.get(asker, 1.0)
+                while now < self.seconds:
+                    runs = all(any(a <= now < b for a, b in up[node]) for node in (src, dst))
+                    joined = all(now >= self.joins_s.get(node, 0.0) for node in (src, dst))
+                    if runs and joined and not any(a <= now < b for a, b in dark.get((src, dst), [])):
+                        found[src, dst].append(now)
+                    now += period
+        return {link: sorted(times) for link, times in found.items()}
+
+    def facts(self) -> Facts:
+        heard = self.heard()
+        joined_at: dict[int, list[int]] = {}
+        gaps: list[Gap] = []
+        for broker in range(self.brokers):
+            for begin, end in self._boots(broker):
+                first = [
+                    t for (_, dst), times in heard.items() if dst == broker for t in times if begin <= t < end
+                ]
+                if first:
+                    joined_at.setdefault(broker, []).append(us(min(first)))
+                for src in range(self.brokers):
+                    if src != broker:
+                        times = [t for t in heard[src, broker] if begin <= t < end]
+                        gaps += self._gaps(src, broker, times, begin, end)
+        lives = [
+            Lived(broker, state, us(start), us(end))
+            for broker in range(self.brokers)
+            for state, start, end in self.spells(broker)
+        ]
+        ties = {
+            src: {dst for dst in range(self.brokers) if dst != src and heard[src, dst]}
+            for src in range(self.brokers)
+        }
+        closed = {link: [us(at) for at in times] for link, times in self.closed.items()}
+        return Facts(
+            lives=lives,
+            gaps=gaps,
+            joined_at=joined_at,
+            unheard=[],
+            ties=None if self.neighbours is None else ties,
+            closed=closed,
+            period={broker: us(self.period_s.get(broker, 1.0)) for broker in range(self.brokers)},
+            end=us(self.seconds),
+        )
+
+    def parts(self) -> list[Part]:
+        return decide(self.facts()).parts
+
+    def told(self) -> list[tuple[str, float, float | None, tuple[tuple[int, ...], ...]]]:
+        """Parts in seconds, to a tenth."""
+        return [
+            (part.kind, part.start / SECOND, None if part.end is None else part.end / SECOND, part.sides)
+            for part in self.parts()
+        ]
+
+    def _boots(self, broker: int) -> list[tuple[float, float]]:
+        """A pause is within a boot."""
+        boots: list[tuple[float, float]] = []
+        for state, start, end in self.spells(broker):
+            if state not in ("up", "paused"):
+                continue
+            if boots and boots[-1][1] == start:
+                boots[-1] = (boots[-1][0], end)
+            else:
+                boots.append((start, end))
+        return boots
+
+    def _gaps(self, src: int, dst: int, times: list[float], begin: float, end: float) -> list[Gap]:
+        if self.neighbours is not None and dst not in self.neighbours[src]:
+            return []
+        marks: list[float | None] = [None, *times, None]
+        found = []
+        for last, following in pairwise(marks):
+            start = begin if last is None else last
+            until = end if following is None else following
+            if us(until) - us(start) > GAP:
+                known = [None if at is None else us(at) for at in (last, following)]
+                found.append(Gap(src, dst, known[0], known[1], us(start), us(until), 0.0))
+        return found
+
+
+def us(seconds: float) -> int:
+    return round(seconds * SECOND)

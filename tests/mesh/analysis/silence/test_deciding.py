@@ -1,0 +1,437 @@
+"""The parts that silence tells of, each rule by a mesh in which it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mesh.analysis.silence import deciding, outages, sweep
+from mesh.analysis.silence.apart import State
+from mesh.analysis.silence.deciding import decide, is_full
+from mesh.analysis.silence.sweep import Part
+from tests.mesh.analysis.silence.story import SECOND, Story, us
+
+ALL = (0, 1, 2, 3, 4)
+
+
+def shapes(story: Story) -> list[tuple[str, tuple[tuple[int, ...], ...]]]:
+    return [(part.kind, part.sides) for part in story.parts()]
+
+
+def check_times(part: Part, start: float, end: float, heals_s: float = 1.0) -> None:
+    """Begun within a period before the cut, ended within two after it: one to heal, one to the next
+    heartbeat."""
+    assert start - 1.0 <= part.start / SECOND <= start + 0.01
+    assert part.end is not None
+    assert end <= part.end / SECOND <= end + heals_s + 1.0
+
+
+def halves(**options: Any) -> Story:
+    return Story(5, **options).cut(20, 30, (0, 1), (2, 3, 4))
+
+
+def flapping() -> Story:
+    return halves().cut(36, 42, (0, 1), (2, 3, 4)).cut(48, 54, (0, 1), (2, 3, 4))
+
+
+def nested() -> Story:
+    return Story(6).cut(10, 50, (0, 1, 2), (3, 4, 5)).cut(20, 30, (3,), (4, 5))
+
+
+def overlapping() -> Story:
+    return Story(5).cut(10, 30, (0,), (1, 2, 3, 4)).cut(20, 40, (1,), (0, 2, 3, 4))
+
+
+def bridge() -> Story:
+    return Story(5).cut(20, 40, (0, 1), (3, 4))
+
+
+def uneven() -> Story:
+    """The last heartbeats that crossed, this way and that way, are most of a period apart."""
+    return Story(4).cut(20, 30, (0, 1), (2, 3), ways=1).cut(20.9, 30, (2, 3), (0, 1), ways=1)
+
+
+def slow_to_heal() -> Story:
+    return Story(6, heals_s=4.0).cut(20, 30, (0, 1, 2), (3, 4, 5))
+
+
+def three_ways() -> Story:
+    return slow_to_heal().cut(20, 30, (0,), (1, 2))
+
+
+def rolling() -> Story:
+    """The next broker is cut off when the one before it is back."""
+    return Story(5, heals_s=2.0).cut(10, 25, (0,), (1, 2, 3, 4)).cut(25, 40, (1,), (0, 2, 3, 4))
+
+
+def bridged_later() -> Story:
+    """Two sides that a third hears both of, then only one of."""
+    return Story(5).cut(10, 50, (0, 1), (3, 4)).cut(20, 35, (0, 1), (2,))
+
+
+def death_on_a_side() -> Story:
+    return Story(5, lives=[(4, "down", 25, 60)]).cut(15, 40, (0, 1), (2, 3, 4))
+
+
+def joiner() -> Story:
+    return Story(5, lives=[(4, "up", 25, 60)]).cut(15, 40, (0, 1), (2, 3, 4))
+
+
+def starts_alone() -> Story:
+    return Story(4, lives=[(3, "up", 5, 60)], joins_s={3: 20.0})
+
+
+def starved() -> Story:
+    """Broker 3 hears broker 0 at once, and the others when they have time for it."""
+    story = Story(4, lives=[(3, "up", 5, 60)])
+    return story.cut(5, 14, (3,), (1,)).cut(5, 16, (3,), (2,))
+
+
+def unheard() -> Story:
+    """Nobody hears broker 0; its links are given up after three seconds, and then it hears nobody."""
+    story = Story(4).cut(20, 40, (0,), (1, 2, 3), ways=1)
+    return story.cut(23.2, 40, (1, 2, 3), (0,), ways=1)
+
+
+def ring_of_neighbours() -> Story:
+    return Story(6, neighbours={node: {(node + 1) % 6, (node - 1) % 6} for node in range(6)})
+
+
+def given_up_neighbour() -> Story:
+    """The overlay closes the link of 0 and 3, which have other neighbours."""
+    near = {node: {(node + 1) % 6, (node - 1) % 6} for node in range(6)}
+    near[0] |= {3}
+    near[3] |= {0}
+    story = Story(6, neighbours=near, closed={(0, 3): [20.3], (3, 0): [20.3]})
+    return story.cut(20, 60, (0,), (3,))
+
+
+def unequal_periods() -> Story:
+    """The slow one's surveys come every 4 s, and so do answers to it."""
+    story = Story(3, period_s={0: 4.0})
+    return story.cut(0, 60, (1,), (0,), ways=1)
+
+
+# --- what is found
+
+
+def test_a_calm_mesh_is_whole() -> None:
+    assert Story(5).parts() == []
+
+
+def test_a_cut_has_two_sides_from_the_last_heartbeat_across_to_the_first_after() -> None:
+    (part,) = halves().parts()
+    assert (part.kind, part.sides, part.majority) == ("complete", ((2, 3, 4), (0, 1)), True)
+    check_times(part, 20, 30)
+    across = sorted(
+        t for (src, dst), times in halves().heard().items() if (src < 2) != (dst < 2) for t in times
+    )
+    assert part.start == us(max(t for t in across if t < 20))
+    assert part.end == us(min(t for t in across if t > 30))
+
+
+@pytest.mark.parametrize("length", [3.2, 4.0, 7.7])
+@pytest.mark.parametrize("seed", range(20))
+def test_cuts_of_over_three_periods_are_found(length: float, seed: int) -> None:
+    story = Story(5, seed=seed).cut(20, 20 + length, (0, 1), (2, 3, 4))
+    (part,) = story.parts()
+    check_times(part, 20, 20 + length)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cut_of_less_than_a_period_is_none(seed: int) -> None:
+    assert Story(5, seed=seed, heals_s=0.1).cut(20, 20.9, (0, 1), (2, 3, 4)).parts() == []
+
+
+def test_a_cut_whose_ways_go_silent_one_after_the_other_is_not_one_way() -> None:
+    assert shapes(uneven()) == [("complete", ((0, 1), (2, 3)))]
+
+
+def test_equal_sides_are_no_majority() -> None:
+    (part,) = Story(4).cut(20, 30, (0, 1), (2, 3)).parts()
+    assert (part.sides, part.majority) == (((0, 1), (2, 3)), False)
+
+
+def test_a_cut_that_flaps_is_a_part_each_time() -> None:
+    found = flapping().parts()
+    assert [part.sides for part in found] == [((2, 3, 4), (0, 1))] * 3
+    for part, (start, end) in zip(found, ((20, 30), (36, 42), (48, 54)), strict=True):
+        check_times(part, start, end)
+
+
+def test_a_cut_within_a_side_makes_three_sides_and_then_two_again() -> None:
+    assert shapes(nested()) == [
+        ("complete", ((0, 1, 2), (3, 4, 5))),
+        ("complete", ((0, 1, 2), (4, 5), (3,))),
+        ("complete", ((0, 1, 2), (3, 4, 5))),
+    ]
+
+
+def test_cuts_that_overlap_make_the_parts_they_make() -> None:
+    found = overlapping().parts()
+    assert [part.sides for part in found] == [
+        ((1, 2, 3, 4), (0,)),
+        ((2, 3, 4), (0,), (1,)),
+        ((0, 2, 3, 4), (1,)),
+    ]
+    assert found[0].end == found[1].start, "it gives way to the finer one"
+    assert found[1].end == found[2].start
+    check_times(found[1], 20, 30)
+
+
+def test_two_sides_that_a_third_hears_are_partial() -> None:
+    (part,) = bridge().parts()
+    assert (part.kind, part.sides) == ("partial", ((0, 1), (3, 4)))
+    check_times(part, 20, 40)
+
+
+def test_partial_pairs_that_a_complete_part_explains_are_told_before_and_after_it() -> None:
+    assert shapes(bridged_later()) == [
+        ("partial", ((0, 1), (3, 4))),
+        ("complete", ((2, 3, 4), (0, 1))),
+        ("partial", ((0, 1), (3, 4))),
+    ]
+
+
+def test_a_mesh_that_heals_slowly_is_in_no_other_parts() -> None:
+    assert shapes(slow_to_heal()) == [("complete", ((0, 1, 2), (3, 4, 5)))]
+    assert shapes(three_ways()) == [("complete", ((3, 4, 5), (1, 2), (0,)))]
+
+
+def test_sides_that_are_apart_in_passing_belong_to_the_parts_around() -> None:
+    found = rolling().parts()
+    assert [part.sides for part in found] == [((1, 2, 3, 4), (0,)), ((0, 2, 3, 4), (1,))]
+    check_times(found[0], 10, 25, heals_s=2.0)
+    check_times(found[1], 25, 40, heals_s=2.0)
+
+
+def test_a_broker_that_dies_or_joins_is_on_its_side() -> None:
+    for story in (death_on_a_side(), joiner()):
+        (part,) = story.parts()
+        assert part.sides == ((2, 3, 4), (0, 1))
+        check_times(part, 15, 40)
+
+
+def test_the_last_of_a_side_ends_the_part() -> None:
+    story = Story(4, lives=[(0, "down", 25, 60)]).cut(15, 40, (0,), (1, 2, 3))
+    (part,) = story.parts()
+    assert part.sides == ((1, 2, 3), (0,))
+    assert part.end == us(25)
+
+
+@pytest.mark.parametrize("state", ["paused", "down", "away", "unknown"])
+def test_who_does_not_run_is_on_no_side(state: str) -> None:
+    assert Story(4, lives=[(0, state, 20, 40)]).parts() == []
+
+
+def test_a_pause_in_a_cut_is_out_of_it() -> None:
+    story = Story(5, lives=[(0, "paused", 30, 36)]).cut(20, 50, (0, 1), (2, 3, 4))
+    (part,) = story.parts()
+    assert part.sides == ((2, 3, 4), (0, 1))
+    check_times(part, 20, 50)
+
+
+def test_who_has_heard_nobody_yet_joins_and_is_no_part() -> None:
+    assert starts_alone().parts() == []
+
+
+def test_who_joins_may_need_time_for_all_links() -> None:
+    assert starved().parts() == []
+    assert shapes(Story(4, lives=[(3, "up", 5, 60)]).cut(5, 40, (3,), (1,))) == [("partial", ((1,), (3,)))]
+
+
+def test_a_part_that_lasts_has_no_end() -> None:
+    (part,) = Story(5).cut(40, 60, (0, 1), (2, 3, 4)).parts()
+    assert part.end is None
+
+
+def test_one_way_then_both() -> None:
+    one_way, complete = unheard().parts()
+    assert (one_way.kind, one_way.sides) == ("one-way", ((1, 2, 3), (0,)))
+    assert (complete.kind, complete.sides) == ("complete", ((1, 2, 3), (0,)))
+    assert 19 <= one_way.start / SECOND <= 20
+    assert 22.2 <= complete.start / SECOND <= 23.2
+
+
+def test_who_is_deaf_heard_nobody() -> None:
+    story = Story(4).cut(20, 40, (1, 2, 3), (0,), ways=1)
+    (part,) = story.parts()
+    assert (part.kind, part.sides) == ("one-way", ((0,), (1, 2, 3)))
+    check_times(part, 20, 40)
+
+
+def test_deaf_and_unheard_at_once_are_two_parts() -> None:
+    story = Story(4).cut(20, 40, (1, 2, 3), (0,), ways=1).cut(20, 40, (3,), (1, 2), ways=1)
+    assert sorted(shapes(story)) == [("one-way", ((0,), (1, 2))), ("one-way", ((0, 1, 2), (3,)))]
+
+
+def test_brokers_that_each_reach_a_majority_lost_different_ones() -> None:
+    story = Story(5)
+    for node in ALL:
+        story.cut(20, 40, (node,), ((node + 2) % 5,))
+    ((kind, sides),) = shapes(story)
+    assert (kind, sides) == ("partial", ((0,), (1,), (2,), (3,), (4,)))
+
+
+def test_single_edges_apart_are_parts_of_their_own() -> None:
+    story = Story(6).cut(20, 30, (0,), (1,)).cut(20, 40, (2,), (3,))
+    assert sorted(shapes(story)) == [("partial", ((0,), (1,))), ("partial", ((2,), (3,)))]
+
+
+def test_an_edge_that_is_mended_before_another_leaves_a_smaller_part() -> None:
+    story = Story(5).cut(20, 30, (0,), (1,)).cut(20, 45, (0,), (2,))
+    first, second = story.parts()
+    assert (first.sides, second.sides) == (((1, 2), (0,)), ((0,), (2,)))
+    assert first.end == second.start
+    check_times(second, first.end / SECOND if first.end else 0, 45)
+
+
+def test_a_bounded_overlay_is_no_part() -> None:
+    assert ring_of_neighbours().parts() == []
+    assert shapes(ring_of_neighbours().cut(20, 40, (0, 1, 2), (3, 4, 5))) == [
+        ("complete", ((0, 1, 2), (3, 4, 5)))
+    ]
+
+
+def test_a_link_that_was_closed_was_not_lost() -> None:
+    found = decide(given_up_neighbour().facts())
+    assert {(row.src, row.dst, row.expected) for row in found.outages} == {(0, 3, False), (3, 0, False)}
+    assert found.parts == []
+
+
+def test_an_edge_of_a_bounded_overlay_that_is_lost_is_partial() -> None:
+    story = given_up_neighbour()
+    story.closed = {(0, 3): [23.5], (3, 0): [23.2]}
+    assert shapes(story) == [("partial", ((0,), (3,)))]
+
+
+def test_pairs_that_never_heard_each_other_are_apart_in_a_full_mesh() -> None:
+    """They ran together only while the mesh was cut."""
+    story = Story(4, seconds=40).cut(0, 40, (0, 1), (2, 3))
+    facts = story.facts()
+    unheard = [(0, 2), (0, 3), (1, 2), (1, 3)]
+    gaps = [gap for gap in facts.gaps if gap.last is not None or gap.next is not None]
+    found = decide(facts._replace(gaps=gaps, unheard=unheard))
+    assert [part.sides for part in found.parts] == [((0, 1), (2, 3))]
+
+
+# --- outages
+
+
+def test_causes_of_outages() -> None:
+    story = Story(
+        6, lives=[(0, "down", 20, 40), (1, "paused", 20, 40), (2, "away", 20, 60), (3, "unknown", 20, 60)]
+    )
+    story.cut(20, 40, (4,), (5,))
+    found = {(row.src, row.dst): row for row in decide(story.facts()).outages}
+    assert [found[src, 5].cause for src in range(5)] == ["down", "paused", "away", "unknown", "cut"]
+    assert all(row.expected for row in found.values())
+    assert (0, 1) not in found or found[0, 1].cause == "down"
+    assert (5, 1) not in found, "who is paused does not listen"
+    heard = story.heard()
+    assert found[4, 5].last == us(max(t for t in heard[4, 5] if t < 20))
+    assert found[4, 5].next == us(min(t for t in heard[4, 5] if t > 40))
+    assert found[2, 5].next is None
+
+
+def test_the_slower_of_two_brokers_says_what_silence_is() -> None:
+    assert decide(unequal_periods().facts()).outages != []
+    assert all(
+        row.next is None or row.last is None or row.next - row.last > us(8.8)
+        for row in decide(unequal_periods().facts()).outages
+    )
+
+
+def test_a_mesh_is_full_if_those_who_hang_together_heard_each_other() -> None:
+    always = {node: [(0, us(60))] for node in range(8)}
+    full = {node: {other for other in always if other != node} for node in always}
+    ring = {node: {(node + 1) % 8, (node - 1) % 8} for node in always}
+    cut = {
+        node: {other for other in always if other != node and (other < 4) == (node < 4)} for node in always
+    }
+    assert is_full(always, full, us(1))
+    assert is_full(always, cut, us(1))
+    assert not is_full(always, ring, us(1))
+    assert is_full({}, {}, us(1))
+
+
+# --- each rule switched off
+
+
+def no_healing(limits: Callable[[int], sweep.Limits]) -> Callable[[int], sweep.Limits]:
+    return lambda period: limits(period)._replace(healing=0)
+
+
+def no_joining(limits: Callable[[int], sweep.Limits]) -> Callable[[int], sweep.Limits]:
+    return lambda period: limits(period)._replace(joining=0)
+
+
+def none_together(limits: Callable[[int], sweep.Limits]) -> Callable[[int], sweep.Limits]:
+    return lambda period: limits(period)._replace(together=0)
+
+
+def any_length(limits: Callable[[int], sweep.Limits]) -> Callable[[int], sweep.Limits]:
+    return lambda period: limits(period)._replace(least=0, resolution=0)
+
+
+def any_one_way(limits: Callable[[int], sweep.Limits]) -> Callable[[int], sweep.Limits]:
+    return lambda period: limits(period)._replace(one_way=0)
+
+
+def slow_one_way(limits: Callable[[int], sweep.Limits]) -> Callable[[int], sweep.Limits]:
+    return lambda period: limits(period)._replace(one_way=limits(period).least * 2)
+
+
+def nothing_beside(_: object) -> Callable[[State, object, int], State]:
+    return lambda state, beside, resolution: state
+
+
+def never(_: object) -> Callable[..., None]:
+    return lambda *_: None
+
+
+def always(_: object) -> Callable[..., bool]:
+    return lambda *_: True
+
+
+def everything_left(without: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda times, less: times
+
+
+def joined_at_once(_: object) -> Callable[..., Any]:
+    return lambda times, absence, joined_at: times
+
+
+RULES: list[tuple[str, Any, str, Callable[[Any], Any], Callable[[], Story]]] = [
+    ("pairs heal after the first of them", deciding, "limits", no_healing, slow_to_heal),
+    ("fewer sides may only be healing", deciding, "limits", no_healing, three_ways),
+    ("brokers need time to link with all", deciding, "limits", no_joining, starved),
+    ("pairs go silent together within a period", deciding, "limits", none_together, bridge),
+    ("a short state is no part", deciding, "limits", any_length, rolling),
+    ("a plain cut is not one-way", deciding, "limits", any_one_way, uneven),
+    ("a cut that starts one-way is", deciding, "limits", slow_one_way, unheard),
+    ("a short state counts for its neighbours", sweep, "_extended", nothing_beside, rolling),
+    ("it is one part while nobody changes sides", sweep, "merged_sides", never, death_on_a_side),
+    ("a complete part explains its pairs", sweep, "without", everything_left, bridged_later),
+    ("who has heard nobody joins", outages, "_since_joined", joined_at_once, starts_alone),
+    ("a link that was closed was not lost", outages, "_ought", always, given_up_neighbour),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "module", "name", "broken", "story"), RULES, ids=[rule for rule, *_ in RULES]
+)
+def test_each_rule_decides_something(
+    rule: str,
+    module: Any,
+    name: str,
+    broken: Callable[[Any], Any],
+    story: Callable[[], Story],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the rule the same mesh is told otherwise, so that a test above fails."""
+    right = decide(story().facts())
+    monkeypatch.setattr(module, name, broken(getattr(module, name)))
+    assert decide(story().facts()) != right, rule

@@ -1,0 +1,142 @@
+"""What was made and what was found, one to one."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mesh.analysis.silence.sweep import Part, limits
+from mesh.analysis.truth.effects import Row, effects
+from mesh.analysis.truth.matching import Match, best_pairs, match_parts
+from mesh.analysis.truth.parts import Made, Noted, made_parts
+
+S = 1_000_000
+NAMES = ("a", "b", "c", "d")
+HALVES = ((0, 1), (2, 3))
+ALONE = ((1, 2, 3), (0,))
+
+
+def part(
+    start: float, end: float | None, sides: tuple[tuple[int, ...], ...] = HALVES, kind: str = "complete"
+) -> Part:
+    until = None if end is None else round(end * S)
+    return Part(round(start * S), until, kind, False, sides)  # type: ignore[arg-type]
+
+
+def made(
+    start: float, end: float, sides: tuple[tuple[int, ...], ...] = HALVES, kind: str = "complete"
+) -> Made:
+    return Made(part(start, end + 0.5, sides, kind), round(end * S))
+
+
+def verdicts(rows: list[Match]) -> list[str]:
+    return [row.verdict for row in rows]
+
+
+def match(
+    truth: list[Made], found: list[Part], strained: dict[tuple[int, int], list[tuple[int, int]]] | None = None
+) -> list[Match]:
+    return match_parts(truth, found, strained or {}, S, 100 * S)
+
+
+def test_a_part_that_was_found_with_its_lags() -> None:
+    (row,) = match([made(10, 20)], [part(9.5, 20.5)])
+    assert (row.verdict, row.start_lag, row.end_lag) == ("tp", -S // 2, S // 2)
+
+
+def test_what_has_no_counterpart() -> None:
+    assert verdicts(match([made(10, 20)], [])) == ["fn"]
+    assert verdicts(match([], [part(10, 20)])) == ["fp"]
+    assert verdicts(match([made(10, 13)], [])) == ["below resolution"]
+    assert verdicts(match([], [part(10, 13)])) == ["below resolution"]
+    assert verdicts(match([], [part(50, None)])) == ["fp"]
+
+
+def test_other_sides_or_another_time_are_another_part() -> None:
+    assert verdicts(match([made(10, 20)], [part(10, 20, ALONE)])) == ["fn", "fp"]
+    assert verdicts(match([made(10, 20)], [part(30, 40)])) == ["fn", "fp"]
+    assert verdicts(match([made(10, 20)], [part(10, 20, kind="partial")])) == ["fn", "fp"]
+
+
+def test_each_is_matched_once() -> None:
+    assert sorted(verdicts(match([made(10, 30)], [part(10, 18), part(22, 30)]))) == ["fp", "tp"]
+
+
+def test_a_one_way_cut_and_the_silence_both_ways_that_follows_are_one() -> None:
+    found = [part(9.9, 12, ALONE, "one-way"), part(12.4, 20.5, ALONE)]
+    (row,) = match([made(10, 20, ALONE, "one-way")], found)
+    assert row.verdict == "tp"
+    assert row.found is not None
+    assert row.found.numbers == (0, 1)
+    assert verdicts(match([made(10, 20, ALONE)], found)) == ["fp", "fn"]
+
+
+def test_strained_links_carry_by_chance() -> None:
+    both = [(0, 1), (0, 2), (0, 3)]
+    whole = {link: [(0, 100 * S)] for link in both}
+    assert verdicts(match([], [part(10, 20, ALONE)], whole)) == ["below resolution"]
+    assert verdicts(match([], [part(10, 20, ALONE)], {both[0]: [(0, 100 * S)]})) == ["fp"]
+    assert verdicts(match([], [part(10, 20, ALONE)], {link: [(0, 5 * S)] for link in both})) == ["fp"]
+
+
+def test_the_best_pairing_is_not_the_greedy_one() -> None:
+    """The first two go together best, and would leave the others alone."""
+    worth = {(0, 0): 10, (0, 1): 8, (1, 0): 9, (1, 1): 0}
+    assert best_pairs([0, 1], [0, 1], lambda one, other: worth[one, other]) == [(0, 1), (1, 0)]
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=4, max_size=4), min_size=4, max_size=4))
+def test_no_pairing_is_worth_more(worth: list[list[int]]) -> None:
+    pairs = best_pairs(range(4), range(4), lambda one, other: worth[one][other])
+    assert len({one for one, _ in pairs}) == len({other for _, other in pairs}) == len(pairs)
+    best = max(sum(worth[one][other] for one, other in enumerate(order)) for order in permutations(range(4)))
+    assert sum(worth[one][other] for one, other in pairs) == best
+
+
+def row(at_s: float, op: str, a: str = "", b: str = "", of: str | None = None) -> Row:
+    return Row(round(at_s * S), op, of or op, tuple(a), tuple(b), None, None, {})
+
+
+def make(
+    *rows: Row, silent: dict[tuple[str, str], list[tuple[int, int]]] | None = None, joined: int = 0
+) -> list[Made]:
+    followed = effects([row(0, "start", "abcd"), *rows], NAMES, 100 * S)
+    noted = Noted({name: [joined] for name in NAMES}, silent or {}, 100 * S)
+    return made_parts(followed, noted, NAMES, limits(S))
+
+
+def test_two_cuts_that_overlap_make_the_parts_they_make() -> None:
+    found = make(
+        row(10, "isolate", "a"),
+        row(15, "isolate", "b"),
+        row(20, "end", "a", of="isolate"),
+        row(30, "end", "b", of="isolate"),
+    )
+    assert [(each.part.start // S, each.mended // S, each.part.sides) for each in found] == [
+        (10, 15, ((1, 2, 3), (0,))),
+        (15, 20, ((2, 3), (0,), (1,))),
+        (20, 30, ((0, 2, 3), (1,))),
+    ]
+
+
+def test_a_part_lasts_until_a_listener_noted_the_first_heartbeat() -> None:
+    links = [(one, other) for one in "ab" for other in "cd"]
+    silent = {pair: [(9 * S, 23 * S)] for one, other in links for pair in ((one, other), (other, one))}
+    (found,) = make(
+        row(10, "cut", "ab", "cd", of="partition"), row(20, "end", "ab", "cd", of="partition"), silent=silent
+    )
+    assert (found.part.start, found.part.end, found.mended) == (10 * S, 23 * S, 20 * S)
+
+
+def test_who_was_cut_off_before_it_joined_was_in_no_part() -> None:
+    cut = (row(10, "cut", "ab", "cd", of="partition"), row(20, "end", "ab", "cd", of="partition"))
+    assert make(*cut, joined=21 * S) == []
+    assert len(make(*cut, joined=9 * S)) == 1
+
+
+def test_who_is_down_is_on_no_side() -> None:
+    (found,) = make(row(5, "crash", "d"), row(10, "cut", "ab", "cd", of="partition"))
+    assert found.part.sides == ((0, 1), (2,))
+    assert found.part.end is None
