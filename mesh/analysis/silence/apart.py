@@ -2,7 +2,7 @@
 
 The graph has an edge wherever two brokers ran, ought to be linked, and at least one heard the other. What
 is given is where an edge is missing: **silences** of pairs, a few for each incident. Components are wanted
-for every moment, without a graph for every moment: a cut of 500 brokers from 500 is a million directed
+for every moment, without a graph for every moment: a cut of 500 brokers from 500 is half a million directed
 outages, each with a start and an end of its own.
 
 So the time is halved again and again, and on the way down brokers are **contracted**: those that an edge
