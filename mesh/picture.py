@@ -217,14 +217,15 @@ def omitted(status: Mapping[str, Any]) -> dict[str, int]:
     counts = status.get("omitted")
     if not isinstance(counts, dict):
         return {}
-    return {str(key): int(count) for key in counts if (count := _number(counts, key))}
+    return {str(key): int(count) for key in counts if (count := number_in(counts, key))}
 
 
 def _known(status: Status) -> int:
     return len(_members(status)) + omitted(status).get("members", 0)
 
 
-def _number(record: Any, key: str) -> Any:
+def number_in(record: Any, key: str) -> Any:
+    """A number of a record; None where it has none."""
     value = record.get(key) if isinstance(record, dict) else None
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -277,26 +278,26 @@ def _node(
         observers=len(opinions),
         host=str(record.get("host", "")),
         url=str(record.get("url", "")),
-        incarnation=int(_number(record, "incarnation") or 0),
-        since_s=_number(record, "since_s"),
-        rtt_ms=_number(link, "rtt_ms"),
+        incarnation=int(number_in(record, "incarnation") or 0),
+        since_s=number_in(record, "since_s"),
+        rtt_ms=number_in(link, "rtt_ms"),
         answered=status is not None,
         connected=id == _id(connected),
         mode=str(own["state"]) if "state" in own else None,
-        uptime_s=_number(own, "uptime_s"),
-        msgs_in_s=_number(own.get("rates"), "msgs_in_s"),
-        msgs_out_s=_number(own.get("rates"), "msgs_out_s"),
-        bytes_in_s=_number(own.get("rates"), "bytes_in_s"),
-        bytes_out_s=_number(own.get("rates"), "bytes_out_s"),
-        published=_number(own.get("totals"), "published"),
-        delivered=_number(own.get("totals"), "delivered"),
-        dropped=_number(own.get("totals"), "dropped"),
+        uptime_s=number_in(own, "uptime_s"),
+        msgs_in_s=number_in(own.get("rates"), "msgs_in_s"),
+        msgs_out_s=number_in(own.get("rates"), "msgs_out_s"),
+        bytes_in_s=number_in(own.get("rates"), "bytes_in_s"),
+        bytes_out_s=number_in(own.get("rates"), "bytes_out_s"),
+        published=number_in(own.get("totals"), "published"),
+        delivered=number_in(own.get("totals"), "delivered"),
+        dropped=number_in(own.get("totals"), "dropped"),
         lost=_over_links(own, "lost"),
         queued=_over_links(own, "queued"),
-        late_ms=_number(own.get("loop"), "late_ms_max"),
-        rss_bytes=_number(own, "rss_bytes"),
-        sessions=_number(own, "sessions"),
-        subscriptions=_number(own, "subscriptions"),
+        late_ms=number_in(own.get("loop"), "late_ms_max"),
+        rss_bytes=number_in(own, "rss_bytes"),
+        sessions=number_in(own, "sessions"),
+        subscriptions=number_in(own, "subscriptions"),
         taps=len(listed(own, "taps")) + omitted(own).get("taps", 0),
         disk=_disk_trouble(own),
         omitted=tuple(omitted(own).items()),
@@ -307,8 +308,8 @@ def _disk_trouble(status: Status) -> tuple[str, ...]:
     found = []
     log, state, journal = status.get("log"), status.get("state_file"), status.get("journal")
     durable = status.get("durable_file")
-    if isinstance(log, dict) and (log.get("failing") or _number(log, "lost")):
-        waiting, lost = _number(log, "waiting") or 0, _number(log, "lost") or 0
+    if isinstance(log, dict) and (log.get("failing") or number_in(log, "lost")):
+        waiting, lost = number_in(log, "waiting") or 0, number_in(log, "lost") or 0
         found.append(f"event log {log.get('failing') or 'works again'}: {waiting} rows wait, {lost} lost")
     if isinstance(state, dict) and state.get("failing"):
         found.append(f"state not saved: {state['failing']}")
@@ -316,7 +317,7 @@ def _disk_trouble(status: Status) -> tuple[str, ...]:
         found.append(f"durable subscriptions of all homes not saved: {durable['failing']}")
     if isinstance(journal, dict) and journal.get("failing"):
         found.append(f"stores no messages: {journal['failing']}")
-    if isinstance(journal, dict) and _number(journal, "refused"):
+    if isinstance(journal, dict) and number_in(journal, "refused"):
         found.append(f"{journal['refused']} messages not stored for want of room")
     return tuple(found)
 
@@ -324,7 +325,7 @@ def _disk_trouble(status: Status) -> tuple[str, ...]:
 def _over_links(status: Status, key: str) -> int | None:
     if not status:
         return None
-    return sum(_number(member.get("link"), key) or 0 for member in _members(status))
+    return sum(number_in(member.get("link"), key) or 0 for member in _members(status))
 
 
 def _edges(by_id: Mapping[str, Status], before: Mapping[tuple[str, Any], Status]) -> tuple[Edge, ...]:
@@ -345,10 +346,10 @@ def _edges(by_id: Mapping[str, Status], before: Mapping[tuple[str, Any], Status]
             ends=len(reports),
             heard=len({id for id, _ in reports} | ({a, b} & complete)),
             rtt_ms=min(
-                (rtt for _, link in reports if (rtt := _number(link, "rtt_ms")) is not None), default=None
+                (rtt for _, link in reports if (rtt := number_in(link, "rtt_ms")) is not None), default=None
             ),
-            dropped=sum(_number(link, "dropped") or 0 for _, link in reports),
-            lost=sum(_number(link, "lost") or 0 for _, link in reports),
+            dropped=sum(number_in(link, "dropped") or 0 for _, link in reports),
+            lost=sum(number_in(link, "lost") or 0 for _, link in reports),
             msgs_s=_link_rate(reports[0], b if reports[0][0] == a else a, by_id, before),
         )
         for (a, b), reports in sorted(ends.items())
@@ -367,11 +368,11 @@ def _link_rate(
     then = before.get((reporter, now.get("boot")))
     if then is None:
         return None
-    elapsed = (_number(now, "uptime_s") or 0.0) - (_number(then, "uptime_s") or 0.0)
+    elapsed = (number_in(now, "uptime_s") or 0.0) - (number_in(then, "uptime_s") or 0.0)
     old = next((member.get("link") for member in _members(then) if _id(member) == peer), None)
     if elapsed <= 0 or not isinstance(old, dict):
         return None
-    grown = sum((_number(link, key) or 0) - (_number(old, key) or 0) for key in ("msgs_in", "msgs_out"))
+    grown = sum((number_in(link, key) or 0) - (number_in(old, key) or 0) for key in ("msgs_in", "msgs_out"))
     return max(0.0, grown / elapsed)
 
 
@@ -397,7 +398,7 @@ def _summed(statuses: Sequence[Status], key: str) -> dict[str, int]:
     for status in statuses:
         counts = status.get(key)
         for reason in counts if isinstance(counts, dict) else ():
-            total[reason] = total.get(reason, 0) + int(_number(counts, reason) or 0)
+            total[reason] = total.get(reason, 0) + int(number_in(counts, reason) or 0)
     return {reason: count for reason, count in sorted(total.items(), key=lambda item: -item[1]) if count}
 
 

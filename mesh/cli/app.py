@@ -39,6 +39,7 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("queue", "mesh.cli.queue:app", "Look after durable subscriptions: list, copy, send back, remove."),
     ("status", "mesh.cli.status:status", "Show a broker and the mesh as it sees it."),
     ("top", "mesh.cli.status:top", "Watch the mesh live: topology, peers, rates, events."),
+    ("check", "mesh.cli.check:check", "Judge a mesh by thresholds, for Nagios and its kin."),
     ("config", "mesh.cli.config:app", "Show, check or begin a configuration."),
     ("simulate", "simulations.cli.app:app", "Run a mesh in virtual time and break it on purpose."),
     ("analyze", "mesh.analysis.cli:analyze", "Say from the event logs how the mesh fared."),
@@ -181,5 +182,9 @@ def _check_command(tokens: list[str]) -> None:
 
 
 def _fail(command: str, code: int, sentence: str) -> int:
+    if command == "check":  # whoever runs it reads standard output and four exit codes
+        from mesh.cli.check import failed
+
+        return failed(code, sentence)
     print(printable(f"mesh {command}: {sentence}" if command else f"mesh: {sentence}"), file=sys.stderr)
     return code
