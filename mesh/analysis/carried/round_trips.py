@@ -47,3 +47,17 @@ def quantile_us(
             return min(max(float(least_us), value), float(most_us))
         below += count
     return float(most_us)
+
+
+def tail(counts: Sequence[int], p50_us: float, factor: float) -> tuple[float, float]:
+    """The share of round trips that took more than ``factor`` times the median, and how long these took."""
+    total = sum(counts)
+    slow = [
+        (count, BOUNDS_US[bucket - 1] * math.sqrt(2))
+        for bucket, count in enumerate(counts)
+        if bucket and count and BOUNDS_US[bucket - 1] >= factor * p50_us
+    ]
+    many = sum(count for count, _ in slow)
+    if not many:
+        return 0.0, 0.0
+    return many / total, sum(count * typical_us for count, typical_us in slow) / many

@@ -104,14 +104,14 @@ def traffic(stats: DataFrame, window_s: float) -> DataFrame:
 
 
 def pooled_round_trips(heard: DataFrame) -> DataFrame:
-    """(run, answers, rtt_p50_us, rtt_p99_us) over all links."""
+    """(run, answers, rtt_p50_us, rtt_p99_us, least, counts) over all links; the last are the buckets."""
     return _quantiles(heard, "run")
 
 
 def _round_trips(heard: DataFrame) -> DataFrame:
     """Answers that ``node`` heard of each peer, with quantiles of their round trips."""
     named = heard.withColumnRenamed("dst", "node").withColumnRenamed("src", "peer")
-    return _quantiles(named, "run", "node", "peer")
+    return _quantiles(named, "run", "node", "peer").drop("least", "counts")
 
 
 def _quantiles(heard: DataFrame, *key: str) -> DataFrame:
@@ -128,7 +128,7 @@ def _quantiles(heard: DataFrame, *key: str) -> DataFrame:
         F.array(*buckets).alias("counts"),
     )
     return summed.select(
-        *(*key, "answers"),
+        *(*key, "answers", "least", "counts"),
         _quantile("counts", "least", "most", F.lit(0.5)).alias("rtt_p50_us"),
         _quantile("counts", "least", "most", F.lit(0.99)).alias("rtt_p99_us"),
     )

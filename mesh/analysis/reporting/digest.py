@@ -42,6 +42,9 @@ class Heartbeats(msgspec.Struct, frozen=True):
     answers: int
     rtt_p50_us: float | None
     rtt_p99_us: float | None
+    rtt_min_us: int | None = None
+    rtt_counts: list[int] = []
+    """By the buckets of `mesh.analysis.carried.round_trips`."""
 
 
 class Mistaken(msgspec.Struct, frozen=True):

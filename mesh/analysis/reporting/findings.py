@@ -174,6 +174,8 @@ def findings_of(digest: Digest) -> Findings:
     )
 
 
+HIDDEN: Final = ("run", "rtt_counts")
+"""What programs do not get of the heartbeats."""
 COUNTED: Final = ("bytes", "lines", "rows", "corrupt", "unknown", "duplicates", "conflicts", "gaps")
 """What of a file's row is summed."""
 
@@ -251,7 +253,7 @@ def _run(run: str, digest: Digest) -> RunFound:
         agreement=min((row.agree for row in digest.views if row.run == run and row.agree < 1), default=None),
         heartbeats={}
         if beats is None
-        else {name: value for name, value in msgspec.structs.asdict(beats).items() if name != "run"},
+        else {name: value for name, value in msgspec.structs.asdict(beats).items() if name not in HIDDEN},
         traffic={
             name: sum(getattr(row, name) or 0 for row in carried)
             for name in ("published", "delivered", "dropped")

@@ -169,5 +169,7 @@ def _heartbeats(links: DataFrame | None, heard: DataFrame | None) -> DataFrame |
             "links",
             *(F.coalesce(name, F.lit(0)).alias(name) for name in ("heard", "missed", "answers")),
             *("rtt_p50_us", "rtt_p99_us"),
+            F.col("least").alias("rtt_min_us"),
+            F.coalesce("counts", F.array().cast("array<bigint>")).alias("rtt_counts"),
         )
     )

@@ -1,0 +1,112 @@
+"""An incident in the tables as a scenario file's text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from mesh.analysis.carried.round_trips import tail
+from mesh.analysis.incident.happenings import incident
+from mesh.analysis.incident.scenario_text import RoundTrips, Setting, scenario_text
+from mesh.analysis.incident.scope import Scope, around, at_most
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from mesh.analysis.reporting.digest import Digest
+    from mesh.analysis.reporting.findings import Findings, RunFound
+    from mesh.analysis.results.tables import Instant, Outage
+
+TAIL_FACTOR: Final = 8.0
+WITHIN_S: Final = 60.0
+"""How far around the time asked for, if nothing else is asked for."""
+
+
+class NoScenario(MeshError):
+    """There is nothing to make a scenario of; the message says why."""
+
+
+def write_scenario(
+    found: Findings,
+    digest: Digest,
+    outages: Iterable[Outage],
+    *,
+    at: Instant | None = None,
+    within_s: float = WITHIN_S,
+) -> str:
+    """The scenario of the one run that there is; ``at`` limits it to what happened around that time.
+
+    Raises:
+        NoScenario: nothing happened, something happened to too many, or there are several runs.
+    """
+    run = _the_run(found.runs)
+    period_s = run.period_s or 1.0
+    try:
+        told = incident(
+            [row for row in digest.lives if row.run == run.run],
+            [row for row in digest.parts if row.run == run.run],
+            [row for row in digest.part_sides if row.run == run.run],
+            [row for row in outages if row.run == run.run],
+            period_s=period_s,
+        )
+        scope = Scope(told, (), 0) if at is None else around(told, at, within_s)
+        return scenario_text(
+            at_most(scope),
+            Setting(
+                run=run.run,
+                names={broker.node: broker.name for broker in run.brokers},
+                period_s=period_s,
+                deadline_s=run.deadline_s or period_s / 2,
+                round_trips=_round_trips(run.run, digest),
+                published_per_s=run.traffic.get("published", 0) / max(1e-6, (run.ended - run.started) / 1e6),
+                verdict=[run.verdict],
+            ),
+        )
+    except ValueError as error:
+        raise NoScenario(str(error)) from error
+
+
+def moment_of(text: str, started: Instant, ended: Instant) -> Instant:
+    """A time that a user named: ``14:03:20`` on the day the run began, or with its date.
+
+    Raises:
+        ValueError: it is no time, or lies outside of the run.
+    """
+    begun = datetime.fromtimestamp(started // 1_000_000, UTC)
+    try:
+        moment = (
+            datetime.combine(begun.date(), datetime.strptime(text, _clock_form(text)).time(), UTC)
+            if "-" not in text
+            else datetime.fromisoformat(text)
+        )
+    except ValueError:
+        raise ValueError(f"{text!r} is no time; say 14:03:20 or 2026-01-31T14:03:20Z") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    at = round(moment.timestamp() * 1e6)
+    if "-" not in text and at < started - 1_000_000:
+        at += 86_400_000_000  # past midnight
+    if not started - 1_000_000 <= at <= ended + 1_000_000:
+        raise ValueError(f"{text} is outside of the run, from {begun:%Y-%m-%dT%H:%M:%S}Z on")
+    return at
+
+
+def _clock_form(text: str) -> str:
+    return "%H:%M:%S.%f" if "." in text else "%H:%M:%S" if text.count(":") == 2 else "%H:%M"
+
+
+def _the_run(runs: Sequence[RunFound]) -> RunFound:
+    if len(runs) != 1:
+        names = ", ".join(run.run for run in runs[:5])
+        raise NoScenario(
+            f"a scenario is made of one run, and there are {len(runs)} ({names}); analyse one alone"
+        )
+    return runs[0]
+
+
+def _round_trips(run: str, digest: Digest) -> RoundTrips | None:
+    beats = next((row for row in digest.heartbeats if row.run == run), None)
+    if beats is None or beats.rtt_p50_us is None or beats.rtt_min_us is None:
+        return None
+    share, typical_us = tail(beats.rtt_counts, beats.rtt_p50_us, TAIL_FACTOR)
+    return RoundTrips(beats.rtt_min_us, beats.rtt_p50_us, share, typical_us)

@@ -1,0 +1,72 @@
+"""From findings to the text of a scenario, and the times that users name."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mesh.analysis.carried.round_trips import BUCKETS, tail
+from mesh.analysis.incident.writing import NoScenario, moment_of, write_scenario
+from mesh.analysis.reporting.findings import findings_of
+from tests.mesh.analysis.reporting.tables_by_hand import ZERO, S, at, digest, life
+
+
+def test_the_incident_of_a_run() -> None:
+    tables = digest()
+    text = write_scenario(findings_of(tables), tables, [])
+    document = tomllib.loads(text)
+    assert [(fault["kind"], fault["a"]) for fault in document["fault"]] == [
+        ("crash", "broker-1"),
+        ("pause", "broker-2"),
+        ("partition", "broker-3"),
+    ]
+    assert "#   broker-1 was broker-10" in text
+    assert "1 crash, 1 partition" in text
+
+
+def test_only_what_happened_around_a_time() -> None:
+    tables = digest()
+    text = write_scenario(findings_of(tables), tables, [], at=at(42), within_s=5)
+    assert [fault["kind"] for fault in tomllib.loads(text)["fault"]] == ["pause"]
+
+
+def test_a_calm_run_makes_no_scenario() -> None:
+    tables = digest(lives=[life("a", 1, "up", 0, 100, None)], parts=[], part_sides=[])
+    with pytest.raises(NoScenario, match="nothing to make a scenario of"):
+        write_scenario(findings_of(tables), tables, [])
+
+
+def moment(text: str) -> int:
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("22:13:30", "2023-11-14T22:13:30"),
+        ("22:14", "2023-11-14T22:14:00"),
+        ("22:13:30.5", "2023-11-14T22:13:30.500"),
+        ("2023-11-14T22:13:30Z", "2023-11-14T22:13:30"),
+        ("2023-11-14T23:13:30+01:00", "2023-11-14T22:13:30"),
+        ("00:10", "2023-11-15T00:10:00"),
+    ],
+)
+def test_times_that_users_name(text: str, told: str) -> None:
+    assert moment_of(text, ZERO, ZERO + 7200 * S) == moment(told)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "23:59:59", "2020-01-01"])
+def test_times_that_are_none_or_elsewhere(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no time|outside of the run"):
+        moment_of(text, ZERO, ZERO + 100 * S)
+
+
+@given(st.lists(st.integers(0, 100), min_size=BUCKETS, max_size=BUCKETS), st.floats(1, 1e6))
+def test_a_tail_is_a_share_of_what_is_slower(counts: list[int], p50_us: float) -> None:
+    share, typical_us = tail(counts, p50_us, 8)
+    assert 0 <= share <= 1
+    assert not share or typical_us >= 8 * p50_us
