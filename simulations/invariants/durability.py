@@ -107,21 +107,40 @@ class Durability:
 
     def owed(self) -> Iterator[tuple[Publication, Queue]]:
         """Acknowledged messages, and the durable subscriptions that must keep them."""
-        ledger = self.evidence.ledger
-        unreached = {(each.queue, each.home, name) for each in ledger.attached for name in each.unreached}
-        for publication in ledger.publications.values():
-            if publication.outcome is not Outcome.STORED:
-                continue
-            here = self.evidence.host_of(publication.publisher)
-            by_s = publication.accepted_s or publication.at_s
-            for (name, home), since_s in self.standing.items():
-                stood = since_s <= publication.at_s and (name, home, here) not in unreached
-                if stood and self.had_twin(home, publication.at_s, by_s):
-                    continue  # one of the two has it, on a disk of its own
-                if stood and self.was_forgotten(home, since_s, by_s):
-                    continue
-                if stood and any(matches(pattern, publication.topic) for pattern in self.patterns[name]):
-                    yield publication, (name, home)
+        for publication in self.evidence.ledger.publications.values():
+            if publication.outcome is Outcome.STORED:
+                by_s = publication.accepted_s or publication.at_s
+                for queue in self.owed_to(publication, by_s):
+                    yield publication, queue
+
+    def owed_to(self, publication: Publication, by_s: float) -> Iterator[Queue]:
+        """Durable subscriptions that must keep a message, if homes were asked until then."""
+        here = self.evidence.host_of(publication.publisher)
+        for (name, home), since_s in self.standing.items():
+            if (
+                since_s <= publication.at_s
+                and self.wants(name, publication)
+                and (name, home, here) not in self._unreached
+                and not self.had_twin(home, publication.at_s, by_s)  # one has it, on a disk of its own
+                and not self.was_forgotten(home, since_s, by_s)
+            ):
+                yield name, home
+
+    def wants(self, queue: str, publication: Publication) -> bool:
+        return any(matches(pattern, publication.topic) for pattern in self.patterns[queue])
+
+    @cached_property
+    def _unreached(self) -> set[tuple[str, str, str]]:
+        """Durable subscriptions, by name and home, of which a broker did not know in time."""
+        attached = self.evidence.ledger.attached
+        return {(each.queue, each.home, name) for each in attached for name in each.unreached}
+
+    def may_have_been_lost(self, publication: Publication) -> bool:
+        """A home that may have kept it lost files since."""
+        return any(
+            self.wants(each.queue, publication) and self.lost_files(each.home, publication.at_s, math.inf)
+            for each in self.evidence.ledger.attached
+        )
 
     # --- what became of messages
 

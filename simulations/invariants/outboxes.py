@@ -41,6 +41,7 @@ def _kept(run: Durability) -> set[tuple[Queue, bytes]]:
 def outbox_is_kept(evidence: Evidence) -> Verdict:
     run = Durability(evidence)
     left, kept = _left(evidence), _kept(run)
+    bodies = {body for _, body in kept}
     lying = {publisher: set(each.bodies) for publisher, each in left.items()}
     wrong: list[str] = []
     taken = _taken(evidence)
@@ -51,13 +52,11 @@ def outbox_is_kept(evidence: Evidence) -> Verdict:
         if run.lost_files(host, publication.at_s, math.inf):
             continue
         missing = [
-            f"{name} at {home}"
-            for (name, home), since_s in run.standing.items()
-            if since_s <= publication.at_s
-            and any(matches(pattern, publication.topic) for pattern in run.patterns[name])
-            and ((name, home), publication.body) not in kept
+            f"{queue[0]} at {queue[1]}"
+            for queue in run.owed_to(publication, math.inf)
+            if (queue, publication.body) not in kept
         ]
-        nowhere = not any(body == publication.body for _, body in kept)
+        nowhere = publication.body not in bodies and not run.may_have_been_lost(publication)
         if missing or nowhere:
             of = left.get(publication.publisher)
             why = f"; {of.why}" if of is not None and of.why else ""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Life
+from simulations.evidence.journals import JournalLeft
 from simulations.evidence.ledger import Outcome
 from simulations.evidence.outboxes import OutboxLeft
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
-from tests.simulations.invariants.histories import ONE, TWO, Spoilt, judged, spoilt
-from tests.simulations.invariants.test_durability import job_of, lose, published, stored
+from tests.simulations.invariants.histories import IDS, ONE, TWO, Spoilt, judged, spoilt
+from tests.simulations.invariants.test_durability import _left, job_of, lose, published, stored
 
 LYING = 40
 """The number of a publication that lies in its outbox at the end; it came after the quiet time."""
@@ -85,6 +86,28 @@ def test_an_outbox_whose_disk_lied_when_power_was_lost_may_lose_what_it_took() -
     evidence.faults[-1] = Span(Fault(2.0, "lying_disk", (host,)), 2.0, at_s + 2)
     evidence.faults.append(Span(Fault(at_s + 1, "power_off", (host,)), at_s + 1, None))
     assert judged(evidence, "outbox_is_kept").ok
+
+
+@pytest.mark.parametrize(
+    ("name", "at_s", "right"), [(TWO, 21.0, True), (TWO, 3.0, False), (ONE, 21.0, False)]
+)
+def test_what_its_home_lost_later_is_nowhere(name: str, at_s: float, right: bool) -> None:
+    """Swarm seed 940022 with durable subscriptions: dead letters were lost with the files of their home."""
+    evidence = outboxes()
+    lose(evidence, 10)
+    evidence.faults.append(Span(Fault(at_s, "lost_files", (name,)), at_s))
+    evidence.lives.append(Life(TWO, 2, TWO, at_s + 0.5, None, "", IDS[TWO], 99))
+    assert judged(evidence, "outbox_is_kept").ok is right
+
+
+@pytest.mark.parametrize(("id", "right"), [(TWO, True), (ONE, False)])
+def test_a_home_that_an_operator_forgot_need_not_have_it(id: str, right: bool) -> None:
+    """Swarm seed 940040 with durable subscriptions."""
+    evidence = outboxes()
+    lose(evidence, 10)
+    evidence.ledger.forgotten[IDS[id]] = 20.0
+    evidence.journals.append(JournalLeft(ONE, waiting={"queue-2": [_left(published(evidence, 10))]}))
+    assert judged(evidence, "outbox_is_kept").ok is right
 
 
 def test_what_nobody_keeps_may_lie_there() -> None:
