@@ -46,6 +46,8 @@ SESSION_S: Final = 20.0
 BACK_OFF: Final = WorkOptions()
 BUSY_S: Final = 1.0
 """Who got a message so shortly before the workers end was at work until the end."""
+BACK_S: Final = 6.0
+"""A worker that left its loop so shortly before the workers end may not be attached again."""
 LAST_S: Final = 3.0
 """What came to a queue, or is due, so shortly before the workers end may wait there at the end."""
 
@@ -385,7 +387,8 @@ def drained(evidence: Evidence) -> Verdict:
     # Work that goes on after its connection was lost may be at another home, and its messages tell.
     seen: list[Attached | Job] = [*evidence.ledger.attached, *evidence.ledger.jobs]
     seen.sort(key=lambda each: each.at_s)
-    attended = {each.worker: (each.queue, each.home) for each in seen}.values()
+    latest = {each.worker: each for each in seen}.values()
+    attended = {(each.queue, each.home) for each in latest if not _is_on_its_way_back(each, end_s)}
     wrong: list[str] = []
     looked = 0
     for home, journal in run.left.items():
@@ -402,6 +405,11 @@ def drained(evidence: Evidence) -> Verdict:
                     f"have done; the first is {overdue[0].id}"
                 )
     return verdict("drained", looked, "queue(s)", wrong)
+
+
+def _is_on_its_way_back(latest: Attached | Job, end_s: float) -> bool:
+    """A worker that left its loop waits until brokers know of the subscription when it comes again."""
+    return isinstance(latest, Job) and latest.said is Said.FAILED and (latest.said_s or 0.0) >= end_s - BACK_S
 
 
 def _is_overdue(run: Durability, queue: Queue, left: Left, by_s: float) -> bool:

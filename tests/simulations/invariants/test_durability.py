@@ -385,6 +385,23 @@ def test_workers_that_are_at_work_until_the_end_had_too_much_of_it() -> None:
     assert judged(evidence, "drained").ok
 
 
+@pytest.mark.parametrize(
+    ("said", "drained_s", "right"),
+    [(Said.FAILED, 24.0, True), (Said.FAILED, 28.0, False), (Said.DONE, 24.0, False)],
+)
+def test_a_worker_that_left_its_loop_just_now_need_not_be_back(
+    said: Said, drained_s: float, right: bool
+) -> None:
+    """Swarm seed 940046 with durable subscriptions: a broker whose state folder is gone cannot say that it
+    knows of the subscription, so that each attaching takes 5 s."""
+    evidence = stored()
+    evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
+    evidence.ledger.jobs.append(replace(job_of(evidence, 20), at_s=21.0, said=said, said_s=21.0))
+    evidence.phases["drained_s"] = drained_s
+    verdict = judged(evidence, "drained")
+    assert (verdict.ok or verdict.empty) is right
+
+
 def test_a_queue_to_which_no_worker_came_back_need_not_drain() -> None:
     evidence = stored()
     on_time(evidence)
