@@ -342,6 +342,7 @@ LAYERS = (
             "mesh.logs",
             "mesh.printable",
             "mesh.environment",
+            "mesh.eventlog",
             "mesh.storage",
             "mesh.listen",
             "mesh.wire",

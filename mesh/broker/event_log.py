@@ -18,9 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from mesh.broker.log_retention import Retention, remove_old
-from mesh.broker.log_rows import Heard, Row, RowBuilder, as_text
+from mesh.broker.log_rows import Fields, Heard, RowBuilder, as_text
 from mesh.errors import MeshError, StorageError
+from mesh.eventlog.rows import Row, StatsRow
 from mesh.logs import log
 from mesh.storage import Storage, disk_advice, disk_reason, is_full
 
@@ -77,7 +80,7 @@ class EventLog:
         wall_time: Callable[[], float],
         retention: Retention | None = None,
     ) -> None:
-        self.events: deque[Row] = deque(maxlen=EVENTS_KEPT)
+        self.events: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
         self.dropped = 0
         self.write_errors = 0
         self.stopping = False
@@ -112,11 +115,11 @@ class EventLog:
             failing=self._failing,
         )
 
-    def write(self, kind: str, fields: Row) -> None:
+    def write(self, kind: type[Row], fields: Fields) -> None:
         """Add a row; never waits, never raises for the disk's sake."""
         row = self.rows.row(kind, fields, now=self._clock(), wall=self._wall_time())
-        if kind != "hb" and kind != "stats":
-            self.events.append(row)
+        if kind is not StatsRow:
+            self.events.append(msgspec.to_builtins(row))
         if self._folder is None:
             return
         if len(self._buffer) + self._writing < ROWS_MAX:

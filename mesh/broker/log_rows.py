@@ -1,7 +1,8 @@
-"""Rows of the event log: their columns, their numbers, and their text. Pure.
+"""Rows of the event log as a broker writes them: their common columns, their numbers, their text. Pure.
 
-Rows of heartbeats, which most are, are only noted when they come and made into text when they are written,
-all in one go. Rows of one boot are numbered without a gap; so a gap is a loss.
+`mesh.eventlog.rows` says what is in a row. Heartbeats, which most rows are, are only noted when they come,
+and made into text when they are written, all in one go. Rows of one boot are numbered without a gap; so a
+gap is a loss.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from mesh.broker.identity import format_id
+from mesh.eventlog.rows import VERSION, Row
 
-VERSION: Final = 1
 SOURCES_KEPT: Final = 1024
 """Members whose part of a heartbeat's row is remembered, before all are forgotten."""
 
-Row = dict[str, Any]
+Fields = dict[str, Any]
+"""Columns that a row of one kind has beside the common ones."""
 Heard = tuple[bool, int, int, float | None, int, int, float, float]
 """A heartbeat that was noted: is it a survey, its source, its round, the round-trip time of an answer in
 seconds, the row's number, the writer's incarnation, the time on the loop's clock and on the wall's."""
@@ -32,7 +34,7 @@ def as_text(value: Any) -> str:
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
         return text.encode(errors="replace").decode()
 
 
@@ -51,26 +53,24 @@ class RowBuilder:
         self._second = -2.0
         self._second_as_text = ""
 
-    def row(self, kind: str, fields: Row, *, now: float, wall: float) -> Row:
+    def row(self, kind: type[Row], fields: Fields, *, now: float, wall: float) -> Row:
         """A whole row; ``now`` is monotonic, ``wall`` since the epoch, both in seconds."""
         self.seq += 1
-        row: Row = {
-            "v": VERSION,
-            "run": self._run,
-            "ts": self._time(wall),
-            "mono_ns": int(now * 1e9),
-            "node": self._node,
-            "boot": self._boot,
-            "inc": self.incarnation,
-            "seq": self.seq,
-            "kind": kind,
-        }
-        row.update(fields)
-        return row
+        return kind(
+            v=VERSION,
+            run=self._run,
+            ts=self._time(wall),
+            mono_ns=int(now * 1e9),
+            node=self._node,
+            boot=self._boot,
+            inc=self.incarnation,
+            seq=self.seq,
+            **fields,
+        )
 
     def lines(self, rows: list[str | Heard]) -> list[str]:
-        """Rows as they are written. Those of heartbeats are written by hand: a dict through json costs seven
-        times as much."""
+        """Rows as they are written. Heartbeats are written by hand, as `mesh.eventlog.rows.HbRow` would be: a
+        dict through json costs seven times as much."""
         begins, of_whom = self._begins, self._of_whom
         lines = []
         whole_s, second = self._second, self._second_as_text
@@ -130,7 +130,7 @@ def member_fields(
     to_state: str,
     reason: str,
     via: int,
-) -> Row:
+) -> Fields:
     """A member changed its state in this writer's eyes; ``via`` is who told, perhaps the writer."""
     return {
         "subject": format_id(subject),
@@ -144,7 +144,7 @@ def member_fields(
     }
 
 
-def link_fields(*, peer: int, dialed: bool, up: bool, reason: str) -> Row:
+def link_fields(*, peer: int, dialed: bool, up: bool, reason: str) -> Fields:
     """A link came up or went down; ``dialed`` by this writer."""
     return {
         "peer": format_id(peer),

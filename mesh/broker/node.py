@@ -42,6 +42,7 @@ from mesh.dataplane.exchange import Exchange
 from mesh.dataplane.options import ExchangeOptions
 from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import MeshError
+from mesh.eventlog.rows import MetaRow, StatsRow
 from mesh.listen import Listen
 from protocols import Pub0, Pull0, RawSocket, Rep0, SocketOptions, Sub0
 
@@ -236,7 +237,7 @@ class Node:
         await self._open_http()
         await self.peering.start(self.listeners.urls_for("peers"), self.listeners.urls_for("clients"))
         self._http_source.serving = True
-        self.log.write("meta", {"op": "start", **self.report.meta_fields()})
+        self.log.write(MetaRow, {"op": "start", **self.report.meta_fields()})
         await self.log.start()
         self._children += [
             self._tasks.create_task(self.log.run(), name="event log"),
@@ -310,7 +311,7 @@ class Node:
         self.report.leaving = self.identity.stopping = self.log.stopping = True
         try:
             self.exchange.leave(f"broker {self.name} leaves", self._clock())
-            self.log.write("stats", self.report.stats_fields())  # while the links are there to be counted
+            self.log.write(StatsRow, self.report.stats_fields())  # while the links are there to be counted
             self._goodbye = self._loop.create_task(self.peering.leave(), name="goodbye")
             if self._hurried:
                 self._hurry()
@@ -318,7 +319,7 @@ class Node:
             if not self._goodbye.cancelled():
                 self._goodbye.result()
         finally:
-            self.log.write("meta", {"op": "stop", **self.report.meta_fields(), "reason": reason})
+            self.log.write(MetaRow, {"op": "stop", **self.report.meta_fields(), "reason": reason})
             await self._close()
             self._check_joined()
 
@@ -376,7 +377,7 @@ class Node:
         if now >= self._stats_due:
             self._stats_due = now + self.options.stats_s
             fields = self.report.stats_fields()
-            self.log.write("stats", fields)
+            self.log.write(StatsRow, fields)
             self.home_shell.home.look()
             self._notices.drops(fields["drops"], self.options.stats_s)
         return self._stats_due

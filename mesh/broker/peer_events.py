@@ -19,6 +19,7 @@ from mesh.cluster.peering import Peering
 from mesh.cluster.remote_interest import Change
 from mesh.dataplane.exchange import Exchange
 from mesh.errors import PeerError
+from mesh.eventlog.rows import LinkRow, MemRow
 from mesh.logs import log
 from mesh.wire.capabilities import DURABLE, RECEIVED, Agreed
 from protocols import Pipe
@@ -68,7 +69,7 @@ class PeerEvents:
             reason=reason,
             via=via,
         )
-        self._log.write("mem", fields)
+        self._log.write(MemRow, fields)
         if record.id != self._identity.id:
             self._notices.member(record.name, str(from_state), str(record.state), reason)
 
@@ -108,7 +109,7 @@ class PeerEvents:
     # --- links
 
     def link_up(self, member: int, boot: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
-        self._log.write("link", link_fields(peer=member, dialed=pipe.dialed, up=True, reason="admitted"))
+        self._log.write(LinkRow, link_fields(peer=member, dialed=pipe.dialed, up=True, reason="admitted"))
         self._notices.link_up(format_id(self._identity.id), format_id(member), name)
         self._exchange.peer_up(
             member,
@@ -122,7 +123,7 @@ class PeerEvents:
         )
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None:
-        self._log.write("link", link_fields(peer=member, dialed=dialed, up=False, reason=reason))
+        self._log.write(LinkRow, link_fields(peer=member, dialed=dialed, up=False, reason=reason))
         if not self.leaving:
             record = self.peering.membership.record(member)
             self._notices.link_lost(format_id(member) if record is None else record.name, reason)

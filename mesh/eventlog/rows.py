@@ -252,9 +252,9 @@ class TruthRow(Row, frozen=True, kw_only=True, tag="truth"):
 
     op: str
     """the kind of [fault](faults.md); a `partition` is `cut`, a `start` of a process that ran before is
-    `restart`, and the end of what lasted is `end`"""
+    `restart`, the end of what lasted is `end`, that of a process `ended`"""
     of: str | None = None
-    """always the kind"""
+    """always the kind; of `ended`: `stop` if the process had been asked, else `crash`"""
     a: str | None = None
     """names joined by commas"""
     b: str | None = None
@@ -263,8 +263,8 @@ class TruthRow(Row, frozen=True, kw_only=True, tag="truth"):
     """the fault's main number; null: its kind has none"""
     for_s: float | None = None
     """null: until healed, or over at once"""
-    more: dict[str, float] | None = None
-    """an object of further numbers"""
+    more: dict[str, float | str] | None = None
+    """an object of what else it has"""
     scenario: str | None = None
     """the run's"""
     seed: int | None = None

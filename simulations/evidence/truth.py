@@ -9,12 +9,14 @@ analysis can be judged by it (and must not read it).
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
+import msgspec
+
+from mesh.eventlog.rows import TruthRow
 from simulations.faults import KINDS, Fault, Span
 from simulations.kernel.file_content import FileContent
 from simulations.kernel.storage import LOG_FOLDER
@@ -24,13 +26,9 @@ WRITER: Final = f"{1:016x}"
 """The id of the simulator among ids of brokers, which are random."""
 GROWING: Final = ".part"
 """How the name of a log ends that its broker still writes."""
-
-
-ENDED: Final = (
-    "ended"
-    """The ``op`` of the end of a process, whoever ended it; ``of`` is ``stop`` if it had
-been asked, else ``crash``."""
-)
+ENDED: Final = "ended"
+"""The ``op`` of the end of a process, whoever ended it; ``of`` is ``stop`` if it had been asked, else
+``crash``."""
 
 
 class Truth:
@@ -49,7 +47,7 @@ class Truth:
         self._processes = 0
         self._alive: list[Process] = []
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[TruthRow]:
         """What there is since the last call, in order. ``op`` is the kind of fault, ``end`` with the kind in
         ``of``, or `ENDED`; ``a`` and ``b`` are names joined by commas.
         """
@@ -92,28 +90,27 @@ class Truth:
         self._lives.update(dict.fromkeys(fault.a, 1))
         return "restart" if again else "start"
 
-    def _row(self, at_s: float, op: str, fault: Fault) -> dict[str, Any]:
+    def _row(self, at_s: float, op: str, fault: Fault) -> TruthRow:
         fault = KINDS[fault.kind].between(fault, self._world.network.hosts)
-        return {
-            "v": 1,
-            "run": self._run,
-            "ts": datetime.fromtimestamp(EPOCH_S + at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "mono_ns": round(at_s * 1e9),
-            "node": WRITER,
-            "boot": WRITER,
-            "inc": 0,
-            "seq": self._seq,
-            "kind": "truth",
-            "op": op,
-            "of": fault.kind,
-            "a": ",".join(fault.a),
-            "b": ",".join(fault.b),
-            "value": fault.value,
-            "for_s": fault.for_s,
-            "more": dict(fault.more),
-            "scenario": self._scenario,
-            "seed": self._world.seed,
-        }
+        return TruthRow(
+            v=1,
+            run=self._run,
+            ts=datetime.fromtimestamp(EPOCH_S + at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            mono_ns=round(at_s * 1e9),
+            node=WRITER,
+            boot=WRITER,
+            inc=0,
+            seq=self._seq,
+            op=op,
+            of=fault.kind,
+            a=",".join(fault.a),
+            b=",".join(fault.b),
+            value=fault.value,
+            for_s=fault.for_s,
+            more=dict(fault.more),
+            scenario=self._scenario,
+            seed=self._world.seed,
+        )
 
 
 def log_contents(world: World) -> dict[str, FileContent]:
@@ -155,7 +152,7 @@ class LogWriter:
             for path in disk.paths_under(LOG_FOLDER):
                 self._copy(os.path.basename(path), disk.files[path].content)
         with open(self._truth_path, "ab") as file:
-            file.writelines(json.dumps(row).encode() + b"\n" for row in self._truth.rows())
+            file.writelines(msgspec.json.encode(row) + b"\n" for row in self._truth.rows())
 
     def finish(self) -> int:
         """The run is over: let the copies be what is on the disks, of which faults may have lost or changed

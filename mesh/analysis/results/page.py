@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import sys
-from functools import cache
-from typing import Final, Literal, get_args, get_origin, get_type_hints
+from typing import Final
 
 import msgspec
 
-from mesh.analysis.results import tables
 from mesh.analysis.results.spark_types import table_schema
 from mesh.analysis.results.tables import TABLES
+from mesh.eventlog.describing import about, meaning
 
 HEAD: Final = """# Tables of the analysis
 
@@ -36,64 +33,17 @@ def page() -> str:
 
 
 def _section(name: str, record: type[msgspec.Struct]) -> str:
-    said = _descriptions()
     rows = []
     for column in table_schema(record).fields:
         kind = column.dataType.simpleString()
         mark = "?" if column.nullable else ""
-        meaning = _meaning(record, column.name, said)
-        rows.append(f"| `{column.name}` | {TYPES.get(kind, kind)}{mark} | {meaning} |")
-    about = _flat(inspect.getdoc(record) or "")
-    return f"## `{name}`\n\n{about}\n\n| column | type | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
-
-
-def _meaning(record: type[msgspec.Struct], column: str, said: dict[tuple[str, str], str]) -> str:
-    """The docstring below the attribute, else that of its type; then the words that it may hold."""
-    owner = next(of.__name__ for of in record.__mro__ if column in inspect.get_annotations(of))
-    annotation = said.get((owner, f"{column}:"), "")
-    of_type = "" if annotation == "Instant" else said.get(("", annotation), "")
-    text = said.get((owner, column)) or of_type
-    listed = ", ".join(f"`{word}`" for word in _words(get_type_hints(record)[column]))
-    return " ".join(part for part in (f"{listed}." if listed else "", text) if part)
-
-
-def _words(hint: object) -> tuple[str, ...]:
-    """Of ``Literal[...]`` and ``Literal[...] | None``."""
-    if get_origin(hint) is Literal:
-        return get_args(hint)
-    return tuple(word for option in get_args(hint) if not isinstance(option, str) for word in _words(option))
-
-
-@cache
-def _descriptions() -> dict[tuple[str, str], str]:
-    """By class ("" for the module) and name: the string that stands below. ``name:`` has the annotation."""
-    found: dict[tuple[str, str], str] = {}
-    tree = ast.parse(inspect.getsource(tables))
-    bodies = [
-        ("", tree.body),
-        *((node.name, node.body) for node in tree.body if isinstance(node, ast.ClassDef)),
-    ]
-    for owner, body in bodies:
-        for node, after in zip(body, [*body[1:], None], strict=True):
-            target = (
-                node.target
-                if isinstance(node, ast.AnnAssign)
-                else node.targets[0]
-                if isinstance(node, ast.Assign)
-                else None
-            )
-            if not isinstance(target, ast.Name):
-                continue
-            if isinstance(node, ast.AnnAssign):
-                found[owner, f"{target.id}:"] = ast.unparse(node.annotation).removesuffix(" | None")
-            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                found[owner, target.id] = _flat(str(after.value.value))
-    return found
-
-
-def _flat(text: str) -> str:
-    """One line of Markdown from a docstring."""
-    return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+        said = meaning(record, column.name)
+        rows.append(f"| `{column.name}` | {TYPES.get(kind, kind)}{mark} | {said} |")
+    return (
+        f"## `{name}`\n\n{about(record)}\n\n| column | type | meaning |\n|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

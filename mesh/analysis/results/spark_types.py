@@ -131,6 +131,8 @@ def _plain(given: msgspec.inspect.Type) -> DataType | None:
     if isinstance(bare, msgspec.inspect.DictType):
         key, value = _plain(bare.key_type), _plain(bare.value_type)
         return None if key is None or value is None else MapType(key, value)
+    if isinstance(bare, msgspec.inspect.UnionType):  # a text holds a number, too
+        return StringType() if any(isinstance(each, msgspec.inspect.StrType) for each in bare.types) else None
     if isinstance(bare, msgspec.inspect.StructType):
         return decision_schema(bare.cls)
     return PLAIN[type(bare)]() if type(bare) in PLAIN else None

@@ -10,13 +10,14 @@ from pyspark.sql import SparkSession
 from mesh.analysis.schema import parse
 from mesh.broker.log_rows import RowBuilder, as_text
 from mesh.broker.status import LoopLateness, stats_fields
+from mesh.eventlog.rows import StatsRow
 from tests.mesh.broker.test_status import LOAD, STORED
 
 pytestmark = pytest.mark.spark
 
 
 def row(fields: dict[str, Any]) -> str:
-    return as_text(RowBuilder(run="mangrove", node=1, boot=2).row("stats", fields, now=1.0, wall=1.7e9))
+    return as_text(RowBuilder(run="mangrove", node=1, boot=2).row(StatsRow, fields, now=1.0, wall=1.7e9))
 
 
 def test_the_stats_of_a_home_are_read_and_those_of_others_lack_the_columns(spark: SparkSession) -> None:

@@ -11,18 +11,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from mesh.broker import event_log, log_rows
 from mesh.broker.event_log import FLUSH_PAUSE_S, EventLog, LogStatus
 from mesh.broker.log_rows import Heard, RowBuilder, link_fields, member_fields
 from mesh.errors import StorageError
+from mesh.eventlog.rows import HbRow, LinkRow, MemRow, MetaRow, StatsRow, decode
 from mesh.storage import Storage, ThreadStorage
 from simulations import Mesh, World
 from tests.mesh.faulty_storage import FaultyStorage
 from tests.support.waiting import until
 
 NODE, BOOT = 0xA1, 0xB2
+IDS = st.integers(0, 2**64 - 1)
+UP = link_fields(peer=5, dialed=True, up=True, reason="admitted")
 
 
 class Clock:
@@ -63,8 +69,8 @@ def test_every_row_has_the_common_columns_and_its_own() -> None:
         reason="missed round 4",
         via=NODE,
     )
-    row = rows.row("mem", fields, now=1.5, wall=1_700_000_000.25)
-    assert row == {
+    row = rows.row(MemRow, fields, now=1.5, wall=1_700_000_000.25)
+    assert msgspec.to_builtins(row) == {
         "v": 1,
         "run": "mangrove",
         "ts": "2023-11-14T22:13:20.250000Z",
@@ -83,7 +89,7 @@ def test_every_row_has_the_common_columns_and_its_own() -> None:
         "reason": "missed round 4",
         "via": "00000000000000a1",
     }
-    assert rows.row("hb", {}, now=2, wall=2)["seq"] == 2
+    assert rows.row(MetaRow, {"op": "stop"}, now=2, wall=2).seq == 2
 
 
 def test_surveys_have_no_round_trip_time_and_answers_have() -> None:
@@ -95,26 +101,48 @@ def test_surveys_have_no_round_trip_time_and_answers_have() -> None:
     assert link_fields(peer=5, dialed=True, up=False, reason="closed")["dir"] == "out"
 
 
-@pytest.mark.parametrize(
-    "wall",
-    [0.0, 2.0, 3.000007, 4.099999, 5.1, 1_700_000_000.25, 1_700_000_000.9999999, 1_700_000_000.1234565],
+@given(
+    run=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    survey=st.booleans(),
+    source=IDS,
+    number=st.integers(0, 2**63 - 1),
+    rtt_s=st.none() | st.floats(0, 1e6),
+    seq=st.integers(1, 2**53),
+    incarnation=st.integers(0, 2**63 - 1),
+    now=st.floats(0, 1e9),
+    wall=st.floats(0, 4e9),
 )
-def test_a_heartbeat_line_is_what_json_makes_of_its_row(wall: float) -> None:
-    """It is written by hand, since there are so many."""
-    names = 'a "quoted" mesh, mangué'
-    rows = RowBuilder(run=names, node=NODE, boot=BOOT)
-    rows.incarnation = 7
+@example("mangrove", False, 5, 9, 0.0012345, 1, 7, 1.5, 1_700_000_000.9999999)
+@example("mangrove", True, 5, 9, None, 1, 7, 1.5, 3.000007)
+@example('a "quoted" mesh, mangué', True, 5, 9, None, 1, 7, 1.5, 4.099999)
+def test_a_heartbeat_written_by_hand_is_the_row_that_is_defined(
+    run: str,
+    survey: bool,
+    source: int,
+    number: int,
+    rtt_s: float | None,
+    seq: int,
+    incarnation: int,
+    now: float,
+    wall: float,
+) -> None:
+    rows = RowBuilder(run=run, node=NODE, boot=BOOT)
+    rows.incarnation, rows.seq = incarnation, seq - 1
     fields = {
-        "msg": "answer",
-        "src": f"{5:016x}",
+        "msg": "survey" if survey else "answer",
+        "src": f"{source:016x}",
         "dst": f"{NODE:016x}",
-        "hb_seq": 9,
-        "rtt_us": 1235,
+        "hb_seq": number,
+        "rtt_us": None if rtt_s is None else int(rtt_s * 1e6 + 0.5),
     }
-    row = rows.row("hb", fields, now=1.5, wall=wall)
-    (line,) = rows.lines([(False, 5, 9, 0.0012345, 1, 7, 1.5, wall)])
-    assert line == json.dumps(row, separators=(",", ":"), ensure_ascii=False)
-    assert row["ts"] == datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    (line,) = rows.lines([(survey, source, number, rtt_s, seq, incarnation, now, wall)])
+    assert decode(line) == rows.row(HbRow, fields, now=now, wall=wall)
+
+
+@pytest.mark.parametrize("wall", [0.0, 2.0, 3.000007, 4.099999, 5.1, 1_700_000_000.25, 1_700_000_000.1234565])
+def test_the_time_of_a_row_is_that_of_the_wall_clock_in_utc(wall: float) -> None:
+    (line,) = RowBuilder(run="mangrove", node=NODE, boot=BOOT).lines([(True, 5, 9, None, 1, 7, 1.5, wall)])
+    assert decode(line).ts == datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def test_members_beyond_those_that_are_remembered_are_written_as_any_other(
@@ -130,7 +158,7 @@ def test_members_beyond_those_that_are_remembered_are_written_as_any_other(
 def test_heartbeats_take_their_numbers_also_without_a_folder() -> None:
     log = make(FaultyStorage(), None)
     log.heard(True, 5, 1, None, 1.5)
-    log.write("meta", {"op": "start"})
+    log.write(MetaRow, {"op": "start"})
     assert [row["seq"] for row in log.events] == [2]
 
 
@@ -139,7 +167,7 @@ async def test_a_heartbeat_is_written_as_it_was_when_it_was_heard() -> None:
     log = make(storage)
     log.rows.incarnation = 4
     log.heard(True, 5, 1, None, 1.5)
-    log.write("meta", {"op": "between"})
+    log.write(MetaRow, {"op": "start"})
     log.heard(False, 6, 2, 0.001, 2.5)
     log.rows.incarnation = 5
     storage.fail = True
@@ -159,7 +187,7 @@ async def test_what_is_no_utf8_is_written_as_far_as_it_can_be() -> None:
     """Names of files and hosts may be any bytes; Python has such as lone surrogates."""
     storage = FaultyStorage()
     log = make(storage)
-    log.write("meta", {"op": "listening", "url": os.fsdecode(b"ipc:///tmp/\xc3\xa9\xff")})
+    log.write(MetaRow, {"op": "start", "url": os.fsdecode(b"ipc:///tmp/\xc3\xa9\xff")})
     await log.aclose()
     (row,) = rows_of(storage.contents[f"/log/alpha-{BOOT:016x}-0.jsonl"])
     assert row["url"] == "ipc:///tmp/\u00e9?"
@@ -168,17 +196,17 @@ async def test_what_is_no_utf8_is_written_as_far_as_it_can_be() -> None:
 async def test_rows_are_in_a_part_file_within_a_second_and_get_their_name_at_the_end(tmp_path: Path) -> None:
     storage = ThreadStorage()
     log = make(storage, str(tmp_path / "logs"))
-    log.write("meta", {"op": "start"})
+    log.write(MetaRow, {"op": "start"})
     await log.start()
     part = tmp_path / "logs" / "alpha-00000000000000b2-0.jsonl.part"
     assert rows_of(part.read_bytes())[0]["op"] == "start"
     task = asyncio.create_task(log.run())
-    log.write("link", {"peer": "x"})
+    log.write(LinkRow, UP)
     assert FLUSH_PAUSE_S < 1.0
     await until(lambda: len(rows_of(part.read_bytes())) == 2)
     task.cancel()
     await asyncio.wait([task])
-    log.write("meta", {"op": "stop"})
+    log.write(MetaRow, {"op": "stop"})
     await log.aclose()
     await storage.aclose()
     assert not part.exists()
@@ -193,12 +221,12 @@ async def test_files_are_rotated_by_size_and_by_age_without_losing_a_number(
     storage, clock = FaultyStorage(), Clock()
     log = make(storage, clock=clock)
     for _ in range(10):
-        log.write("hb", {"src": "y" * 100})
+        log.write(LinkRow, {**UP, "reason": "y" * 100})
         await log.flush()
     clock.now += event_log.FILE_AGE_MAX_S
-    log.write("hb", {})
+    log.write(LinkRow, UP)
     await log.flush()
-    log.write("hb", {})
+    log.write(LinkRow, UP)
     await log.aclose()
     names = await storage.list("/log")
     assert len(names) > 3
@@ -215,7 +243,7 @@ async def test_a_failing_disk_is_counted_said_once_and_loses_nothing_that_fits(
     log = make(storage)
     storage.fail = True
     for _ in range(5):
-        log.write("hb", {})
+        log.write(LinkRow, UP)
         await log.flush()
     assert log.write_errors == 5
     assert caplog.text.count("cannot write") == 1
@@ -235,7 +263,7 @@ async def test_the_status_of_a_log_has_the_rows_that_wait_and_are_lost_and_its_e
     assert log.status() == LogStatus("/log", rows=0, waiting=0, lost=0, errors=0, failing=None)
     storage.fail = True
     for _ in range(5):
-        log.write("hb", {})
+        log.write(LinkRow, UP)
         await log.flush()
     full = "No space left on device"
     assert log.status() == LogStatus("/log", rows=5, waiting=3, lost=2, errors=5, failing=full)
@@ -251,18 +279,18 @@ async def test_the_status_of_a_log_has_the_rows_that_wait_and_are_lost_and_its_e
 async def test_rows_written_while_an_append_fails_follow_those_of_the_append() -> None:
     storage = FaultyStorage()
     log = make(storage)
-    log.write("meta", {"number": 1})
+    log.write(MetaRow, {"op": "start", "pid": 1})
     storage.moving.clear()
     flushing = asyncio.create_task(log.flush())
     await asyncio.sleep(0)
-    log.write("meta", {"number": 2})
+    log.write(MetaRow, {"op": "start", "pid": 2})
     log.heard(True, 5, 9, None, 1.0)
     assert log.status().waiting == 3
     storage.fail = True
     storage.moving.set()
     await flushing
     assert log.status().waiting == 3 and log.status().lost == 0
-    log.write("meta", {"number": 4})
+    log.write(MetaRow, {"op": "start", "pid": 4})
     storage.fail = False
     await log.flush()
     (name,) = await storage.list("/log")
@@ -274,11 +302,11 @@ async def test_a_folder_taken_away_under_a_running_broker_is_made_again_and_said
 ) -> None:
     storage = ThreadStorage()
     log = make(storage, str(tmp_path / "deep/log"))
-    log.write("hb", {})
+    log.write(LinkRow, UP)
     await log.start()
     shutil.rmtree(tmp_path / "deep")
     for _ in range(3):
-        log.write("hb", {})
+        log.write(LinkRow, UP)
         await log.flush()
     await log.aclose()
     await storage.aclose()
@@ -296,15 +324,15 @@ async def test_rows_beyond_the_bound_are_dropped_counted_and_leave_a_gap(
     storage.moving.clear()  # the disk stands still
     log = make(storage)
     for _ in range(6):
-        log.write("hb", {})
+        log.write(LinkRow, UP)
     flush = asyncio.create_task(log.flush())
     await asyncio.sleep(0)
     for _ in range(9):
-        log.write("hb", {})
+        log.write(LinkRow, UP)
     assert log.dropped == 5
     storage.moving.set()
     await flush
-    log.write("hb", {})
+    log.write(LinkRow, UP)
     await log.aclose()
     (name,) = await storage.list("/log")
     seqs = [row["seq"] for row in rows_of(storage.contents[f"/log/{name}"])]
@@ -317,7 +345,7 @@ async def test_closing_gives_up_on_a_disk_that_stands_still(
     monkeypatch.setattr(event_log, "CLOSE_TIMEOUT_S", 0.05)
     storage = FaultyStorage()
     log = make(storage)
-    log.write("hb", {})
+    log.write(LinkRow, UP)
     storage.moving.clear()
     await log.aclose()
     assert "ends without its last" in caplog.text
@@ -328,12 +356,12 @@ async def test_a_cancelled_flush_writes_no_row_twice(tmp_path: Path) -> None:
     log = make(storage, str(tmp_path))
     await log.start()
     for round in range(20):
-        log.write("hb", {"round": round})
+        log.write(LinkRow, {**UP, "reason": str(round)})
         task = asyncio.create_task(log.flush())
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
-    log.write("hb", {})
+    log.write(LinkRow, UP)
     await log.aclose()
     await storage.aclose()
     (path,) = tmp_path.glob("*.jsonl")
@@ -346,7 +374,7 @@ async def test_an_unwritable_folder_is_one_clear_sentence_at_the_start(
     (tmp_path / "file").write_text("in the way")
     storage = ThreadStorage()
     log = make(storage, str(tmp_path / "file" / "logs"))
-    log.write("meta", {"op": "start"})
+    log.write(MetaRow, {"op": "start"})
     said = r"cannot write the event log in .*/file/logs: there is a file where a folder"
     with pytest.raises(StorageError, match=said):
         await log.start()
@@ -360,10 +388,10 @@ async def test_without_a_folder_only_the_latest_events_are_kept() -> None:
     log = make(storage, None)
     await log.start()
     for _ in range(150):
-        log.write("mem", {})
-        log.write("hb", {})
+        log.write(LinkRow, UP)
+        log.write(StatsRow, {"published": 0, "delivered": 0, "dropped": 0})
     assert len(log.events) == event_log.EVENTS_KEPT
-    assert {row["kind"] for row in log.events} == {"mem"}
+    assert {row["kind"] for row in log.events} == {"link"}
     await log.aclose()
     assert storage.contents == {}
 
