@@ -73,10 +73,9 @@ class Lines:
     def _parsed(self, which: Column, fields: list[StructField]) -> DataFrame:
         row = StructType([*fields, StructField("_corrupt", StringType())])
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
-        parsed = self._lines.where(which).select(
-            "path", "line", F.from_json("line", row, options).alias("row")
-        )
-        rows = parsed.select("path", "line", "row.*")
+        # As a table of one row: else Spark parses the line again for every column that is used.
+        parsed = F.inline(F.array(F.from_json("line", row, options)))
+        rows = self._lines.where(which).select("path", "line", parsed)
         return rows.withColumn("us", F.unix_micros(F.try_to_timestamp("ts")))
 
 
