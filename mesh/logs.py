@@ -1,17 +1,30 @@
 """The log of brokers and clients: one logger, ``mesh``, whose records hold no control characters.
 
 What is logged often has a word of a peer or a client in it. `ForeignText` escapes such words in every record
-of this logger, whatever handler an application has. `PeopleFormatter` does so for all loggers of a command.
+of this logger, whatever handler an application has. `PeopleFormatter` and `JsonFormatter` do so for all
+loggers of a command.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import time
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+from mesh.log_repeats import Repeated, Repeats
 from mesh.printable import printable
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+FORMS: Final = ("text", "json")
+LEVELS: Final = ("debug", "info", "warning", "error")
+FIELDS: Final = ("broker", "kind", "repeated")
+"""What records may have besides, for those who filter: the broker's name, the kind of a notice, how many more
+times a line came."""
+LIFE: Final = "mesh.life"
+"""The logger of what a command says of its own beginning and end, whatever the level."""
 
 
 class ForeignText(logging.Filter):
@@ -44,19 +57,81 @@ class _Printable:
 
 
 class PeopleFormatter(logging.Formatter):
-    """Lines for a terminal: as any formatter, with control characters escaped but in tracebacks."""
+    """Lines for a terminal: as any formatter, in UTC, with control characters escaped but in tracebacks."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
 
     def formatMessage(self, record: logging.LogRecord) -> str:
+        if record.name == LIFE:
+            return printable(f"mesh broker: {record.message}")
         return printable(super().formatMessage(record))
 
 
-def log_to(stream: TextIO, *, verbose: bool) -> None:
-    """Show warnings of all loggers on a stream, and information too if ``verbose``."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(PeopleFormatter(FORMAT))
-    logging.basicConfig(handlers=[handler], level=logging.INFO if verbose else logging.WARNING)
+class JsonFormatter(logging.Formatter):
+    """A JSON object a line, tracebacks within it; `FIELDS` are there if the record has them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        told: dict[str, Any] = {
+            "ts": when.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": printable(record.getMessage()),
+        }
+        told |= {name: record.__dict__[name] for name in FIELDS if name in record.__dict__}
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told, ensure_ascii=False)
+
+
+class CalmHandler(logging.StreamHandler[TextIO]):
+    """Writes lines to a stream; those that repeat are counted (`mesh.log_repeats`)."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._repeats = Repeats()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(self._repeats.ended(record.created))
+        key = (record.name, record.levelno, record.getMessage())
+        if record.exc_info or self._repeats.passes(key, record.created):
+            super().emit(record)
+
+    def tell_repeats(self, now: float) -> None:
+        """Tell what has ended by ``now``, seconds since the epoch; to be called now and then."""
+        with self.lock or nullcontext():
+            self._tell(self._repeats.ended(now))
+
+    def close(self) -> None:
+        with self.lock or nullcontext(), suppress(ValueError, OSError):  # the stream may be gone
+            self._tell(self._repeats.rest())
+        super().close()
+
+    def _tell(self, ended: list[Repeated]) -> None:
+        for (name, level, message), count, for_s in ended:
+            words = f"{message} ({count} more times in {for_s:.0f} s)"
+            told = logging.makeLogRecord({"name": name, "levelno": level, "msg": words, "repeated": count})
+            told.levelname = logging.getLevelName(level)
+            super().emit(told)
+
+
+def log_to(stream: TextIO, *, level: str = "warning", form: str = "text") -> CalmHandler:
+    """Write what all loggers say from that level on to a stream, as one of `FORMS`."""
+    handler = CalmHandler(stream)
+    handler.setFormatter(JsonFormatter() if form == "json" else PeopleFormatter(FORMAT))
+    logging.basicConfig(handlers=[handler], level=level.upper())
+    return handler
+
+
+def speaks_json() -> bool:
+    """Whether this process writes its log as JSON."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
 
 
 log: Final = logging.getLogger("mesh")
+life: Final = logging.getLogger(LIFE)
+life.setLevel(logging.INFO)
 if not any(isinstance(each, ForeignText) for each in log.filters):
     log.addFilter(ForeignText())

@@ -197,7 +197,8 @@ LAYERS = (
     ),
     Layer(("protocols",), ("protocols",)),
     Layer(("mesh.errors", "mesh.spelling", "mesh.printable"), (), pure=True),
-    Layer(("mesh.logs",), ("mesh.printable",)),
+    Layer(("mesh.log_repeats",), (), pure=True),
+    Layer(("mesh.logs",), ("mesh.log_repeats", "mesh.printable")),
     Layer(("mesh.wire",), ("mesh.errors", "mesh.wire"), pure=True),
     Layer(("mesh.topics",), ("mesh.errors", "mesh.wire", "mesh.topics"), pure=True),
     Layer(
@@ -232,6 +233,7 @@ LAYERS = (
             "mesh.errors",
             "mesh.limits",
             "mesh.listen",
+            "mesh.logs",
             "mesh.spelling",
             "mesh.topics",
             "protocols",

@@ -370,6 +370,7 @@ class Node:
         if now >= self._rates_due:
             self._rates_due = now + RATES_PERIOD_S
             self.report.update_rates()
+            self._notices.tick()
             self._peer_events.tell_addresses()  # a record may have got another address
         return self._rates_due
 

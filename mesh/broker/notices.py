@@ -17,10 +17,26 @@ from mesh.logs import log
 BURST: Final = 10
 PAUSE_S: Final = 6.0
 """Ten a minute in the long run."""
+OVER_S: Final = 30.0
+"""A kind of warnings that has not come for so long has ended."""
 UNTOLD: Final = frozenset({*NO_LOSS, "leaving"})
 """Reasons to drop that are no warning: nobody lost a message, or its sender was told."""
 ORDERLY: Final = frozenset({"left", "duplicate"})
 """Reasons for a link's end that are no trouble."""
+
+ADVICE: Final[Mapping[str, str]] = {
+    "slow_subscriber": "a client does not keep up: let it read faster, or share its work",
+    "slow_stock_subscriber": "a stock SUB socket does not keep up: let it read faster, or export less",
+    "slow_link": "another broker does not keep up: look at the network to it and at its load",
+    "subscriber_gone": "a client went before it had read what waited for it",
+    "link_down": "look at the network to the broker whose link ended",
+    "link_lost": "look at the network to the broker whose link ended",
+    "no_link": "look at the network to the brokers that have no link",
+    "unfinished_body": "large bodies for stock SUB sockets came too many at once",
+    "bad_topic": "a stock publisher sends messages without a good topic",
+}
+"""What to do about the reason that most were dropped for."""
+ADVICE_ELSE: Final = "docs/reference/status.md says what the reasons mean"
 
 NAMESAKES_MAX: Final = 256
 """Brokers remembered as told; beyond them the oldest is forgotten, and may be told again."""
@@ -43,6 +59,10 @@ class RateLimit:
             return False
         self._lines -= 1.0
         return True
+
+    def is_over(self, now: float) -> bool:
+        """Whether lines were left out, and none has come for a while."""
+        return self.left_out > 0 and now - self._at >= OVER_S
 
 
 class Notices:
@@ -80,7 +100,9 @@ class Notices:
     def member(self, name: str, from_state: str, to_state: str, reason: str) -> None:
         """Another broker came into another state."""
         if to_state == "dead":
-            self._warn("deaths", "%s is dead: %s", name, reason)
+            self._warn(
+                "deaths", "%s is dead: %s; if nobody stopped it, look at its process and host", name, reason
+            )
         elif from_state == "dead" and to_state == "alive":
             self._warn("deaths", "%s, which was dead, is alive again", name)
 
@@ -103,13 +125,15 @@ class Notices:
     def link_lost(self, name: str, reason: str) -> None:
         """The link to another broker is over."""
         if reason not in ORDERLY:
-            self._warn("lost links", "the link to %s is lost: %s", name, reason)
+            self._warn(
+                "lost links", "the link to %s is lost: %s; it is made again if both live", name, reason
+            )
 
     def state(self, state: str) -> None:
         """This broker itself came into another state."""
         if state == "isolated":
             self._isolated = True
-            self._warn("isolation", "no other broker answers; this broker is isolated")
+            self._warn("isolation", "no other broker answers; this broker is isolated: look at its network")
         elif self._isolated and state == "ready":
             self._isolated = False
             self._warn("isolation", "other brokers answer again; this broker is no longer isolated")
@@ -178,7 +202,14 @@ class Notices:
         }
         told = ", ".join(f"{reason} {count}" for reason, count in grown.items() if count > 0)
         if told:
-            self._warn("drops", "messages dropped within %g s, by reason: %s", interval_s, told)
+            most = max(grown, key=grown.__getitem__)
+            self._warn(
+                "drops",
+                "messages dropped within %g s, by reason: %s; %s",
+                interval_s,
+                told,
+                ADVICE.get(most, ADVICE_ELSE),
+            )
 
     def _warn(self, kind: str, sentence: str, *words: object) -> None:
         now = self._clock()
@@ -190,4 +221,16 @@ class Notices:
         if limit.left_out:
             sentence += f" ({limit.left_out} more warnings of {kind} were left out before this one)"
             limit.left_out = 0
-        log.warning("broker %s: " + sentence, self._name, *words)
+        self._write(kind, sentence, *words)
+
+    def tick(self) -> None:
+        """Tell how many warnings were left out of kinds that have ended; to be called now and then."""
+        now = self._clock()
+        for kind, limit in self._limits.items():
+            if limit.is_over(now):
+                left_out, limit.left_out = limit.left_out, 0
+                self._write(kind, f"{left_out} more warnings of {kind} were left out; there are none now")
+
+    def _write(self, kind: str, sentence: str, *words: object) -> None:
+        about = {"broker": self._name, "kind": kind}
+        log.warning("broker %s: " + sentence, self._name, *words, extra=about)

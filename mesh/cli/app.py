@@ -19,7 +19,7 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from mesh.cli.exits import OUTPUT_ERRNOS, CommandFailed, ExitCode, explain
-from mesh.logs import PeopleFormatter
+from mesh.logs import PeopleFormatter, life, speaks_json
 from mesh.printable import printable
 from mesh.spelling import nearest
 
@@ -186,5 +186,8 @@ def _fail(command: str, code: int, sentence: str) -> int:
         from mesh.cli.check import failed
 
         return failed(code, sentence)
+    if speaks_json():
+        life.error("%s", sentence)
+        return code
     print(printable(f"mesh {command}: {sentence}" if command else f"mesh: {sentence}"), file=sys.stderr)
     return code

@@ -30,6 +30,8 @@ COMPOSED: Final = (
     "http",
     "http_readers",
     "http_hosts",
+    "log_format",
+    "log_level",
 )
 """Keys of the configuration that become other parameters of `Broker`."""
 
@@ -63,6 +65,8 @@ def broker(
     limit: list[str] | None = None,
     ports_file: str | None = None,
     config: str | None = None,
+    log_format: str | None = None,
+    log_level: str | None = None,
     verbose: bool = False,
 ) -> int:
     """Run a broker until SIGTERM or SIGINT; a second one ends it at once. SIGHUP reloads its configuration.
@@ -128,8 +132,12 @@ def broker(
         Write the addresses really bound to this file, as JSON, once it listens.
     config
         Read this TOML file instead of looking for one.
+    log_format
+        How the log on standard error is written: text, or json, an object a line. Default: text.
+    log_level
+        The least that the log tells: debug, info, warning or error. Default: warning.
     verbose
-        Say more on standard error.
+        The same as --log-level info.
     """
     flags = {
         "name": name,
@@ -156,6 +164,8 @@ def broker(
         "http": http,
         "http_readers": http_readers,
         "http_hosts": http_hosts,
+        "log_format": log_format,
+        "log_level": log_level or ("info" if verbose else None),
     }
     overrides = {f"broker.{key}": value for key, value in flags.items()} | limit_flags(limit or [])
 
@@ -163,8 +173,9 @@ def broker(
         return broker_options(configuration.load(overrides, path=config).config)
 
     wanted = options()
-    log_to(sys.stderr, verbose=verbose)
-    asyncio.run(serve(wanted, reload=options, ports_file=ports_file))
+    chosen = configuration.load(overrides, path=config).config.broker
+    lines = log_to(sys.stderr, level=chosen.log_level, form=chosen.log_format)
+    asyncio.run(serve(wanted, reload=options, ports_file=ports_file, lines=lines))
     return ExitCode.OK
 
 

@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import socket
-import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -22,18 +22,22 @@ from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.signals import leave_on_signal, on_hangup
 from mesh.cluster.own_address import has_host, host_of
 from mesh.errors import MeshError
-from mesh.logs import log
-from mesh.printable import printable
+from mesh.logs import CalmHandler, life, log
 from mesh.storage import disk_advice, write_atomic
 
+REPEATS_S: Final = 5.0
+"""How often it is looked which lines of the log repeat no more."""
 WAITS_S: Final = 2.0
 """How long a broker joins before it says whom it waits for."""
 Options = dict[str, Any]
 """The parameters of `Broker`."""
 
 
-async def serve(options: Options, *, reload: Callable[[], Options], ports_file: str | None) -> None:
-    """Run a broker until a signal; ``reload`` reads the configuration again and raises `ConfigError`."""
+async def serve(
+    options: Options, *, reload: Callable[[], Options], ports_file: str | None, lines: CalmHandler
+) -> None:
+    """Run a broker until a signal; ``reload`` reads the configuration again and raises `ConfigError`.
+    ``lines`` is where the log goes."""
     stop = asyncio.Event()
     began: list[str] = []
     leave_on_signal(stop, began.append)
@@ -50,6 +54,7 @@ async def serve(options: Options, *, reload: Callable[[], Options], ports_file: 
             tell(listening_line(running.statistics(), options["join"]))
         async with asyncio.TaskGroup() as tasks:
             beside = [
+                tasks.create_task(_tell_repeats(lines)),
                 tasks.create_task(_say_ready(running)),
                 tasks.create_task(_say_waits(running)),
                 tasks.create_task(_say_unknown_hosts(options["join"])),
@@ -66,9 +71,14 @@ async def serve(options: Options, *, reload: Callable[[], Options], ports_file: 
 
 
 def tell(sentence: str) -> None:
-    """One line on standard error, which may be gone."""
-    with suppress(OSError):
-        print(printable(f"mesh broker: {sentence}"), file=sys.stderr, flush=True)
+    """One line of the log, whatever its level."""
+    life.info("%s", sentence)
+
+
+async def _tell_repeats(lines: CalmHandler) -> None:
+    while True:
+        await asyncio.sleep(REPEATS_S)
+        lines.tell_repeats(time.time())
 
 
 async def _say_ready(broker: Broker) -> None:

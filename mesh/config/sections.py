@@ -7,13 +7,14 @@ The dataclasses are the whole truth: the template of ``mesh config init``, the t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final, get_type_hints
 
 from mesh.errors import TopicError
 from mesh.limits import Limits, export_problem, option
 from mesh.listen import ANYBODY, LOCAL, ROLES, http_address_problem, separate_urls
+from mesh.logs import FORMS, LEVELS
 from mesh.topics import check_pattern
 from protocols import AddressError, check_dialable, check_url
 
@@ -87,6 +88,13 @@ def _roles(values: Any) -> str | None:
     if NOBODY in values and len(values) > 1:
         return "has nobody and somebody; choose"
     return None
+
+
+def _one_of(words: Sequence[str]) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        return None if value in words else f"is {value!r}; it takes {', '.join(words)}"
+
+    return check
 
 
 def _http(value: Any) -> str | None:
@@ -187,6 +195,18 @@ class BrokerConfig:
         "MANGROVE_LOG_KEEP_MB",
         "megabytes of this broker's files that the log folder keeps, the newest; default: all",
         _amount,
+    )
+    log_format: str = option(
+        "text",
+        "MANGROVE_LOG_FORMAT",
+        "how `mesh broker` writes its log on standard error: text, or json, an object a line",
+        _one_of(FORMS),
+    )
+    log_level: str = option(
+        "warning",
+        "MANGROVE_LOG_LEVEL",
+        "the least that this log tells: debug, info, warning or error",
+        _one_of(LEVELS),
     )
     http: str | None = option(
         None,

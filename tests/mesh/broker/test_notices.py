@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from mesh import Broker, Client
-from mesh.broker.notices import BURST, NAMESAKES_MAX, PAUSE_S, Notices
+from mesh.broker.notices import ADVICE, BURST, NAMESAKES_MAX, OVER_S, PAUSE_S, Notices
 from simulations import Mesh, Process, World
 from simulations.programs.brokers import url_of
 from simulations.programs.environment import environment_of
@@ -42,20 +42,23 @@ def test_a_death_and_its_end_are_told_and_a_suspicion_is_not(log: Log) -> None:
     assert log.take() == []
     log.notices.member("beta", "suspect", "dead", "missed 3")
     log.notices.member("beta", "dead", "alive", "a new boot")
-    assert log.take() == ["beta is dead: missed 3", "beta, which was dead, is alive again"]
+    assert log.take() == [
+        "beta is dead: missed 3; if nobody stopped it, look at its process and host",
+        "beta, which was dead, is alive again",
+    ]
 
 
 def test_a_link_that_ends_in_order_is_no_warning(log: Log) -> None:
     for reason in ("left", "duplicate", "connection reset"):
         log.notices.link_lost("beta", reason)
-    assert log.take() == ["the link to beta is lost: connection reset"]
+    assert log.take() == ["the link to beta is lost: connection reset; it is made again if both live"]
 
 
 def test_isolation_is_told_with_its_end_once(log: Log) -> None:
     for state in ("joining", "ready", "isolated", "ready", "ready"):
         log.notices.state(state)
     assert log.take() == [
-        "no other broker answers; this broker is isolated",
+        "no other broker answers; this broker is isolated: look at its network",
         "other brokers answer again; this broker is no longer isolated",
     ]
 
@@ -65,8 +68,9 @@ def test_dropped_messages_are_told_by_interval_and_reason(log: Log) -> None:
     log.notices.drops({"slow_subscriber": 3, "duplicate": 9}, 5.0)
     log.notices.drops({"slow_subscriber": 13, "slow_link": 1, "duplicate": 9}, 5.0)
     assert log.take() == [
-        "messages dropped within 5 s, by reason: slow_subscriber 3",
-        "messages dropped within 5 s, by reason: slow_subscriber 10, slow_link 1",
+        "messages dropped within 5 s, by reason: slow_subscriber 3; " + ADVICE["slow_subscriber"],
+        "messages dropped within 5 s, by reason: slow_subscriber 10, slow_link 1; "
+        + ADVICE["slow_subscriber"],
     ]
 
 
@@ -97,12 +101,35 @@ def test_warnings_of_a_kind_are_bounded_and_those_left_out_are_counted(log: Log)
     log.notices.member("gamma", "suspect", "dead", "missed 3")
     log.notices.member("delta", "suspect", "dead", "missed 3")
     assert log.take() == [
-        "gamma is dead: missed 3 (990 more warnings of deaths were left out before this one)"
+        "gamma is dead: missed 3; if nobody stopped it, look at its process and host"
+        " (990 more warnings of deaths were left out before this one)"
     ]
     log.now += 3600
     for number in range(1000):
         log.notices.member(f"b-{number}", "suspect", "dead", "missed 3")
     assert len(log.take()) == BURST
+
+
+def test_how_many_were_left_out_is_told_when_they_have_ended(log: Log) -> None:
+    """The count came with the next warning of the kind, so of the last flood it was never told."""
+    for number in range(100):
+        log.notices.member(f"b-{number}", "suspect", "dead", "missed 3")
+    log.take()
+    log.now += OVER_S - 1
+    log.notices.tick()
+    assert log.take() == []
+    log.now += 1
+    log.notices.tick()
+    assert log.take() == ["90 more warnings of deaths were left out; there are none now"]
+    log.now += OVER_S
+    log.notices.tick()
+    assert log.take() == []
+
+
+def test_a_notice_says_whose_it_is_and_of_which_kind(caplog: pytest.LogCaptureFixture) -> None:
+    Notices("alpha", lambda: 0.0).link_lost("beta", "reset")
+    [record] = caplog.records
+    assert (record.__dict__["broker"], record.__dict__["kind"]) == ("alpha", "lost links")
 
 
 def told_by(name: str, caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -163,7 +190,7 @@ def test_isolation_and_its_end_are_warnings_of_a_real_broker(caplog: pytest.LogC
         caplog.clear()
         world.inject("isolate", ["broker-1"])
         world.run_for(10)
-        assert "no other broker answers; this broker is isolated" in told_by("broker-1", caplog)
+        assert any(line.startswith("no other broker answers") for line in told_by("broker-1", caplog))
         world.heal()
         world.run_for(15)
         end = "other brokers answer again; this broker is no longer isolated"
