@@ -14,6 +14,7 @@ error.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -54,6 +55,24 @@ def solve(anchors: Mapping[str, int], samples: Iterable[Sample]) -> dict[str, Of
     for boot, anchor in anchors.items():
         found.setdefault(boot, Offset(anchor, None))
     return found
+
+
+def stand(
+    walls: Mapping[str, int], nodes: Mapping[str, str], found: Mapping[str, Offset]
+) -> dict[str, Offset]:
+    """Offsets of which those without a sample stand on their wall clock, corrected by what it is known to be
+    wrong by: other boots of the same broker tell. ``walls`` are offsets by wall clocks, ``nodes`` whose boots
+    they are."""
+    wrong: dict[str, list[int]] = defaultdict(list)
+    for boot, offset in found.items():
+        if offset.error is not None:
+            wrong[nodes[boot]].append(walls[boot] - offset.offset)
+    return {
+        boot: Offset(walls[boot] - _middle(wrong[nodes[boot]]), None)
+        if offset.error is None and wrong[nodes[boot]]
+        else offset
+        for boot, offset in found.items()
+    }
 
 
 def _graph(anchors: Mapping[str, int], samples: Iterable[Sample]) -> dict[str, dict[str, tuple[int, int]]]:

@@ -36,13 +36,12 @@ class Heard(NamedTuple):
 def heard_stretches(windows: Iterable[Window], gap: int) -> list[Heard]:
     """Stretches without a silence of ``gap`` nanoseconds or more, windows in any order."""
     found: list[Heard] = []
-    for window in sorted(windows):
-        for piece in _pieces(window, gap):
-            if found and piece.first - found[-1].last < gap:
-                before = found[-1]
-                found[-1] = Heard(before.first, max(before.last, piece.last), max(before.error, piece.error))
-            else:
-                found.append(piece)
+    for piece in sorted(piece for window in windows for piece in _pieces(window, gap)):
+        if found and piece.first - found[-1].last < gap:
+            before = found[-1]
+            found[-1] = Heard(before.first, max(before.last, piece.last), max(before.error, piece.error))
+        else:
+            found.append(piece)
     return found
 
 
@@ -50,11 +49,15 @@ def _pieces(window: Window, gap: int) -> list[Heard]:
     """The window itself, or what its silences leave of it."""
     slot = window.length // SLOTS
     taken = [number for number in range(SLOTS) if window.slots >> number & 1]
+
+    def middle(number: int) -> int:
+        """Of a quarter, but not before the first heartbeat nor after the last."""
+        return min(window.last, max(window.first, window.start + number * slot + slot // 2))
+
     found, first, error = [], window.first, 0
     for before, after in pairwise(taken):
         if (after - before) * slot >= gap:
-            last = min(window.last, window.start + before * slot + slot // 2)
-            found.append(Heard(first, max(first, last), slot // 2))
-            first, error = max(window.first, window.start + after * slot + slot // 2), slot // 2
+            found.append(Heard(first, max(first, middle(before)), slot // 2))
+            first, error = middle(after), slot // 2
     found.append(Heard(first, max(first, window.last), error))
     return found

@@ -1,0 +1,178 @@
+"""Logs as facts with mesh time: what the decisions of the analysis are made from.
+
+The frames have the columns of `mesh.analysis.facts`; their instants are microseconds of mesh time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from mesh.analysis.clocks.pieces import PIECE
+from mesh.analysis.clocks.stretches import SLOTS, Window, heard_stretches
+from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
+
+if TYPE_CHECKING:
+    import msgspec
+    from pyspark.sql import Column, DataFrame
+
+    from mesh.analysis.reading.logs import Logs
+
+SILENCE: Final = 2.2
+"""Periods without a heartbeat that end a stretch."""
+PERIODS: Final = 16
+"""Of the listener, in a window of `Heard`."""
+LATE: Final = 1.0
+"""Periods: a loop that was less late was not stopped for long enough to matter."""
+SPANS: Final = "array<struct<first:bigint,last:bigint,error:bigint>>"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The frames."""
+
+    boots: DataFrame
+    """`mesh.analysis.facts.Boot`: those that have a log."""
+    said: DataFrame
+    linked: DataFrame
+    late: DataFrame
+    stretches: DataFrame
+    awake: DataFrame
+    """``run``, ``node``, ``boot``, ``first``, ``last``: it wrote rows without a gap of 2.2 periods."""
+
+
+def facts(logs: Logs, measured: DataFrame) -> Facts:
+    """``measured`` is what `mesh.analysis.clocks.measuring.measure` found of the same logs."""
+    clock = F.broadcast(measured.select("run", "boot", "rough", "pieces"))
+    boots = _boots(logs).join(clock, ["run", "boot"])
+    periods = F.broadcast(boots.select("run", "boot", "period_s"))
+
+    def timed(rows: DataFrame) -> DataFrame:
+        return rows.join(clock, ["run", "boot"])
+
+    said = timed(logs.mem).withColumns(
+        {
+            "at": at("mono_ns"),
+            "subject_name": F.coalesce("subject_name", F.lit("")),
+            "incarnation": F.col("subject_inc"),
+            "reason": F.coalesce("reason", F.lit("")),
+            "via": F.coalesce("via", "node"),
+        }
+    )
+    linked = timed(logs.link).withColumns(
+        {
+            "at": at("mono_ns"),
+            "out": F.coalesce(F.col("dir") == "out", F.lit(False)),
+            "up": F.col("state") == "up",
+            "reason": F.coalesce("reason", F.lit("")),
+        }
+    )
+    lateness = F.col("loop_late_ms_max") / 1000
+    late = timed(logs.stats).join(periods, ["run", "boot"]).where(lateness >= F.col("period_s") * LATE)
+    return Facts(
+        boots=_as(
+            boots.withColumns(
+                {
+                    "first": at("first_ns"),
+                    "last": at("last_ns"),
+                    "stopped": at("stopped_ns"),
+                    "left": at("left_ns"),
+                }
+            ),
+            Boot,
+        ),
+        said=_as(said, Said),
+        linked=_as(linked, Linked),
+        late=_as(late.withColumns({"at": at("mono_ns"), "late_s": lateness}), Late),
+        stretches=_as(_stretches(logs, timed), Stretch),
+        awake=_awake(logs, timed),
+    )
+
+
+def at(ns: str) -> Column:
+    """A column of nanoseconds of a boot's monotonic clock in mesh time; beside it stand ``rough`` and
+    ``pieces``."""
+    us = F.expr(f"{ns} div 1000")
+    piece = F.expr(f"({ns} div 1000 + rough) div {PIECE}")
+    return us + F.coalesce(F.try_element_at("pieces", piece)["offset"], F.col("rough"))
+
+
+def _boots(logs: Logs) -> DataFrame:
+    """What a boot without a `meta` row does not tell is as with most others of its run."""
+    usual = logs.boots_raw.groupBy("run").agg(
+        *(F.mode(name).alias(f"usual_{name}") for name in ("period_s", "deadline_s", "stats_s"))
+    )
+    rows = logs.boots_raw.join(F.broadcast(usual), "run")
+    given = {"period_s": 1.0, "deadline_s": 0.5, "stats_s": 5.0}
+    return rows.withColumns(
+        {
+            "name": F.coalesce("name", "node"),
+            **{name: F.coalesce(name, f"usual_{name}", F.lit(value)) for name, value in given.items()},
+        }
+    )
+
+
+def _stretches(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """Runs of heartbeats of one broker at another."""
+    found = F.udf(_stretches_of, SPANS, useArrow=False)
+    windows = logs.heard.groupBy("run", "src", "dst", "boot").agg(
+        F.collect_list(F.struct("window", "window_ns", "first_ns", "last_ns", "slots")).alias("windows")
+    )
+    rows = windows.select("run", "src", "dst", "boot", F.explode(found("windows")).alias("of"))
+    return timed(rows.select("run", "src", "dst", "boot", "of.*")).withColumns(
+        {"first": at("first"), "last": at("last"), "error_s": F.col("error") / 1e9}
+    )
+
+
+def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """When a broker wrote rows, whatever they are of."""
+    found = F.udf(_awake_of, SPANS, useArrow=False)
+    heard = logs.heard.groupBy("run", F.col("dst").alias("node"), "boot", "window", "window_ns").agg(
+        F.min("first_ns").alias("first_ns"),
+        F.max("last_ns").alias("last_ns"),
+        F.bit_or("slots").alias("slots"),
+    )
+    windows = heard.groupBy("run", "node", "boot").agg(
+        F.collect_list(F.struct("window", "window_ns", "first_ns", "last_ns", "slots")).alias("windows")
+    )
+    others = (
+        logs.mem.select("run", "node", "boot", "mono_ns")
+        .unionByName(logs.link.select("run", "node", "boot", "mono_ns"))
+        .groupBy("run", "node", "boot")
+        .agg(F.collect_set("mono_ns").alias("others"))
+    )
+    rows = windows.join(others, ["run", "node", "boot"], "left").select(
+        "run", "node", "boot", F.explode(found("windows", "others")).alias("of")
+    )
+    return timed(rows.select("run", "node", "boot", "of.*")).select(
+        "run", "node", "boot", at("first").alias("first"), at("last").alias("last")
+    )
+
+
+def _stretches_of(windows: Any) -> list[tuple[int, ...]]:
+    length = max(row.window_ns for row in windows)
+    return [tuple(each) for each in heard_stretches(_windows(windows), round(length / PERIODS * SILENCE))]
+
+
+def _awake_of(windows: Any, others: Any) -> list[tuple[int, ...]]:
+    """A silence ends at any row. One that may be 2.2 periods long is taken for one."""
+    length = max(row.window_ns for row in windows)
+    moments = [Window(ns, length, ns, ns, 0) for ns in others or ()]
+    gap = round(length / PERIODS * SILENCE) - length // SLOTS
+    return [tuple(each) for each in heard_stretches([*_windows(windows), *moments], gap)]
+
+
+def _windows(rows: Any) -> list[Window]:
+    return [
+        Window(row.window * row.window_ns, row.window_ns, row.first_ns, row.last_ns, row.slots)
+        for row in rows
+    ]
+
+
+def _as(rows: DataFrame, record: type[msgspec.Struct]) -> DataFrame:
+    from mesh.analysis.results.spark_types import decision_schema
+
+    return rows.select(*(F.col(field.name).cast(field.dataType) for field in decision_schema(record).fields))

@@ -1,0 +1,170 @@
+"""The clock of every boot, measured: one rough offset each, then one for each ten minutes.
+
+Two small decisions, each in one function of Spark: offsets of all boots of a run from the best sample of each
+pair, then the same for each ten minutes. Both take pairs of boots, not rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from mesh.analysis.clocks.offsets import Offset, Sample, solve, stand
+from mesh.analysis.clocks.pieces import PIECE, filled
+from mesh.analysis.clocks.samples import samples
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from mesh.analysis.reading.logs import Logs
+
+STEP_US: Final = 100_000
+"""A wall clock that moves by more against the monotonic one, from one row to the next, has jumped."""
+OFFSETS: Final = "array<struct<boot:string,offset:bigint,error:bigint>>"
+PIECES: Final = "map<bigint,struct<offset:bigint,error:bigint>>"
+
+
+def measure(logs: Logs) -> DataFrame:
+    """One row a boot that has a log: ``run``, ``node``, ``boot``; ``rough``, its offset in microseconds; and
+    ``pieces``, the offset and its error by the number of the ten minutes. To be used with
+    `mesh.analysis.clocks.apply.at`."""
+    boots = logs.boots_raw.join(_walls(logs), ["run", "boot"], "left").withColumn(
+        "wall", F.coalesce("wall", F.expr("first_us - first_ns div 1000"))
+    )
+    found = samples(logs).persist()
+    # As many rows as boots. Without their history, what is built on them is planned in a moment.
+    rough = _rough(boots, _best(found, [])).localCheckpoint()
+    pairs = _best(_in_pieces(found, rough), ["piece"])
+    known = _pieces(rough, pairs)
+    fill = F.udf(_filled, PIECES, useArrow=False)
+    first, last = _piece("first_ns"), _piece("last_ns")
+    measured = (
+        boots.select("run", "node", "boot", "first_ns", "last_ns")
+        .join(rough, ["run", "boot"])
+        .join(known, ["run", "boot"], "left")
+        .select(
+            "run",
+            "node",
+            "boot",
+            "first_ns",
+            "rough",
+            fill(first, last, "rough", "error", "known").alias("pieces"),
+        )
+        .localCheckpoint()
+    )
+    found.unpersist()
+    return measured
+
+
+def clocks(logs: Logs, measured: DataFrame) -> DataFrame:
+    """The table ``clocks``, with times in microseconds."""
+    rows = logs.stats.select("run", "boot", "mono_ns", "us").unionByName(
+        logs.meta.select("run", "boot", "mono_ns", "us")
+    )
+    by_piece = measured.select(
+        "run", "node", "boot", "rough", "first_ns", F.explode("pieces").alias("piece", "of")
+    )
+    walls = _stepped(rows).join(measured.select("run", "boot", "rough"), ["run", "boot"])
+    walls = (
+        walls.withColumn("piece", _piece("mono_ns"))
+        .groupBy("run", "boot", "piece")
+        .agg(F.median("delta").alias("wall"), F.count_if("stepped").alias("steps"))
+    )
+    ever = _walls(logs).withColumnRenamed("wall", "ever")
+    wall = F.coalesce("wall", "ever", "of.offset")
+    start = F.greatest(F.col("piece") * PIECE, F.expr("first_ns div 1000") + F.col("of.offset"))
+    return (
+        by_piece.join(walls, ["run", "boot", "piece"], "left")
+        .join(ever, ["run", "boot"], "left")
+        .select(
+            "run",
+            "node",
+            "boot",
+            start.alias("start"),
+            (F.col("of.offset") / 1e6).alias("offset_s"),
+            (F.col("of.error") / 1e6).alias("error_s"),
+            ((wall - F.col("of.offset")) / 1e6).alias("wall_s"),
+            F.coalesce("steps", F.lit(0).cast("long")).alias("steps"),
+        )
+    )
+
+
+def _walls(logs: Logs) -> DataFrame:
+    """Of each boot: how far its wall clock was ahead of its monotonic one, most of the time."""
+    delta = F.expr("us - mono_ns div 1000")
+    rows = logs.stats.select("run", "boot", delta.alias("delta")).unionByName(
+        logs.meta.select("run", "boot", delta.alias("delta"))
+    )
+    return rows.groupBy("run", "boot").agg(
+        F.expr("percentile_disc(0.5) within group (order by delta)").alias("wall")
+    )
+
+
+def _stepped(rows: DataFrame) -> DataFrame:
+    """Rows with ``delta``, how far the wall clock was ahead, and whether it had jumped since the row
+    before."""
+    from pyspark.sql import Window
+
+    before = F.lag("delta").over(Window.partitionBy("run", "boot").orderBy("mono_ns"))
+    rows = rows.withColumn("delta", F.expr("us - mono_ns div 1000"))
+    return rows.withColumn("stepped", F.coalesce(F.abs(F.col("delta") - before) > STEP_US, F.lit(False)))
+
+
+def _best(found: DataFrame, keys: list[str]) -> DataFrame:
+    """The sample with the least error of each pair of boots, in lists by run."""
+    best = found.groupBy("run", *keys, "one", "other").agg(
+        F.min(F.struct("error", "difference")).alias("best")
+    )
+    return best.groupBy("run", *keys).agg(
+        F.collect_list(F.struct("one", "other", "best.difference", "best.error")).alias("samples")
+    )
+
+
+def _rough(boots: DataFrame, best: DataFrame) -> DataFrame:
+    """``run``, ``boot``, ``rough`` and ``error``: by the best samples of a boot's whole life."""
+    decide = F.udf(_solved, OFFSETS, useArrow=False)
+    runs = boots.groupBy("run").agg(F.collect_list(F.struct("boot", "node", "wall")).alias("boots"))
+    rows = runs.join(best, "run", "left").select("run", F.explode(decide("boots", "samples")).alias("of"))
+    return rows.select("run", "of.boot", F.col("of.offset").alias("rough"), "of.error")
+
+
+def _in_pieces(found: DataFrame, rough: DataFrame) -> DataFrame:
+    one = rough.select("run", F.col("boot").alias("one"), "rough")
+    return found.join(F.broadcast(one), ["run", "one"]).withColumn("piece", _piece("ns"))
+
+
+def _pieces(rough: DataFrame, pairs: DataFrame) -> DataFrame:
+    """``run``, ``boot`` and ``known``: offsets in the pieces in which there are samples."""
+    decide = F.udf(_solved_piece, OFFSETS, useArrow=False)
+    runs = rough.groupBy("run").agg(F.collect_list(F.struct("boot", "rough")).alias("boots"))
+    rows = pairs.join(runs, "run").select("run", "piece", F.explode(decide("boots", "samples")).alias("of"))
+    return rows.groupBy("run", "of.boot").agg(
+        F.collect_list(F.struct("piece", "of.offset", "of.error")).alias("known")
+    )
+
+
+def _piece(ns: str) -> Column:
+    """The piece of a moment in this column, as `mesh.analysis.clocks.pieces.piece_of` says; beside it stands
+    ``rough``."""
+    return F.expr(f"({ns} div 1000 + rough) div {PIECE}")
+
+
+def _solved(boots: Any, found: Any) -> list[tuple[str, int, int | None]]:
+    walls = {row.boot: row.wall for row in boots}
+    nodes = {row.boot: row.node for row in boots}
+    offsets = solve(walls, (Sample(*row) for row in found or ()))
+    return [(boot, *offset) for boot, offset in stand(walls, nodes, offsets).items()]
+
+
+def _solved_piece(boots: Any, found: Any) -> list[tuple[str, int, int | None]]:
+    offsets = solve({row.boot: row.rough for row in boots}, (Sample(*row) for row in found))
+    return [(boot, *offset) for boot, offset in offsets.items() if offset.error is not None]
+
+
+def _filled(
+    first: int, last: int, rough: int, error: int | None, known: Any
+) -> dict[int, tuple[int | None, ...]]:
+    sampled = {row.piece: Offset(row.offset, row.error) for row in known or ()}
+    offsets = filled(first, last, Offset(rough, error), sampled)
+    return {piece: tuple(offset) for piece, offset in offsets.items()}

@@ -1,0 +1,82 @@
+"""Samples of the differences between clocks, from rounds that both ends noted.
+
+`Heard` keeps of each window the latest round that is a multiple of 16 or a power of two: when the survey of
+another broker arrived, and when the answer to an own one did. Where the survey's row at one end and the
+answer's at the other are of the same round, they are a sample. A heartbeat does not name its sender's boot,
+and rounds begin anew with each. So whose it was is told by what the writer last said of that broker: it
+says of every boot when it meets it, before it hears a heartbeat of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from mesh.analysis.reading.logs import Logs
+
+
+def samples(logs: Logs) -> DataFrame:
+    """``run``, ``one``, ``other`` (boots), ``ns`` by the clock of ``one``, ``difference`` and ``error`` in
+    microseconds (see `mesh.analysis.clocks.offsets.Sample`)."""
+    heard = logs.heard.join(_met(logs.mem), ["run", "dst", "boot", "src"], "left")
+    asked = heard.where(F.col("survey_round").isNotNull()).select(
+        "run",
+        F.col("src").alias("asker"),
+        F.col("dst").alias("answerer"),
+        F.col("survey_round").alias("round"),
+        F.col("boot").alias("other"),
+        F.col("survey_ns").alias("noted_ns"),
+        _boot_at(F.col("survey_ns")).alias("asker_boot"),
+    )
+    told = heard.where(F.col("answer_round").isNotNull() & F.col("answer_rtt_us").isNotNull()).select(
+        "run",
+        F.col("dst").alias("asker"),
+        F.col("src").alias("answerer"),
+        F.col("answer_round").alias("round"),
+        F.col("boot").alias("one"),
+        F.col("answer_ns").alias("told_ns"),
+        F.col("answer_rtt_us").alias("rtt_us"),
+        _boot_at(F.col("answer_ns")).alias("answerer_boot"),
+    )
+    same = F.coalesce(F.col("asker_boot") == F.col("one"), F.lit(True)) & F.coalesce(
+        F.col("answerer_boot") == F.col("other"), F.lit(True)
+    )
+    middle_ns = F.col("told_ns") - F.expr("rtt_us * 500")
+    return (
+        told.join(asked, ["run", "asker", "answerer", "round"])
+        .where(same)
+        .select(
+            "run",
+            "one",
+            "other",
+            middle_ns.alias("ns"),
+            F.expr("(told_ns - rtt_us * 500 - noted_ns) div 1000").alias("difference"),
+            F.expr("rtt_us div 2 + 1").alias("error"),  # and what was cut off of a microsecond
+        )
+    )
+
+
+def _met(mem: DataFrame) -> DataFrame:
+    """What each boot knew of each other broker's boots, as ``met``: structs of ``ns`` and ``subject_boot``.
+
+    Of a boot that was there before the log begins, as where old files were removed, it is as if it had been
+    met at the beginning.
+    """
+    was_there = ~F.col("from_state").isin("unknown", "dead", "left")
+    first = mem.groupBy("run", F.col("node").alias("dst"), "boot", "subject", "subject_boot").agg(
+        F.min(F.struct("mono_ns", was_there.alias("was_there"))).alias("first")
+    )
+    ns = F.when(F.col("first.was_there"), F.lit(0).cast("long")).otherwise(F.col("first.mono_ns"))
+    return first.groupBy("run", "dst", "boot", F.col("subject").alias("src")).agg(
+        F.collect_list(F.struct(ns.alias("ns"), "subject_boot")).alias("met")
+    )
+
+
+def _boot_at(ns: Column) -> Column:
+    """The boot of ``src`` that the writer had met last at ``ns`` of its clock; null: it says nothing of
+    it."""
+    return F.array_max(F.filter("met", lambda each: each["ns"] <= ns))["subject_boot"]

@@ -1,0 +1,117 @@
+"""Offsets of clocks from samples that are wrong by less than they say."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mesh.analysis.clocks import offsets
+from mesh.analysis.clocks.offsets import Offset, Sample, solve, stand
+
+HOUR = 3_600_000_000
+
+
+@st.composite
+def meshes(draw: st.DrawFn) -> tuple[dict[str, int], list[Sample]]:
+    """True offsets of boots, and samples along a line and some shortcuts."""
+    count = draw(st.integers(2, 12))
+    true = {f"b{number}": draw(st.integers(-(10**12), 10**12)) for number in range(count)}
+    pairs = list(pairwise(true))
+    more = st.tuples(st.sampled_from(sorted(true)), st.sampled_from(sorted(true)))
+    samples = []
+    for one, other in pairs + draw(st.lists(more, max_size=20)):
+        error = draw(st.integers(1, 100_000))
+        wrong = draw(st.integers(-error, error))
+        samples.append(Sample(one, other, true[other] - true[one] + wrong, error))
+    return true, draw(st.permutations(samples))
+
+
+@given(meshes())
+@settings(max_examples=100, deadline=None)
+def test_no_offset_is_further_from_another_than_their_errors_say(mesh: Any) -> None:
+    true, samples = mesh
+
+    found = solve(true, samples)
+
+    for one in true:
+        for other in true:
+            errors = found[one].error, found[other].error
+            assert None not in errors
+            apart = found[one].offset - found[other].offset - (true[one] - true[other])
+            assert abs(apart) <= sum(error for error in errors if error is not None)
+
+
+def line(count: int, error: int = 100) -> tuple[dict[str, int], list[Sample]]:
+    true = {f"b{number}": 1000 * number for number in range(count)}
+    return true, [Sample(one, other, true[other] - true[one], error) for one, other in pairwise(true)]
+
+
+def test_the_best_sample_of_a_pair_counts() -> None:
+    found = solve({"a": 0, "b": 0}, [Sample("a", "b", 900, 500), Sample("b", "a", 0, 10)])
+
+    assert found == {"a": Offset(0, 10), "b": Offset(0, 10)}
+
+
+def test_a_wall_clock_that_is_hours_off_moves_nobody() -> None:
+    true, samples = line(5)
+    walls = {**true, "b1": true["b1"] + HOUR, "b4": true["b4"] - 7 * HOUR}
+
+    assert solve(walls, samples) == solve(true, samples)
+
+
+def test_of_two_wall_clocks_one_is_believed_and_not_the_middle() -> None:
+    true, samples = line(2)
+
+    found = solve({**true, "b1": true["b1"] + HOUR}, samples)
+
+    assert {boot: offset.offset for boot, offset in found.items()} == true
+
+
+def test_a_boot_that_nobody_heard_stands_on_its_wall_clock() -> None:
+    true, samples = line(3)
+
+    found = solve({**true, "alone": 77}, samples)
+
+    assert found["alone"] == Offset(77, None)
+
+
+def test_a_boot_that_nobody_heard_is_as_wrong_as_its_broker_is_known_to_be() -> None:
+    """A host whose wall clock is an hour ahead restarts its broker, which dies before it could be
+    measured."""
+    true, samples = line(3)
+    walls = {**true, "b2": true["b2"] + HOUR, "short": 5_000 + HOUR}
+    nodes = {"b0": "x", "b1": "y", "b2": "z", "short": "z"}
+
+    found = stand(walls, nodes, solve(walls, samples))
+
+    assert found["short"] == Offset(5_000, None)
+    assert found["b0"] == solve(true, samples)["b0"]
+
+
+def test_parts_that_never_met_stand_on_their_own_wall_clocks() -> None:
+    true = {"a": 0, "b": 5, "x": 100, "y": 105}
+
+    found = solve(true, [Sample("a", "b", 5, 1), Sample("x", "y", 5, 1)])
+
+    assert {boot: offset.offset for boot, offset in found.items()} == true
+
+
+def test_samples_of_strangers_say_nothing() -> None:
+    assert solve({"a": 3}, [Sample("a", "stranger", 5, 1), Sample("a", "a", 9, 1)]) == {"a": Offset(3, None)}
+
+
+RULES: dict[str, tuple[str, Any]] = {
+    "the median of the wall clocks": ("_middle", lambda values: sum(values) // len(values)),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_rule_a_wrong_clock_moves_all(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    true, samples = line(5)
+    monkeypatch.setattr(offsets, *RULES[rule])
+
+    assert solve({**true, "b1": true["b1"] + HOUR}, samples) != solve(true, samples)
