@@ -174,19 +174,40 @@ class Durability:
     # --- what excuses
 
     def failed_until_s(self, queue: Queue, last: Job) -> float:
-        """How long a message may wait that went to a worker which was killed, and which nobody saw get it:
-        its home notices the end of the session, and lets it pass the delay of an attempt that failed."""
-        workers = {each.worker for each in self.evidence.ledger.attached if each.queue == queue[0]}
-        killed = [
-            life.ended_s
-            for life in self.evidence.lives
-            if life.name in workers and life.how in KILLED and life.ended_s is not None
-        ]
+        """How long a message may wait whose consumer's session ended, perhaps one that nobody saw get it: its
+        home notices the end, and lets it pass the delay of an attempt that failed."""
         delay_s = min(BACK_OFF.back_off_max_s, BACK_OFF.back_off_s * 2**last.attempt)
         latest = max(last.at_s, last.due_s) + SESSION_S
         return max(
-            (at_s + SESSION_S + delay_s for at_s in killed if last.at_s <= at_s <= latest), default=0.0
+            (
+                at_s + SESSION_S + delay_s
+                for at_s in self._session_ends.get(queue[0], ())
+                if last.at_s <= at_s <= latest
+            ),
+            default=0.0,
         )
+
+    @cached_property
+    def _session_ends(self) -> dict[str, list[float]]:
+        """By durable subscription: when sessions of its workers ended, before they were asked to."""
+        evidence = self.evidence
+        asked_s = evidence.phases.get("drained_s", math.inf)
+        queues = {each.worker: each.queue for each in evidence.ledger.attached}
+        ends = [
+            (life.name, life.ended_s)
+            for life in evidence.lives
+            if life.how in KILLED and life.ended_s is not None
+        ]
+        ends += [
+            (worker, last_s + LOOK_S)
+            for (worker, _), sessions in evidence.sessions.items()
+            for _, last_s in sessions
+        ]
+        found: dict[str, list[float]] = {}
+        for worker, at_s in ends:
+            if worker in queues and at_s < asked_s:
+                found.setdefault(queues[worker], []).append(at_s)
+        return found
 
     def home_ended(self, home: str, from_s: float, until_s: float) -> bool:
         lives = self.evidence.brokers.get(home, ())

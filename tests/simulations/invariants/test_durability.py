@@ -376,6 +376,20 @@ def test_what_went_to_a_worker_that_was_killed_waits_as_after_a_failed_attempt(
     assert judged(evidence, "drained").ok is right
 
 
+@pytest.mark.parametrize(("last_s", "right"), [(10.0, True), (5.0, False), (21.5, False)])
+def test_what_went_to_a_worker_whose_session_ended_waits_as_after_a_failed_attempt(
+    last_s: float, right: bool
+) -> None:
+    """Swarm seed 940047 with durable subscriptions: what a worker said was lost with its connection. The end
+    of all sessions after the run is no excuse."""
+    evidence = stored()
+    job = job_of(evidence, 10)
+    job.said, job.attempt, job.due_s = Said.RETRY, 12, job.at_s + 0.1
+    evidence.sessions["worker-1", 1] = [(1.0, last_s), (last_s, 22.0)]
+    evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
+    assert judged(evidence, "drained").ok is right
+
+
 def test_workers_that_are_at_work_until_the_end_had_too_much_of_it() -> None:
     """Swarm seed 2074150064 with durable subscriptions: its one worker is slow."""
     evidence = stored()
