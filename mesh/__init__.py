@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mesh.access.principals import Principal
     from mesh.broker.broker import Broker
     from mesh.clients.blocking_client import BlockingClient
     from mesh.clients.client import Client
@@ -83,6 +84,7 @@ __all__ = [
     "OutboxError",
     "OutboxState",
     "Pending",
+    "Principal",
     "Receipt",
     "StorageError",
     "Subscription",
@@ -123,6 +125,7 @@ _MODULES = {
     "OutboxError": "mesh.errors",
     "OutboxState": "mesh.clients.outbox",
     "Pending": "mesh.clients.publishing_soon",
+    "Principal": "mesh.access.principals",
     "Receipt": "mesh.wire.session_frames",
     "StorageError": "mesh.errors",
     "Subscription": "mesh.clients.subscription",

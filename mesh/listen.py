@@ -45,6 +45,8 @@ class Listen:
     require_certificate: tuple[DialerRole, ...] | None = None
     """Roles that must show a certificate signed by an authority of ``tls``. Default: peers if ``tls`` names
     authorities, otherwise none."""
+    require_proof: bool = False
+    """Whether clients must prove who they are, by a key, a token or a certificate."""
 
     def __post_init__(self) -> None:
         try:
@@ -61,6 +63,10 @@ class Listen:
             for role in roles:
                 if role not in ROLES:
                     raise ConfigError(f"{self.url}: {what} has {role!r}; the roles are peers and clients")
+        if not isinstance(self.require_proof, bool):
+            raise ConfigError(f"{self.url}: require_proof is {self.require_proof!r}; it takes True or False")
+        if self.require_proof and "clients" not in self.serves:
+            raise ConfigError(f"{self.url} does not serve clients, so it cannot ask them for a proof")
         if not self.serves:
             raise ConfigError(f"{self.url} serves nobody; the roles are peers and clients")
         for role in self.require_certificate or ():

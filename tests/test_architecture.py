@@ -56,6 +56,7 @@ PURE_DATABASE = ("room", "wal")
 PURE_JOURNAL = ("letters", "port", "records")
 PURE_OUTBOX = ("draining", "port", "records")
 PURE_HTTP = ("guard", "health", "messages", "metrics", "overview", "source", "trouble")
+ACCESS_OF_CLIENTS = ("mesh.access.credentials", "mesh.access.keys", "mesh.access.proofs")
 PURE_CLIENTS = (
     "addresses",
     "arguments",
@@ -208,6 +209,7 @@ LAYERS = (
             "mesh.wire",
             "mesh.topics",
             "mesh.work",
+            "mesh.access",
             *(f"mesh.journal.{name}" for name in PURE_JOURNAL),
             "mesh.dataplane",
             "protocols.wire.backtrace",
@@ -218,6 +220,12 @@ LAYERS = (
     # Clients use what proofs and keys are made of; the rest is the broker's.
     Layer(("mesh.access.proofs",), (), ("random", *HEAVY), pure=True),
     Layer(("mesh.access.keys",), ("mesh.errors",), ("random", *HEAVY), pure=True),
+    Layer(
+        ("mesh.access.credentials",),
+        ("mesh.access.proofs", "mesh.access.keys"),
+        ("random", *HEAVY),
+        pure=True,
+    ),
     Layer(("mesh.access",), ("mesh.errors", "mesh.topics", "mesh.access"), ("random", *HEAVY), pure=True),
     Layer(PURE_CLUSTER, ("mesh.errors", "mesh.wire", "mesh.topics", *PURE_CLUSTER), pure=True),
     # Programs that consume use it beside a client; it knows messages by their ids only.
@@ -230,6 +238,7 @@ LAYERS = (
         ("mesh.config",),
         (
             "mesh.config",
+            "mesh.access",
             "mesh.errors",
             "mesh.limits",
             "mesh.listen",
@@ -351,6 +360,7 @@ LAYERS = (
             "mesh.topics",
             "mesh.journal.port",
             "mesh.journal.records",
+            "mesh.access",
             "mesh.dataplane",
             "mesh.cluster",
             "mesh.broker",
@@ -370,6 +380,7 @@ LAYERS = (
             "mesh.wire.fields",
             "mesh.wire.session_frames",
             "mesh.wire.session_opening",
+            *ACCESS_OF_CLIENTS,
             "mesh.outbox.draining",
             "mesh.outbox.records",
             "protocols.dial_schedule",
@@ -391,6 +402,7 @@ LAYERS = (
             "mesh.wire.session_opening",
             "mesh.environment",
             "mesh.logs",
+            *ACCESS_OF_CLIENTS,
             "mesh.outbox.draining",
             "mesh.outbox.port",
             "mesh.outbox.records",

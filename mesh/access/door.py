@@ -34,6 +34,10 @@ NOBODY_ANONYMOUS: Final = (
 )
 
 
+HELD_MAX_S: Final = 2.0
+"""An honest client with a wrong key still hears why: it waits for 5 s."""
+
+
 class NotAllowed(SessionError):
     """A client may not come in, or not do what it asks for."""
 
@@ -41,9 +45,14 @@ class NotAllowed(SessionError):
 
 
 class WrongProof(SessionError):
-    """What a client says does not prove who it is."""
+    """What a client says does not prove who it is. It is told so after ``held_s`` only: whoever guesses waits
+    for each guess."""
 
     reason = "wrong_proof"
+
+    def __init__(self, sentence: str, wait_s: float = 0.0) -> None:
+        super().__init__(sentence)
+        self.held_s = min(HELD_MAX_S, wait_s)
 
 
 class AboveLimit(SessionError):
@@ -112,7 +121,12 @@ class Standing:
             bounds.append(max(1, int(principal.rate_max)))
         return min(bounds)
 
-    def keeps_back(self, paced: Paced, messages: int) -> bool:
+    def work_window(self, most: int) -> int:
+        """Unsettled messages of one consumer of a durable subscription, of at most so many."""
+        window = self.principal.window_max
+        return most if window is None else min(most, window)
+
+    def keeps_back(self, paced: Paced, messages: int, /) -> bool:
         """Whether a publisher has to wait for credit of so many messages; otherwise they count as given."""
         bucket = self.bucket
         if bucket is None or bucket.take(messages):
@@ -203,12 +217,12 @@ class Door:
         claim = Claim(method, identity if known else b"", origin.host)
         wait_s = self._attempts.wait_s(claim, now)
         if wait_s > 0:
-            raise WrongProof(
-                f"wrong proofs came from this address; it is listened to again in {wait_s:.1f} s"
-            )
+            sentence = f"wrong proofs for this {method} came from this address before"
+            raise WrongProof(f"{sentence}, which is listened to again in {wait_s:.1f} s", wait_s)
         if not known:
             self._attempts.failed(claim, now)
-            raise WrongProof(f"no principal of this broker has this {method}")
+            wait_s = self._attempts.wait_s(claim, now)
+            raise WrongProof(f"no principal of this broker has this {method}", wait_s)
         return claim
 
     def proven(self, claim: Claim, about: bytes, proof: bytes, now: float) -> Guest:
@@ -223,7 +237,8 @@ class Door:
             )
         if name is None or not right:
             self._attempts.failed(claim, now)
-            raise WrongProof(f"the proof does not belong to the {method} that HELLO names")
+            wait_s = self._attempts.wait_s(claim, now)
+            raise WrongProof(f"the proof does not belong to the {method} that HELLO names", wait_s)
         self._attempts.succeeded(claim)
         return Guest(self._standing(name), method, identity)
 
@@ -266,8 +281,8 @@ class Door:
     # --- coming and going
 
     @staticmethod
-    def enter(guest: Guest) -> None:
-        """One connection more. Raises `AboveLimit`."""
+    def check_room(guest: Guest) -> None:
+        """Raises `AboveLimit` if its principal may have no connection more."""
         standing = guest.standing
         most = standing.principal.connections_max
         if most is not None and standing.connections >= most:
@@ -275,7 +290,11 @@ class Door:
                 f"principal {standing.name!r} has {standing.connections} connections to this broker, and"
                 f" principals.{standing.name}.connections_max is {most}"
             )
-        standing.connections += 1
+
+    def enter(self, guest: Guest) -> None:
+        """One connection more. Raises `AboveLimit`."""
+        self.check_room(guest)
+        guest.standing.connections += 1
 
     @staticmethod
     def leave(guest: Guest) -> None:

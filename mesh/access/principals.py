@@ -40,8 +40,8 @@ ANONYMITIES: Final[tuple[Anonymity, ...]] = get_args(Anonymity)
 """From where clients may come that prove nothing."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-PATTERNS_MAX: Final = 4096
-"""Of one list."""
+PATTERNS_MAX: Final = 256
+"""Of one list. Each pattern of a subscription is held against each of these."""
 PROOFS_MAX: Final = 4096
 """Of one principal and kind."""
 PUBLIC: Final = ("#",)

@@ -124,6 +124,8 @@ def read_token(text: str) -> bytes:
 def checked_token(content: bytes) -> bytes:
     """The token in a file's content. Raises ValueError with the rest of a sentence."""
     token = content.strip()
+    if any(byte <= 0x20 for byte in token):
+        raise ValueError("is no token: it has white space inside; make one with `mesh key token`")
     if not TOKEN_MIN <= len(token) <= TOKEN_MAX:
         raise ValueError(
             f"has a token of {len(token)} bytes; it takes {TOKEN_MIN} to {TOKEN_MAX}, as `mesh key token`"

@@ -31,7 +31,7 @@ VERBS: Final[dict[Action, str]] = {
 class Rights:
     """The rights of one principal, and the size of its messages."""
 
-    __slots__ = ("_allow", "_deny", "_principal", "message_bytes_max", "publishing")
+    __slots__ = ("_allow", "_deny", "_hearing", "_principal", "message_bytes_max", "publishing")
 
     def __init__(self, principal: Principal) -> None:
         self._principal = principal
@@ -39,6 +39,7 @@ class Rights:
         self._deny = {action: _trie(principal.denied(action)) for action in ACTIONS}
         self.publishing: dict[bytes, str] = {}
         """Refusals by topic; read directly on the path of every block."""
+        self._hearing: dict[bytes, bool] = {}
         self.message_bytes_max = principal.message_bytes_max
 
     def refusal(self, action: Action, topic: str) -> str:
@@ -57,6 +58,15 @@ class Rights:
             if len(self.publishing) >= CACHED_MAX:
                 self.publishing.clear()
             found = self.publishing[topic] = self.refusal("publish", topic.decode("ascii"))
+        return found
+
+    def may_hear(self, topic: bytes) -> bool:
+        """Whether a consumer that cannot be refused a pattern gets what is published there; kept as well."""
+        found = self._hearing.get(topic)
+        if found is None:
+            if len(self._hearing) >= CACHED_MAX:
+                self._hearing.clear()
+            found = self._hearing[topic] = not self.refusal("subscribe", topic.decode("ascii"))
         return found
 
     def refusal_of_pattern(self, action: Action, pattern: str) -> str:
@@ -92,12 +102,16 @@ class Rights:
             kept.append(both)
         return kept
 
+    def refusal_of_all(self, action: Action) -> str:
+        """Why somebody is refused who could do nothing but this."""
+        name = self._principal.name
+        return (
+            f"principal {name!r} may {VERBS[action]} nothing here: principals.{name}.{action} allows nothing"
+        )
+
     def gives(self, action: Action) -> bool:
         """Whether the principal may do it at all."""
         return bool(self._principal.allowed(action))
-
-    def denies(self, action: Action) -> bool:
-        return bool(self._principal.denied(action))
 
     def _sentence(self, action: Action, what: str, rule: str) -> str:
         name = self._principal.name

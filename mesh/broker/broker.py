@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+from mesh.access import Anonymity, Principal
 from mesh.broker.identity import format_id
 from mesh.broker.inspection import Inspection
 from mesh.broker.node import Node
@@ -68,6 +69,9 @@ class Broker:
         limits: what clients and peers may claim.
         http: where to serve health, metrics, status and a page of the mesh, such as ``127.0.0.1:9770``; an
             `HttpListen` says who may read there.
+        principals: whom clients can prove to be, and what each may do.
+        anonymous: from where clients may come that prove nothing: ``nowhere``, ``loopback`` or
+            ``everywhere``.
         environment: disk, randomness and wall clock; the caller's to close. By default this machine's.
     """
 
@@ -91,6 +95,8 @@ class Broker:
         log_keep_mb: float | None = None,
         limits: Limits | None = None,
         http: str | HttpListen | None = None,
+        principals: Principal | Sequence[Principal] = (),
+        anonymous: Anonymity = "loopback",
         environment: Environment | None = None,
     ) -> None:
         self._options = BrokerOptions(
@@ -111,6 +117,8 @@ class Broker:
             log_keep_mb=log_keep_mb,
             limits=Limits() if limits is None else limits,
             http=as_http(http),
+            principals=each_of("principals", principals, Principal, "a Principal"),
+            anonymous=anonymous,
         )
         if not isinstance(environment, Environment | None):
             raise ConfigError(f"environment is {shown(environment)}; it takes an Environment or None")

@@ -9,6 +9,7 @@ from typing import Final
 
 from mesh.broker.listeners import Listeners
 from mesh.broker.stock import StockRequests
+from mesh.broker.stock_guests import StockGuests
 from mesh.dataplane.exchange import Exchange
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, PipeRefused
@@ -31,12 +32,18 @@ class ClientFrames:
     """
 
     def __init__(
-        self, exchange: Exchange, stock: StockRequests, listeners: Listeners, clock: Callable[[], float]
+        self,
+        exchange: Exchange,
+        stock: StockRequests,
+        listeners: Listeners,
+        clock: Callable[[], float],
+        guests: StockGuests,
     ) -> None:
         self._exchange = exchange
         self._stock = stock
         self._listeners = listeners
         self._clock = clock
+        self._guests = guests
         self._left: dict[Pipe, list[bytes]] = {}
         """Frames that wait for a later turn, of connections that are not read."""
         self._going_on: asyncio.Handle | None = None
@@ -55,6 +62,7 @@ class ClientFrames:
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
         self._unread.pop(pipe, None)
         self._left.pop(pipe, None)
+        self._guests.gone(pipe)
         self._exchange.client_gone(pipe, self._clock())
 
     def pipe_writable(self, pipe: Pipe) -> None:

@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mesh.access.door import Origin
 from mesh.broker.certificate_dates import CertificateDates
+from mesh.broker.origins import address_of, certificate_names, is_near
 from mesh.cluster.own_address import is_loopback
 from mesh.environment import DEFAULT_TCP_URL, default_ipc_url, runtime_folder
 from mesh.errors import ConfigError, ListenError
@@ -87,11 +89,13 @@ class Listeners:
         return [url for url, bound in self._listeners.items() if role in bound.listen.serves]
 
     def open_to(self, role: DialerRole) -> list[str]:
-        """Addresses that other hosts may reach and that ask this role for no certificate."""
+        """Addresses that other hosts may reach and that ask this role for no certificate or other proof."""
         return [
             url
             for url in self.urls_for(role)
-            if beyond_loopback(url) and role not in self._listeners[url].certificates
+            if beyond_loopback(url)
+            and role not in self._listeners[url].certificates
+            and not (role == "clients" and self._listeners[url].listen.require_proof)
         ]
 
     def admit(self, role: DialerRole, pipe: Pipe | PipeView) -> None:
@@ -109,6 +113,17 @@ class Listeners:
             raise PipeRefused(
                 f"{pipe.url} wants a certificate of {role}; none was shown", reason="certificate"
             )
+
+    def origin_of(self, pipe: Pipe | PipeView) -> Origin:
+        """Where a client's connection comes from."""
+        bound = self._listeners.get(pipe.url)
+        return Origin(
+            names=certificate_names(pipe.identity),
+            near=is_near(pipe),
+            host=address_of(pipe.remote_address),
+            must_prove=bound is not None and bound.listen.require_proof,
+            url=pipe.url,
+        )
 
     async def open(self, listens: Sequence[Listen], sockets: Sequence[Socket]) -> None:
         """Listen on all of them, for all sockets; raises `ListenError` and leaves none open."""

@@ -20,6 +20,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mesh.access.door import Door
 from mesh.broker.beat import FAULT_PAUSE_S, Beat
 from mesh.broker.client_frames import ClientFrames
 from mesh.broker.durable_file import DurableFile
@@ -37,6 +38,7 @@ from mesh.broker.peer_events import PeerEvents
 from mesh.broker.reloading import Reloaded, merge
 from mesh.broker.report import Report
 from mesh.broker.stock import StockPublishers, StockRequests, StockSubscribers
+from mesh.broker.stock_guests import StockGuests
 from mesh.cluster.peering import Peering
 from mesh.dataplane.exchange import Exchange
 from mesh.dataplane.options import ExchangeOptions
@@ -44,7 +46,7 @@ from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import MeshError
 from mesh.eventlog.rows import MetaRow, StatsRow
 from mesh.listen import Listen
-from protocols import Pub0, Pull0, RawSocket, Rep0, SocketOptions, Sub0
+from protocols import PipeView, Pub0, Pull0, RawSocket, Rep0, SocketOptions, Sub0
 
 if TYPE_CHECKING:
     from mesh.http.server import HttpServer
@@ -91,6 +93,11 @@ class Node:
         self._rates_due = self._stats_due = clock()
         self._notices = Notices(self.name, clock)
         self.log = self._make_log()
+        client_options = SocketOptions(
+            send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S, keepalive_s=TCP_KEEPALIVE_S
+        )
+        self.listeners = Listeners(client_options, options.tls, clock)
+        door = Door(options.policy, environment.token, clock())
         self.exchange = Exchange(
             id=identity.id,
             boot=identity.boot,
@@ -100,6 +107,8 @@ class Node:
             options=ExchangeOptions(**asdict(options.limits)),
             still_s=2 * options.period_s,
             now=clock(),
+            door=door,
+            origin_of=self.listeners.origin_of,
         )
         self._peer_events = events = PeerEvents(
             self.exchange,
@@ -110,10 +119,6 @@ class Node:
             settled=self._check_joined,
             clock=clock,
         )
-        client_options = SocketOptions(
-            send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S, keepalive_s=TCP_KEEPALIVE_S
-        )
-        self.listeners = Listeners(client_options, options.tls, clock)
         self.peering = events.peering = Peering(
             identity=identity,
             name=self.name,
@@ -139,18 +144,18 @@ class Node:
         )
         if self.peering.joining.holds:
             self.exchange.gate.close()
-        requests = StockRequests(self.exchange, self.name, clock)
-        publishers = StockPublishers(self.exchange, clock)
-        self._subscribers = subscribers = StockSubscribers(self.exchange, options.export, clock)
+        self._guests = guests = StockGuests(door, self.listeners.origin_of, self._loop.call_later)
+        requests = StockRequests(self.exchange, self.name, clock, guests)
+        publishers = StockPublishers(self.exchange, clock, guests)
+        self._subscribers = subscribers = StockSubscribers(self.exchange, options.export, clock, guests)
         tap_options = SocketOptions(send_queue=TAP_QUEUE)
         rng = environment.rng
-        clients = ClientFrames(self.exchange, requests, self.listeners, clock)
-        admit = partial(self.listeners.admit, "clients")
+        clients = ClientFrames(self.exchange, requests, self.listeners, clock, guests)
         self._sockets = [
             RawSocket(Rep0, receiver=clients, options=client_options, rng=rng),
-            RawSocket(Pub0, receiver=subscribers, admit=admit, options=tap_options, rng=rng),
-            RawSocket(Pull0, receiver=publishers, admit=admit, rng=rng),
-            RawSocket(Sub0, receiver=publishers, admit=admit, rng=rng),
+            RawSocket(Pub0, receiver=subscribers, admit=self._admit_tap, options=tap_options, rng=rng),
+            RawSocket(Pull0, receiver=publishers, admit=self._admit_publisher, rng=rng),
+            RawSocket(Sub0, receiver=publishers, admit=self._admit_publisher, rng=rng),
         ]
         self.inspection = Inspection(
             name=self.name,
@@ -177,6 +182,14 @@ class Node:
             late=self.report.lateness.note,
         )
         self.report.faults = lambda: self._beat.faults
+
+    def _admit_tap(self, pipe: PipeView) -> None:
+        self.listeners.admit("clients", pipe)
+        self._subscribers.admit(pipe)
+
+    def _admit_publisher(self, pipe: PipeView) -> None:
+        self.listeners.admit("clients", pipe)
+        self._guests.admit("publish", (), pipe)
 
     def _make_log(self) -> EventLog:
         identity = self.identity
@@ -230,6 +243,8 @@ class Node:
             self.listeners.open_to("clients"),
             self.listeners.open_to("peers"),
             has_key=options.mesh_key is not None,
+            anonymous=options.anonymous,
+            knows_principals=bool(options.principals),
         )
         for topic in ("$sys.status", f"$sys.status.{format_id(self.identity.id)}"):
             self.exchange.respond(topic, lambda _topic, _body: self.report.status())
@@ -275,6 +290,10 @@ class Node:
         self.options = self.report.options = options
         if "export" in replaced:
             self._subscribers.set_export(options.export)
+        if not {"principals", "anonymous"}.isdisjoint(replaced):
+            self.exchange.set_policy(options.policy, self._clock())
+            self._guests.end_invalid()
+            self._subscribers.rights_changed()
         self.log.retention = retention_of(options)
         if "stats_s" in replaced:
             self._stats_due = min(self._stats_due, self._clock() + options.stats_s)

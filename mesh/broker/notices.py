@@ -77,14 +77,30 @@ class Notices:
         self._isolated = False
         self._drops: Mapping[str, int] = {}
 
-    def open_addresses(self, clients: Sequence[str], peers: Sequence[str], *, has_key: bool) -> None:
-        """Addresses at which strangers of other hosts are served, at the start. A mesh key is asked of
-        brokers only, so it does not close an address to clients."""
-        if clients:
+    def open_addresses(
+        self,
+        clients: Sequence[str],
+        peers: Sequence[str],
+        *,
+        has_key: bool,
+        anonymous: str,
+        knows_principals: bool,
+    ) -> None:
+        """Addresses that other hosts may reach and that demand no proof, at the start: are strangers served
+        there? A mesh key is asked of brokers only, so it does not close an address to clients."""
+        if clients and anonymous != "everywhere" and not knows_principals:
+            log.warning(
+                "broker %s refuses clients of other hosts at %s, since none can prove who it is; give them"
+                " keys, tokens or certificates, or set anonymous = 'everywhere' (mesh broker --anonymous"
+                " everywhere) to let anybody publish and read",
+                self._name,
+                ", ".join(clients),
+            )
+        if clients and anonymous == "everywhere":
             log.warning(
                 "broker %s serves clients of other hosts at %s without a certificate, so anybody who reaches"
-                " it may publish and read%s; require certificates of clients, listen for clients on"
-                " 127.0.0.1 or keep strangers off the port",
+                " it may publish and read%s: its setting anonymous is 'everywhere'; give clients keys, tokens"
+                " or certificates, or keep strangers off the port",
                 self._name,
                 ", ".join(clients),
                 " (the mesh key is asked of brokers only)" if has_key else "",

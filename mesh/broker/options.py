@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mesh.access import Anonymity, Policy, Principal
+from mesh.access.keys import check_available
 from mesh.errors import ConfigError
 from mesh.limits import MESH_KEY_MIN, Limits, export_problem
 from mesh.listen import HttpListen, Listen, is_secure
@@ -37,13 +39,23 @@ class BrokerOptions:
     log_keep_days: float | None
     log_keep_mb: float | None
     limits: Limits
+    principals: tuple[Principal, ...]
+    anonymous: Anonymity
     http: HttpListen | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """Who is known, and who else may come."""
+        return Policy(self.principals, self.anonymous)
 
     def __post_init__(self) -> None:
         self._check_types()
         for what, value in (("name", self.name), ("mesh", self.mesh)):
             if value is not None and not is_name(value):
                 raise ConfigError(f"{what} {value!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ -")
+        _ = self.policy  # raises
+        if any(principal.keys for principal in self.principals):
+            check_available()
         for url in (*self.join, *((self.advertise,) if self.advertise else ())):
             try:
                 check_dialable(url)

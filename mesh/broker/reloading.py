@@ -7,7 +7,9 @@ from typing import Final
 
 from mesh.broker.options import BrokerOptions
 
-RELOADABLE: Final = frozenset({"export", "stats_s", "log_keep_days", "log_keep_mb"})
+RELOADABLE: Final = frozenset(
+    {"export", "stats_s", "log_keep_days", "log_keep_mb", "principals", "anonymous"}
+)
 """The others are promised to peers and clients, or belong to files and sockets that are open."""
 
 

@@ -13,6 +13,8 @@ A stock SUB never tells its topics. So each one makes its broker want the ``expo
 exchange it is a subscriber of another protocol, with an encoder of its own (`StockEncoder`) and a bound in
 bytes; what does not fit is dropped, newest first as PUB does, and counted.
 
+What each of them may do is its principal's to say (`mesh.broker.stock_guests`).
+
 Nothing here waits: frames come in, the exchange and pipes are called.
 """
 
@@ -22,15 +24,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from mesh.access.door import NotAllowed, Standing
+from mesh.broker.stock_guests import StockGuests
 from mesh.dataplane import gate
 from mesh.dataplane.backlogs import Buffer
 from mesh.dataplane.gate import Gate, Part
 from mesh.dataplane.outlets import Encoder
-from mesh.errors import BlockError, MeshError, NotAccepted, TopicError
+from mesh.errors import BlockError, MeshError, NotAccepted, SessionError, TopicError
 from mesh.logs import log
 from mesh.topics import check_public_topic
 from mesh.wire import blocks
 from mesh.wire.session_frames import Status
+from protocols import PipeView
 from protocols.peer_warnings import PeerWarnings, host_of, name_of
 from protocols.pipe import HELD, Pipe
 
@@ -115,12 +120,13 @@ def decode_topic(topic: bytes) -> str:
 class StockRequests:
     """What stock REQ sockets get back: always one reply."""
 
-    def __init__(self, exchange: StockExchange, broker_name: str, clock: Clock) -> None:
+    def __init__(self, exchange: StockExchange, broker_name: str, clock: Clock, guests: StockGuests) -> None:
         self.published = 0
         self.refused = 0
         self._exchange = exchange
         self._broker_name = broker_name
         self._clock = clock
+        self._guests = guests
         self._topics = TopicCheck()
         self._held = Part(exchange.gate)
 
@@ -128,10 +134,17 @@ class StockRequests:
         """Serve one request that came by a pipe; ``reply`` is called once, mostly before this returns."""
         topic, _, payload = body.partition(b" ")
         try:
+            rights = self._guests.of(pipe).rights
             if topic[:1] == b"$":
-                self._ask(decode_topic(topic), payload, reply)
+                text = decode_topic(topic)
+                if rights is not None and (refusal := rights.refusal("ask", text)):
+                    raise NotAllowed(refusal)
+                self._ask(text, payload, reply)
                 return
             text = self._topics.check(topic)
+            if rights is not None and (refusal := self._guests.refusal(pipe, text, topic, [payload])):
+                raise NotAllowed(refusal)
+            self._guests.published(pipe, 1)
             now = self._clock()
             if self._exchange.holds(now):
                 self._hold(pipe, text, payload, reply)
@@ -175,18 +188,24 @@ class StockRequests:
 class StockPublishers:
     """Receiver of the sockets that stock PUSH and PUB dial: runs of one topic are published together."""
 
-    def __init__(self, exchange: StockExchange, clock: Clock) -> None:
+    def __init__(self, exchange: StockExchange, clock: Clock, guests: StockGuests) -> None:
         self.published = 0
         self.refused = 0
         self._exchange = exchange
         self._clock = clock
+        self._guests = guests
         self._topics = TopicCheck()
         self._held = Part(exchange.gate)
         self._warnings = PeerWarnings(log)
 
-    def pipe_attached(self, pipe: Pipe) -> None: ...
+    def pipe_attached(self, pipe: Pipe) -> None:
+        try:
+            self._guests.of(pipe)
+        except SessionError as error:  # it was admitted a moment ago
+            pipe.close(str(error))
 
-    def pipe_detached(self, pipe: Pipe, reason: str) -> None: ...
+    def pipe_detached(self, pipe: Pipe, reason: str) -> None:
+        self._guests.gone(pipe)
 
     def pipe_writable(self, pipe: Pipe) -> None: ...
 
@@ -203,8 +222,14 @@ class StockPublishers:
             for topic, bodies in runs(frames):
                 text = self._topics.check(topic)
                 left -= len(bodies)  # published, or counted by the exchange
+                if refusal := self._guests.refusal(pipe, text, topic, bodies):
+                    self.refused += len(bodies)
+                    self._exchange.drop(NotAllowed.reason, len(bodies))
+                    self._warn(pipe, now, refusal, "loses %d messages: %s", len(bodies), refusal)
+                    continue
                 self._exchange.publish(text, bodies, "sent", now)
                 self.published += len(bodies)
+                self._guests.published(pipe, len(bodies))
         except NotAccepted:
             self._exchange.drop("leaving", left)
         except (MeshError, ValueError) as error:
@@ -238,21 +263,23 @@ class StockPublishers:
 class LastOpened:
     """The block that was opened last: the exchange offers each to all stock subscribers in turn."""
 
-    __slots__ = ("block", "frames", "piece")
+    __slots__ = ("block", "frames", "piece", "topic")
 
     def __init__(self) -> None:
         self.block: Buffer = b""
+        self.topic = b""
         self.frames: list[bytes] = []
         """What they get for it; for the last piece of a large body, once a first one has all pieces."""
         self.piece: blocks.Opened | None = None
         """The block, if it is a piece of a large body."""
 
     def open(self, block: Buffer) -> None:
-        self.block, self.frames, self.piece = block, [], None
+        self.block, self.topic, self.frames, self.piece = block, b"", [], None
         try:
             opened = blocks.open_block(bytes(block))
         except BlockError:
             return  # another broker's; blocks of clients were checked when they came in
+        self.topic = opened.topic
         if opened.whole_size:
             self.piece = opened
         else:
@@ -264,10 +291,14 @@ class StockEncoder:
     """What one stock subscriber gets for a block: ``topic payload`` for each message, large bodies put
     together. Each has an assembler of its own, as a slow one gets pieces later than others.
 
-    ``drop`` counts large bodies given up because too many were unfinished at once.
+    ``drop`` counts large bodies given up because too many were unfinished at once. What ``standing`` may
+    not hear is left out.
     """
 
-    def __init__(self, last: LastOpened, drop: Callable[[str, int], None]) -> None:
+    def __init__(
+        self, last: LastOpened, drop: Callable[[str, int], None], standing: Standing | None = None
+    ) -> None:
+        self._standing = standing
         self._last = last
         self._drop = drop
         self._assembler = blocks.Assembler()
@@ -276,6 +307,9 @@ class StockEncoder:
         last = self._last
         if block is not last.block:
             last.open(block)
+        rights = None if self._standing is None else self._standing.rights
+        if rights is not None and not rights.may_hear(last.topic):
+            return
         if last.piece is None or self._ends_body(last.piece):
             frames += last.frames
 
@@ -294,26 +328,50 @@ class StockEncoder:
 class StockSubscribers:
     """Receiver of the socket that stock SUBs dial."""
 
-    def __init__(self, exchange: StockExchange, export: Sequence[str], clock: Clock) -> None:
+    def __init__(
+        self, exchange: StockExchange, export: Sequence[str], clock: Clock, guests: StockGuests
+    ) -> None:
         self._exchange = exchange
         self._export = tuple(export)
         self._clock = clock
+        self._guests = guests
         self._last = LastOpened()
-        self._pipes: dict[Pipe, None] = {}
+        self._pipes: dict[Pipe, Standing] = {}
 
     def set_export(self, export: Sequence[str]) -> None:
         """Show other patterns from now on."""
         self._export = tuple(export)
-        for pipe in self._pipes:
-            self._exchange.subscribers.change(pipe, self._export)
+        self.rights_changed()
+
+    def rights_changed(self) -> None:
+        """What they may hear is another now, or what is shown."""
+        for pipe, standing in list(self._pipes.items()):
+            shown = self._shown_to(standing)
+            self._exchange.subscribers.change(pipe, shown)
+            if self._export and not shown:
+                pipe.close(f"principal {standing.name!r} may hear nothing of what is shown here any more")
+
+    def admit(self, pipe: Pipe | PipeView) -> None:
+        """Raises `PipeRefused`."""
+        self._guests.admit("subscribe", self._export, pipe)
+
+    def _shown_to(self, standing: Standing) -> tuple[str, ...]:
+        rights = standing.rights
+        return self._export if rights is None else tuple(rights.narrowed(self._export))
 
     def pipe_attached(self, pipe: Pipe) -> None:
-        self._pipes[pipe] = None
-        encoder = StockEncoder(self._last, self._exchange.drop)
-        self._exchange.subscribers.add(pipe, self._export, encoder.encode)
+        try:
+            standing = self._guests.of(pipe)
+        except SessionError as error:  # it was admitted a moment ago
+            pipe.close(str(error))
+            return
+        self._pipes[pipe] = standing
+        encoder = StockEncoder(self._last, self._exchange.drop, standing)
+        self._exchange.subscribers.add(pipe, self._shown_to(standing), encoder.encode)
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
         self._pipes.pop(pipe, None)
+        self._guests.gone(pipe)
         self._exchange.subscribers.remove(pipe)
 
     def pipe_writable(self, pipe: Pipe) -> None:

@@ -32,6 +32,7 @@ COMPOSED: Final = (
     "http_hosts",
     "log_format",
     "log_level",
+    "require_proof",
 )
 """Keys of the configuration that become other parameters of `Broker`."""
 
@@ -50,6 +51,8 @@ def broker(
     tls_ca: str | None = None,
     tls_server_name: str | None = None,
     tls_require: list[str] | None = None,
+    anonymous: str | None = None,
+    require_proof: list[str] | None = None,
     advertise: str | None = None,
     export: list[str] | None = None,
     state_dir: str | None = None,
@@ -100,6 +103,10 @@ def broker(
     tls_require
         Who must show a certificate at a TLS address: peers, clients or nobody; may be repeated. Default:
         peers, where --tls-ca is given.
+    anonymous
+        From where clients are served that prove nothing: nowhere, loopback or everywhere. Default: loopback.
+    require_proof
+        An address, of those listened on, where clients must prove who they are; may be repeated.
     advertise
         Address others are told, where it is not the one listened on (NAT, containers).
     export
@@ -152,6 +159,8 @@ def broker(
         "tls_ca": tls_ca,
         "tls_server_name": tls_server_name,
         "tls_require": tls_require,
+        "anonymous": anonymous,
+        "require_proof": require_proof,
         "advertise": advertise,
         "export": export,
         "state_dir": state_dir,
@@ -215,6 +224,7 @@ def broker_options(everything: configuration.Config) -> dict[str, Any]:
         "mesh_key": configuration.mesh_key(config),
         "limits": everything.limits,
         "http": configuration.http_listen(config),
+        "principals": everything.principals,
     }
 
 
@@ -236,8 +246,18 @@ def listens(config: configuration.BrokerConfig) -> list[Listen]:
                 f"tls_require names {role}, but no TLS address serves them; "
                 f"add --listen-{role} tls+tcp://... or leave {role} out"
             )
+    for url in config.require_proof:
+        if url not in (*config.listen, *config.listen_clients):
+            raise ConfigError(
+                f"require_proof names {url}, where no clients are served; it takes an address of listen"
+            )
     return [
-        Listen(url, serves, require_certificate=_required(config, serves) if is_secure(url) else None)
+        Listen(
+            url,
+            serves,
+            require_certificate=_required(config, serves) if is_secure(url) else None,
+            require_proof=url in config.require_proof,
+        )
         for urls, serves in by_roles
         for url in urls
     ]

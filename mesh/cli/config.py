@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 import os
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from cyclopts import App, Parameter
@@ -100,9 +101,19 @@ def _show(path: str | None, *, origin: bool, as_json: bool) -> None:
         for option, value in rows:
             entry = {"value": value, "origin": loaded.origins[option.name]} if origin else value
             document.setdefault(option.section, {})[option.key] = entry
+        document["principals"] = {
+            principal.name: {
+                key: value
+                for key, value in asdict(principal).items()
+                if key != "name" and value not in ((), None)
+            }
+            for principal in loaded.config.principals
+        }
         print(jsonlib.dumps({"schema": 1, "file": loaded.path, **document}, indent=2))
     else:
         _print_text(loaded, rows, origin=origin)
+        for principal in loaded.config.principals:
+            print("", *configuration.as_section(principal), sep="\n")
     for name in loaded.unknown_variables:
         print(f"mesh config: {name} is set but is not a variable of mesh; it does nothing", file=sys.stderr)
 

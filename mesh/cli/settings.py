@@ -47,6 +47,10 @@ class BrokerFlags:
     "PEM file with its private key; default: in the certificate's file."
     tls_server_name: str | None = None
     "Name the broker's certificate has; default: the URL's host."
+    key_file: str | None = None
+    "File with the private key by which the broker knows this client."
+    token_file: str | None = None
+    "The same, with a token."
     tls_insecure: bool = False
     "Trust any certificate: no protection from impostors."
     config: str | None = None
@@ -98,7 +102,14 @@ async def _opened(settings: ClientConfig, outbox: str | None) -> Client:
     deadline = clock() + settings.timeout_s
     left_s = settings.timeout_s
     while True:
-        client = Client(url, tls=tls, connect_timeout=left_s, outbox=outbox)
+        client = Client(
+            url,
+            tls=tls,
+            key=settings.key_file,
+            token_file=settings.token_file,
+            connect_timeout=left_s,
+            outbox=outbox,
+        )
         try:
             await client.open()
         except Disconnected as error:

@@ -52,6 +52,7 @@ from mesh.clients.calls import (
     unflushed,
 )
 from mesh.clients.conversation import ConversationStatistics
+from mesh.clients.credentials import credential_of
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
 from mesh.clients.finding import broker_place
 from mesh.clients.outbox import OutboxState, checked_outbox
@@ -74,10 +75,11 @@ class BlockingClient:
     ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses;
     without it the system's authorities are trusted and no certificate is shown. A call that waits finds out
     within three times ``keepalive_s`` that the broker has vanished, and looks for it again; 0: it does not.
-    ``outbox`` is as for `Client`, and drains in a thread of its own.
+    ``key``, ``token_file`` and ``outbox`` are as for `Client`; the outbox drains in a thread of its own.
 
     Raises:
         AddressError: the URL can never be dialled, or cannot be understood.
+        ConfigError: the file of the key or token cannot be read, or holds something else.
         TypeError, ValueError: another argument cannot be used.
     """
 
@@ -87,6 +89,8 @@ class BlockingClient:
         *,
         name: str | None = None,
         tls: TlsConfig | None = None,
+        key: str | os.PathLike[str] | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         keepalive_s: float = KEEPALIVE_S,
         connect_timeout: float = CONNECT_TIMEOUT_S,
         pending_max: int = PENDING_MAX,
@@ -97,10 +101,12 @@ class BlockingClient:
         self.name = checked_name(name)
         limit_s = checked_seconds("connect_timeout", connect_timeout)
         interval_s = checked_seconds("keepalive_s", keepalive_s)
+        credential = credential_of(key, token_file)
         self._session_with = partial(
             BlockingSession,
             name=self.name,
             tls=tls,
+            credential=credential,
             connect_timeout_s=limit_s,
             keepalive_s=interval_s,
             pending_max=checked_pending_max(pending_max),
@@ -117,6 +123,7 @@ class BlockingClient:
                 place,
                 name=self.name,
                 tls=tls,
+                credential=credential,
                 keepalive_s=interval_s,
                 connect_timeout_s=limit_s,
             )

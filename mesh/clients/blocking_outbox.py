@@ -16,6 +16,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from mesh.access.credentials import Credential
 from mesh.clients.addresses import Place
 from mesh.clients.arguments import checked_seconds
 from mesh.clients.connection import ClientConnection
@@ -52,12 +53,14 @@ class BlockingOutbox:
         tls: TlsConfig | None,
         keepalive_s: float,
         connect_timeout_s: float,
+        credential: Credential | None = None,
     ) -> None:
         self._path = path
         self._max_bytes = max_bytes
         self._place = place
         self._name = name
         self._tls = tls
+        self._credential = credential
         self._keepalive_s = keepalive_s
         self._connect_timeout_s = connect_timeout_s
         self._pid = os.getpid()
@@ -139,6 +142,7 @@ class BlockingOutbox:
             name=self._name,
             keepalive_s=self._keepalive_s,
             now=self._loop.time(),
+            credential=self._credential,
         )
         return ClientConnection(
             self._place,

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from mesh.access.credentials import Credential
 from mesh.clients.addresses import Addresses, Place
 from mesh.clients.blocking_connection import BlockingConnection, BrokerDialer
 from mesh.clients.calls import LINGER_S
@@ -59,10 +60,12 @@ class BlockingSession:
         connect_timeout_s: float,
         keepalive_s: float,
         pending_max: int = PENDING_MAX,
+        credential: Credential | None = None,
     ) -> None:
         self._place = place
         self.name = name
         self._tls = tls
+        self._credential = credential
         self._keepalive_s = keepalive_s
         self._connect_timeout_s = connect_timeout_s
         self._pending_max = pending_max
@@ -96,7 +99,12 @@ class BlockingSession:
         """When a connection without a session is given up: nobody is asked for a sign of life on it."""
         self._silence = Silence(self._keepalive_s)
         self.conversation = Conversation.of(
-            self.rng, os.urandom, name=self.name, keepalive_s=0.0, now=time.monotonic()
+            self.rng,
+            os.urandom,
+            name=self.name,
+            keepalive_s=0.0,
+            now=time.monotonic(),
+            credential=self._credential,
         )
         self.conversation.recent.keeps = self._place.moves
         self._calling_back = False

@@ -43,6 +43,7 @@ from mesh.clients.calls import (
 )
 from mesh.clients.connection import ClientConnection
 from mesh.clients.conversation import Conversation, ConversationStatistics
+from mesh.clients.credentials import credential_of
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
 from mesh.clients.finding import broker_place
 from mesh.clients.outbox import ClientOutbox, OutboxState, checked_outbox
@@ -87,7 +88,9 @@ class Client:
     announced again, and unacknowledged messages are sent again, which the brokers recognise.
 
     ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses; without it the system's authorities are trusted
-    and no certificate is shown.
+    and no certificate is shown. ``key`` is the path of a private key (``mesh key new``), ``token_file``
+    that of a token (``mesh key token``): by one of them the client proves to its broker who it is. The
+    token does not travel.
 
     ``outbox`` is the path of a file that keeps what is published at level ``outbox`` until it is stored at
     its homes, at most ``outbox_max_bytes``; it is made if there is none. With it, entering the client waits
@@ -96,6 +99,7 @@ class Client:
 
     Raises:
         AddressError: the URL can never be dialled, or cannot be understood.
+        ConfigError: the file of the key or token cannot be read, or holds something else.
         TypeError, ValueError: another argument cannot be used.
     """
 
@@ -105,6 +109,8 @@ class Client:
         *,
         name: str | None = None,
         tls: TlsConfig | None = None,
+        key: str | os.PathLike[str] | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         keepalive_s: float = KEEPALIVE_S,
         connect_timeout: float = CONNECT_TIMEOUT_S,
         pending_max: int = PENDING_MAX,
@@ -115,6 +121,7 @@ class Client:
         self._place = broker_place(url)
         self.name = checked_name(name)
         self._tls = tls
+        self._credential = credential_of(key, token_file)
         self._keepalive_s = checked_seconds("keepalive_s", keepalive_s)
         self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
         self._pending_max = checked_pending_max(pending_max)
@@ -175,6 +182,7 @@ class Client:
             name=self.name,
             keepalive_s=self._keepalive_s,
             now=self._connection.loop.time(),
+            credential=self._credential,
         )
         self._outbox = ClientOutbox(port, self._connected_by(self._place, conversation, warns=False))
 
@@ -186,6 +194,7 @@ class Client:
             name=self.name,
             keepalive_s=self._keepalive_s,
             now=asyncio.get_running_loop().time(),
+            credential=self._credential,
         )
         return self._connected_by(place, conversation)
 

@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mesh.access.credentials import Credential
+from mesh.access.proofs import statement
 from mesh.clients.feeds import Feed, Feeds, Run, Token
 from mesh.clients.publishing import Publishing
 from mesh.clients.questions import Question, Questions
@@ -48,8 +50,8 @@ from mesh.wire.session_opening import (
     Welcome,
     client_id,
     hello,
+    publisher_of,
     read_welcome,
-    verified,
 )
 
 
@@ -82,14 +84,27 @@ class Conversation(Publishing):
     """The session of one client with whichever broker it is connected to.
 
     ``prefix`` is the SP backtrace of all its frames (a request id). Its id as a publisher belongs to
-    ``secret``; ``boot`` is this life of it.
+    ``secret`` and to the principal that ``credential`` proves; ``boot`` is this life of it.
     """
 
     def __init__(
-        self, *, secret: bytes, boot: int, name: str, prefix: bytes, keepalive_s: float, now: float
+        self,
+        *,
+        secret: bytes,
+        boot: int,
+        name: str,
+        prefix: bytes,
+        keepalive_s: float,
+        now: float,
+        credential: Credential | None = None,
     ) -> None:
-        super().__init__(publisher=verified(client_id(secret)), boot=boot, prefix=prefix)
+        super().__init__(publisher=publisher_of(secret), boot=boot, prefix=prefix)
         self._secret = secret
+        self._credential = credential
+        self._hello = b""
+        """The last HELLO, over which a proof is made."""
+        self.principal = ""
+        """Who this client is to its broker; empty: nobody known."""
         self._offer = self._offered = SESSION
         """What the next HELLO offers, and what the last one did."""
         self.agreed = Agreed(FIRST.newest, FIRST.capabilities)
@@ -124,7 +139,14 @@ class Conversation(Publishing):
 
     @classmethod
     def of(
-        cls, rng: random.Random, token: Callable[[int], bytes], *, name: str, keepalive_s: float, now: float
+        cls,
+        rng: random.Random,
+        token: Callable[[int], bytes],
+        *,
+        name: str,
+        keepalive_s: float,
+        now: float,
+        credential: Credential | None = None,
     ) -> Conversation:
         """That of a client which draws a request id, this life of it, and by ``token`` its secret."""
         prefix = new_prefix(rng)
@@ -135,6 +157,7 @@ class Conversation(Publishing):
             prefix=prefix,
             keepalive_s=keepalive_s,
             now=now,
+            credential=credential,
         )
 
     @property
@@ -161,8 +184,9 @@ class Conversation(Publishing):
         # What was published under version 1 is recognised as sent before only in a session of version 1.
         sticks = bool(self._unacked) and self.publisher == client_id(self._secret)
         self._offered = FIRST if sticks else self._offer
-        frame = hello(self._offered, self._secret, self.boot, self.name, self.keepalive_s)
-        self._control.append(self.prefix + frame)
+        claim = None if self._credential is None else self._credential.claim
+        self._hello = hello(self._offered, self._secret, self.boot, self.name, self.keepalive_s, claim)
+        self._control.append(self.prefix + self._hello)
 
     def disconnected(self, why: str = "") -> list[Waitable]:
         """The pipe is gone, and ``why``, unless the broker has told. Questions that had been asked end as
@@ -386,6 +410,8 @@ class Conversation(Publishing):
                     fields = decode(frame, 4)
                     if fields[0] == Kind.ASK:
                         woken += self._asked(fields, len(frame) - 4)
+                    elif fields[0] == Kind.CHALLENGE:
+                        self._prove(frame[4:])
                     else:
                         woken += self._received_control(fields, now)
         finally:  # what came before a broken frame, or an ERROR, is not lost with it
@@ -462,10 +488,19 @@ class Conversation(Publishing):
                 raise SessionError(f"a {name_of(kind)} frame is not for a broker to send")
         return []
 
+    def _prove(self, challenge: bytes) -> None:
+        """CHALLENGE: show that this client has what its HELLO named."""
+        if self._credential is None or self.settled:
+            raise SessionError("the broker challenges a client that named no proof")
+        self._say(Kind.PROVE, self._credential.prove(statement(self._hello, challenge)))
+
     def _welcomed(self, welcome: Welcome, now: float) -> list[Waitable]:
         self.broker, self.mesh, self.agreed = welcome.broker, welcome.mesh, welcome.agreed
-        id = client_id(self._secret)
-        failed = self._identify(verified(id) if self.agreed.has(PUBLISHER_SECRET) else id)
+        self.principal = welcome.principal
+        verified = self.agreed.has(PUBLISHER_SECRET)
+        failed = self._identify(
+            publisher_of(self._secret, self.principal) if verified else client_id(self._secret)
+        )
         self.settled = True
         self.last_error = ""
         self._sessions += 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from mesh.access.credentials import Credential
 from mesh.clients.conversation import Conversation, new_prefix
 from mesh.clients.outbox_notices import DRAINS, SLOW_S, Why
 from mesh.clients.tickets import Waitable
@@ -40,8 +41,17 @@ class OutboxConversation(Conversation):
         keepalive_s: float,
         now: float,
         draining: Draining,
+        credential: Credential | None = None,
     ) -> None:
-        super().__init__(secret=secret, boot=boot, name=name, prefix=prefix, keepalive_s=keepalive_s, now=now)
+        super().__init__(
+            secret=secret,
+            boot=boot,
+            name=name,
+            prefix=prefix,
+            keepalive_s=keepalive_s,
+            now=now,
+            credential=credential,
+        )
         self.draining = draining
         self.news = Waitable()
         """Woken when there may be something to send, to free or to tell."""
@@ -54,7 +64,14 @@ class OutboxConversation(Conversation):
 
     @classmethod
     def of_outbox(
-        cls, opening: Opening, rng: random.Random, *, name: str, keepalive_s: float, now: float
+        cls,
+        opening: Opening,
+        rng: random.Random,
+        *,
+        name: str,
+        keepalive_s: float,
+        now: float,
+        credential: Credential | None = None,
     ) -> OutboxConversation:
         """That of an outbox that was opened."""
         return cls(
@@ -65,6 +82,7 @@ class OutboxConversation(Conversation):
             keepalive_s=keepalive_s,
             now=now,
             draining=Draining(opening.opened_at),
+            credential=credential,
         )
 
     def drain(self, now: float) -> None:
@@ -88,7 +106,7 @@ class OutboxConversation(Conversation):
                 flags = AGAIN if send.again else 0
                 follows = FOLLOWS if send.follows else 0
                 head = data_head(0, flags, min(send.below, BEHIND_MAX), follows, len(send.block))
-                self._frames.append(self.prefix + head + send.block)
+                self._frames.append(self.prefix + head + blocks.published_by(send.block, self.publisher))
                 credit.spend(count, len(send.block))
                 self._published += count
             self._blocks_out += len(sends)
@@ -130,7 +148,10 @@ class OutboxConversation(Conversation):
         pass
 
     def _identify(self, publisher: int) -> list[Waitable]:
-        return []  # its blocks name their publisher; a broker that knows it by another id stores nothing
+        """Its blocks were sealed on disk, before any broker said who this client is: the publisher is put
+        into each as it is sent."""
+        self.publisher = publisher
+        return []
 
     def _resume(self) -> None:
         self._slow.clear()

@@ -208,7 +208,9 @@ class Publishing:
         self.publisher = publisher
         for topic, suffix in self._suffixes.items():
             self._suffixes[topic] = blocks.suffix_of(suffix[16:], publisher, self.boot)
-        return self._fail_unacked("a broker without publisher secrets took over before it was acknowledged")
+        return self._fail_unacked(
+            "a broker took over, before it was acknowledged, to which this client is another publisher"
+        )
 
     def _fail_unacked(self, why: str) -> list[Waitable]:
         """What is under way ends as `Unknown`."""

@@ -20,7 +20,7 @@ from mesh.config.sections import (
     options,
     seconds_problem,
 )
-from mesh.config.template import as_toml, template
+from mesh.config.template import as_section, as_toml, template
 
 __all__ = [
     "BrokerConfig",
@@ -30,6 +30,7 @@ __all__ = [
     "FlagError",
     "Loaded",
     "Option",
+    "as_section",
     "as_toml",
     "candidates",
     "examine",

@@ -9,15 +9,17 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from mesh.config.principals import read_principals
 from mesh.config.sections import SECTIONS, Config, Option, options
 from mesh.errors import ConfigError
 from mesh.spelling import nearest
 
 TRUTH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+PRINCIPALS: Final = "principals"
 OTHER_VARIABLES: Final = (
     "MANGROVE_CONFIG",
     "MANGROVE_DEBUG",
@@ -95,12 +97,11 @@ def examine(
             )
     with _noting(mistakes):
         _check_heartbeat(values, origins)
-    config = Config(
-        *(
-            type_(**{item.name: values[f"{section}.{item.name}"] for item in fields(type_)})
-            for section, type_ in SECTIONS.items()
-        )
+    sections = (
+        type_(**{item.name: values[f"{section}.{item.name}"] for item in fields(type_)})
+        for section, type_ in SECTIONS.items()
     )
+    config = replace(Config(*sections), principals=from_file.get(PRINCIPALS, ((), 0))[0])
     known = {option.env for option in options()} | set(OTHER_VARIABLES)
     unknown = tuple(name for name in sorted(environ) if name.startswith("MANGROVE_") and name not in known)
     return Loaded(config, origins, path, unknown), mistakes
@@ -224,9 +225,14 @@ def _read_values(text: str, path: str) -> tuple[dict[str, tuple[Any, int]], list
     found: dict[str, tuple[Any, int]] = {}
     mistakes: list[ConfigError] = []
     for section, table in document.items():
+        if section == PRINCIPALS:
+            principals, wrong = read_principals(table, lambda key: f"{path}:{line_of(text, key)}")
+            mistakes += wrong
+            found[PRINCIPALS] = principals, line_of(text, (PRINCIPALS,))
+            continue
         if section not in SECTIONS or not isinstance(table, dict):
             line = line_of(text, (section,))
-            sections = ", ".join(f"[{name}]" for name in SECTIONS)
+            sections = ", ".join(f"[{name}]" for name in (*SECTIONS, f"{PRINCIPALS}.NAME"))
             sentence = f"{path}:{line}: unknown section or key {section!r}; there are {sections}"
             mistakes.append(ConfigError(sentence))
             continue

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final, get_type_hints
 
+from mesh.access import ANONYMITIES, Principal
 from mesh.errors import TopicError
 from mesh.limits import Limits, export_problem, option
 from mesh.listen import ANYBODY, LOCAL, ROLES, http_address_problem, separate_urls
@@ -78,6 +79,10 @@ def _export(values: Any) -> str | None:
         except TopicError as error:
             return f"has a bad pattern: {error}"
     return export_problem(values)
+
+
+def _anonymity(value: Any) -> str | None:
+    return None if value in ANONYMITIES else f"is {value!r}; there are {', '.join(ANONYMITIES)}"
 
 
 def _roles(values: Any) -> str | None:
@@ -171,6 +176,18 @@ class BrokerConfig:
     advertise: str | None = option(
         None, "MANGROVE_ADVERTISE", "address others are told, where it is not the one listened on", _address
     )
+    anonymous: str = option(
+        "loopback",
+        "MANGROVE_ANONYMOUS",
+        "from where clients are served that prove nothing: nowhere, loopback or everywhere",
+        _anonymity,
+    )
+    require_proof: tuple[str, ...] = option(
+        (),
+        "MANGROVE_REQUIRE_PROOF",
+        "addresses, of those listened on, where clients must prove who they are",
+        _served,
+    )
     export: tuple[str, ...] = option(
         ("#",),
         "MANGROVE_EXPORT",
@@ -251,6 +268,12 @@ class ClientConfig:
     tls_server_name: str | None = option(
         None, "MANGROVE_CLIENT_TLS_SERVER_NAME", "name the broker's certificate has; default: the URL's host"
     )
+    key_file: str | None = option(
+        None, "MANGROVE_KEY_FILE", "file with the private key by which brokers know this client"
+    )
+    token_file: str | None = option(
+        None, "MANGROVE_TOKEN_FILE", "file with the token by which brokers know this client"
+    )
     tls_insecure: bool = option(
         False, "MANGROVE_CLIENT_TLS_INSECURE", "trust any certificate: no protection from impostors"
     )
@@ -276,6 +299,8 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     client: ClientConfig = field(default_factory=ClientConfig)
     console: ConsoleConfig = field(default_factory=ConsoleConfig)
+    principals: tuple[Principal, ...] = ()
+    """The sections ``[principals.NAME]``."""
 
 
 SECTIONS: Final[Mapping[str, type]] = {

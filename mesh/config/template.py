@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mesh.access.principals import KEYS, Principal
 from mesh.config.sections import options
 
 
@@ -47,6 +48,38 @@ EXAMPLES: Final[Mapping[str, str]] = {
 }
 
 
+PRINCIPAL: Final = (
+    "# Who proves to be sensors, by any of these, and what it may do; as many sections as you like. The name",
+    "# anonymous is for who proves nothing. See docs/guides/access.md.",
+    "# [principals.sensors]",
+    '# certificates = ["sensor-1.example.org"]',
+    f'# keys = ["ed25519:{"A" * 43}="]',
+    f'# tokens = ["sha256:{"0" * 64}"]',
+    '# publish = ["telemetry.#"]',
+    '# subscribe = ["commands.sensors.#"]',
+    '# ask = ["$sys.status"]',
+    "# answer = []",
+    '# deny_publish = ["telemetry.internal.#"]',
+    "# deny_subscribe = []",
+    "# deny_ask = []",
+    "# deny_answer = []",
+    "# connections_max = 100",
+    "# rate_max = 1000",
+    "# message_bytes_max = 65536",
+    "# subscriptions_max = 10",
+    "# window_max = 4096",
+)
+
+
+def as_section(principal: Principal) -> list[str]:
+    """A principal as the lines of its section."""
+    values = ((key, getattr(principal, key)) for key in KEYS)
+    return [
+        f"[principals.{principal.name}]",
+        *(f"{key} = {as_toml(value)}" for key, value in values if value not in ((), None)),
+    ]
+
+
 def template() -> str:
     """A configuration file with every key in it, commented out and explained."""
     out = [
@@ -59,4 +92,4 @@ def template() -> str:
             out += ["", f"[{section}]"]
         example = EXAMPLES.get(option.name) or as_toml(option.default)
         out += [f"# {option.help}", f"# {option.key} = {example}"]
-    return "\n".join(out) + "\n"
+    return "\n".join([*out, "", *PRINCIPAL]) + "\n"

@@ -14,6 +14,9 @@ before it has told of its own removes that. Otherwise each knows the others at t
 program was told yet that it is there. While it keeps nothing, the home with the lowest id stays, and the
 others remove theirs. Where that is too late, as after a partition, all stay.
 
+A client needs the right to subscribe to all patterns of the subscription, also to attach to one that is
+there, and to the dead letters of one.
+
 A request that cannot be granted is refused by DETACHED with one sentence, before which the client puts this
 broker's name. The session goes on.
 """
@@ -35,6 +38,7 @@ from mesh.journal import records
 from mesh.journal.port import Result
 from mesh.topics import check_pattern
 from mesh.wire import durable_frames as frames
+from mesh.wire.capabilities import PROOF
 from mesh.wire.session_frames import SUBSCRIPTIONS_MAX, encode
 
 UNSURE_S: Final = 8.0
@@ -132,11 +136,16 @@ class Attaching:
             self._workers,
             session,
             number,
-            min(messages, options.work_window_max),
+            session.standing.work_window(min(messages, options.work_window_max)),
             min(size, options.work_bytes_max),
         )
+        above = session.standing.refusal_of_subscription()
         session.work[number] = attachment
         self._count += 1
+        session.standing.subscriptions += 1
+        if above:
+            self.detached(attachment, "limit", above)
+            return
         self._answer(attachment, _Undecided(name, wanted, now + UNSURE_S), now)
 
     def decide(self, now: float) -> None:
@@ -178,6 +187,8 @@ class Attaching:
             return "limit", f"a session works on at most {SUBSCRIPTIONS_MAX} durable subscriptions"
         durable, making = self._durables.by_name.get(name), self._making.get(name)
         known = durable or making
+        if refusal := self._not_allowed(attachment.session, name, patterns):
+            return "not_allowed", refusal
         if known is not None:
             if patterns and patterns != known.patterns:
                 return "other_patterns", (
@@ -222,6 +233,20 @@ class Attaching:
         making.attachments.append(attachment)
         self._journal.when_open(partial(self._write, name))
         return None
+
+    def _not_allowed(self, session: Session, name: str, patterns: tuple[str, ...]) -> str:
+        """Why a client may not work on this, with the rule; empty: it may, or it is not here."""
+        rights = session.standing.rights
+        if rights is None:
+            return ""
+        known = self._durables.by_name.get(name) or self._making.get(name)
+        if name.startswith(frames.DEAD_PREFIX):
+            of = self._durables.by_name.get(name.removeprefix(frames.DEAD_PREFIX))
+            patterns = of.patterns if of is not None else ("#",) if known is not None else ()
+        elif known is not None:
+            patterns = known.patterns
+        refusals = (rights.refusal_of_pattern("subscribe", pattern) for pattern in patterns)
+        return next(filter(None, refusals), "")
 
     # --- making one
 
@@ -329,6 +354,15 @@ class Attaching:
         for attachment in attachments.values():
             self._end(attachment, now, died=died)
 
+    def end_what_is_not_allowed(self, session: Session, now: float) -> None:
+        """The rights of a session are others now."""
+        for attachment in list(session.work.values()):
+            durable = attachment.durable
+            refusal = "" if durable is None else self._not_allowed(session, durable.name, ())
+            if refusal:
+                self._workers.end(attachment, now, died=False)
+                self.detached(attachment, "not_allowed", refusal)
+
     def detach_all(self, reason: str, sentence: str, now: float) -> None:
         """Detach all consumers."""
         for durable in self._durables.by_name.values():
@@ -349,6 +383,8 @@ class Attaching:
         session, number = attachment.session, attachment.number
         session.work.pop(number, None)
         self._is_over(attachment)
+        if reason == "not_allowed" and not session.agreed.has(PROOF):
+            reason = "limit"  # it does not know the other
         said = sentence[: frames.SENTENCE_MAX]
         session.send(encode(frames.Durable.DETACHED, number, reason, said, url[: frames.URL_MAX]))
 
@@ -358,6 +394,7 @@ class Attaching:
 
     def _is_over(self, attachment: Attachment) -> None:
         self._count -= 1
+        attachment.session.standing.subscriptions -= 1
         attachment.over = True
         self._unconfirmed.pop(attachment, None)
         self._undecided.pop(attachment, None)

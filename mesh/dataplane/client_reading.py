@@ -69,7 +69,10 @@ class ClientReading:
             session = sessions.get(prefix)
             try:
                 if session is None or len(frame) < start + 2 or frame[start + 1] == HELLO:
-                    session = self._sessions.hello(pipe, prefix, frame, now)
+                    session = self._sessions.open(pipe, prefix, frame, now)
+                    if session is None:
+                        sessions.pop(prefix, None)
+                        continue  # its client is challenged
                     client = self._pipes[pipe]
                     sessions = client.sessions
                 elif frame[start + 1] == DATA:

@@ -2,7 +2,8 @@
 
 `Ingress` is a publisher's session or a link, with its receive window. A block that has to wait may hold its
 sender's credit (`HeldCredit`): it goes back when the last outlet in which the block waits has sent or
-dropped it. That is the back-pressure; nobody's reading is ever paused.
+dropped it. That is the back-pressure; nobody's reading is ever paused. A principal that may publish so many
+messages a second gets no more credit than that (`Pace`).
 
 Pure.
 """
@@ -21,13 +22,29 @@ class Grantee(Protocol):
         """Ahead of data; of no effect once it is over."""
 
 
+class Pace(Protocol):
+    """How fast somebody may publish (`mesh.access.door.Standing`)."""
+
+    def keeps_back(self, paced: Ingress, messages: int, /) -> bool:
+        """Whether credit of so many messages has to wait; then ``paced.grant()`` is called later."""
+
+
 class Ingress:
     """One sender of blocks and its window. ``due`` collects those to which a grant is owed."""
 
-    __slots__ = ("_due", "_is_due", "is_link", "owner", "window")
+    __slots__ = ("_due", "_is_due", "_pace", "is_link", "owner", "window")
 
-    def __init__(self, owner: Grantee, window: ReceiveWindow, due: list[Ingress], *, is_link: bool) -> None:
+    def __init__(
+        self,
+        owner: Grantee,
+        window: ReceiveWindow,
+        due: list[Ingress],
+        *,
+        is_link: bool,
+        pace: Pace | None = None,
+    ) -> None:
         self.owner = owner
+        self._pace = pace
         self.window = window
         self.is_link = is_link
         self._is_due = False
@@ -48,6 +65,9 @@ class Ingress:
     def grant(self) -> None:
         """Give back all that is owed."""
         self._is_due = False
+        owed = self.window.owed_messages
+        if self._pace is not None and owed and self._pace.keeps_back(self, owed):
+            return
         messages, size = self.window.grant()
         if messages or size:
             self.owner.send_control(credit_frame(0, messages, size))

@@ -30,6 +30,8 @@ from functools import partial
 from math import inf
 from typing import Final, Protocol
 
+from mesh.access import Policy
+from mesh.access.door import Door, Origin
 from mesh.dataplane.client_reading import ClientReading
 from mesh.dataplane.counters import ExchangeStatistics, LinkLoss, LinkStatistics, Tally
 from mesh.dataplane.deduplication import Publishers
@@ -43,6 +45,7 @@ from mesh.dataplane.home_for_peers import HomeForPeers
 from mesh.dataplane.intake import Intake
 from mesh.dataplane.local_interest import LocalInterest
 from mesh.dataplane.members import Member, Members
+from mesh.dataplane.opening import OriginOf
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.own_messages import OwnMessages
 from mesh.dataplane.peer_control import PeerControl
@@ -82,7 +85,8 @@ class Hooks(Protocol):
 class Exchange:
     """One broker's data plane. See the module's docstring for how it is driven.
 
-    ``still_s``: a broker that is not called for so long may be dead to others.
+    ``still_s``: a broker that is not called for so long may be dead to others. ``door`` lets clients in, each
+    from where ``origin_of`` says; without it everybody may do everything.
     """
 
     def __init__(
@@ -96,8 +100,11 @@ class Exchange:
         options: ExchangeOptions | None = None,
         still_s: float = inf,
         now: float = 0.0,
+        door: Door | None = None,
+        origin_of: OriginOf = lambda pipe: Origin(),
     ) -> None:
         self.id = id
+        self.door = door = door or Door(Policy(anonymous="everywhere"))
         self.boot = boot
         self.name = name
         self.mesh = mesh
@@ -153,6 +160,8 @@ class Exchange:
             tally=self._tally,
             session_over=self._entry.session_over,
             heard_lowest=self._entry.heard_lowest,
+            door=door,
+            origin_of=origin_of,
         )
         self._held = HeldBlocks(
             name, self.gate, self._intake, self._publishers, self._tally, self._sessions.refuse
@@ -221,6 +230,12 @@ class Exchange:
         """Brokers that had forgotten this one know its interest again: tell clients, whose subscriptions may
         lack messages."""
         self._sessions.tell_interrupted()
+        self._hand_over(now)
+
+    def set_policy(self, policy: Policy, now: float) -> None:
+        """Other principals and rights, for the sessions that there are, too."""
+        self.door.set_policy(policy, now)
+        self._sessions.rights_changed(now)
         self._hand_over(now)
 
     # ------------------------------------------------------------------ while interest is not known
@@ -439,6 +454,7 @@ class Exchange:
             self._go_on(now)
         self._still_at = now + self._still_s
         due = self._requests.expire(now)
+        paced = self.door.tick(now)
         if now >= self._next_scan:
             late_s = now - self._next_scan
             self._next_scan = now + SCAN_S
@@ -448,7 +464,7 @@ class Exchange:
         due_at_home = home is not None and home.due(now)  # a timer may have been early
         if turn.dirty or turn.due or turn.ends or due_at_home or self._interest.changed:
             self._hand_over(now)
-        return self._next_scan if due is None or due > self._next_scan else due
+        return min(paced, self._next_scan, self._next_scan if due is None else due)
 
     def _scan(self, now: float, late_s: float) -> None:
         for outlet in list(self._turn.waiting):

@@ -234,6 +234,10 @@ class Home:
         if session.work:
             self._attaching.session_over(session, now, died=died)
 
+    def end_what_is_not_allowed(self, session: Session, now: float) -> None:
+        """The rights of a session are others now."""
+        self._attaching.end_what_is_not_allowed(session, now)
+
     def leave(self, reason: str, now: float) -> None:
         """The broker leaves: consumers are told, and what they did not settle stays in the journal."""
         self._attaching.leaving = reason

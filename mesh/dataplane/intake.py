@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final, Protocol
 
+from mesh.access.door import NotAllowed
 from mesh.dataplane.backlogs import Buffer
 from mesh.dataplane.counters import Tally
 from mesh.dataplane.credit import HeldCredit, Ingress
@@ -147,13 +148,20 @@ class Intake:
             route = self._router.route(topic)
         if topic[0] == 0x24:
             raise TopicError(f"topic {route.topic!r} begins with '$': such topics are the mesh's own")
+        rights, why, counted_as = session.standing.rights, self.refusing, self.refused_as or "joining"
+        if rights is not None and not why:
+            known = rights.publishing.get(topic)
+            why = rights.refusal_to_publish(topic) if known is None else known
+            if not why and rights.message_bytes_max is not None:
+                why = rights.refusal_of_size(blocks.largest_body(frame, at))
+            counted_as = NotAllowed.reason
         cut = kind & blocks.PIECE and sequence in session.cut_bodies
         if cut and level == STORED and flags and not blocks.offset_of(frame, at):
             cut = False  # its first piece: the whole body comes again, as often as it is refused
             del session.cut_bodies[sequence]
-        if self.refusing or cut:
+        if why or cut:
             if level != STORED or not self.stored.is_retry(session, frame[at:], sequence, count, now):
-                self._refuse(session, sequence, count, size, level, kind)
+                self._refuse(session, sequence, count, size, level, kind, why or CUT, counted_as)
                 if level == STORED:
                     self.stored.refused(session, topic)
             return
@@ -358,7 +366,17 @@ class Intake:
         merge(session.acks, sequence, sequence + count - 1)
         session.missed_by.update(dict.fromkeys(session.publisher.absent_for(sequence, count)))
 
-    def _refuse(self, session: Session, sequence: int, count: int, size: int, level: int, kind: int) -> None:
+    def _refuse(
+        self,
+        session: Session,
+        sequence: int,
+        count: int,
+        size: int,
+        level: int,
+        kind: int,
+        why: str,
+        counted_as: str,
+    ) -> None:
         """Refuse a block, but not a retry of what was accepted already: that is a duplicate, as ever. A large
         body is refused with the first of its pieces that is."""
         session.ingress.settle(count, size)
@@ -366,9 +384,9 @@ class Intake:
         if level == blocks.ACCEPTED and session.publisher.knows(sequence, count):
             self._duplicate(session, sequence, count)
             return
-        self.refused(session, sequence, last, self.refusing or CUT, piecewise=bool(kind & blocks.PIECE))
+        self.refused(session, sequence, last, why, piecewise=bool(kind & blocks.PIECE))
         if not level:  # its publisher waits for no answer
-            self._tally.drop(self.refused_as or "joining", count)
+            self._tally.drop(counted_as, count)
 
     @staticmethod
     def refused(session: Session, first: int, last: int, reason: str, *, piecewise: bool) -> None:

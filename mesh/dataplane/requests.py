@@ -111,7 +111,7 @@ class Requests:
         if sentence:
             if not isinstance(asker, Session):
                 raise NotAccepted(sentence)
-            self._refuse(asker, id, survey, sentence)
+            self.refuse(asker, id, survey, sentence)
             return
         question = self._questions.add(
             asker, id, query, survey=survey, timeout_s=min(timeout_s, TIMEOUT_MAX_S), now=now
@@ -145,7 +145,7 @@ class Requests:
             )
         return ""
 
-    def _refuse(self, session: Session, id: int, survey: bool, sentence: str) -> None:
+    def refuse(self, session: Session, id: int, survey: bool, sentence: str) -> None:
         """Tell a client that its question is not asked, and why."""
         session.send(encode(Kind.REPLY, id, Status.DROPPED, sentence.encode(), b"", self._name, self._name))
         if survey:

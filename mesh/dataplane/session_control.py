@@ -1,10 +1,10 @@
 """Clients' sessions: how one begins, what it may say beside blocks, and how it ends. Pure.
 
-A session begins with HELLO and ends with BYE, with its pipe, with a newer HELLO on its backtrace, with
-silence, or with the first rule it breaks. Each end removes everything of it: subscriptions and their
-interest, blocks that waited for it (their publishers get their credit back), questions it asked and answers
-it owes. With what it published at level stored the entry broker goes on for a while (``session_over``).
-`mesh.dataplane.subscribing` decides what it may want.
+A session begins with HELLO, and PROVE where `mesh.dataplane.opening` asks for it, and ends with BYE, with
+its pipe, with a newer HELLO on its backtrace, with silence, or with the first rule it breaks. Each end
+removes everything of it: subscriptions and their interest, blocks that waited for it (their publishers get
+their credit back), questions it asked and answers it owes. With what it published at level stored the entry
+broker goes on for a while (``session_over``). `mesh.dataplane.subscribing` decides what it may want.
 
 **Messages under way when a session ends.** Messages that waited here were not delivered, and are counted at
 once (``subscriber_gone``). Messages that were written to the connection and not granted back may have arrived
@@ -18,18 +18,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mesh.access.door import AboveLimit, Door, Guest, NotAllowed
 from mesh.dataplane.counters import Tally
 from mesh.dataplane.deduplication import Publishers
 from mesh.dataplane.home import Home
 from mesh.dataplane.local_interest import LocalInterest
 from mesh.dataplane.members import Member
+from mesh.dataplane.opening import Openings, OriginOf
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.ports import Pipe, Port, Turn
 from mesh.dataplane.questions import Answer, Query
 from mesh.dataplane.requests import Requests
 from mesh.dataplane.sessions import LocalTaker, Session
-from mesh.dataplane.subscribing import SENTENCE_MAX, AboveLimit, Subscribing
+from mesh.dataplane.subscribing import SENTENCE_MAX, Subscribing
 from mesh.errors import PeerError, SessionError, TopicError
+from mesh.topics import check_topic
 from mesh.topics.routing import Router
 from mesh.wire import blocks
 from mesh.wire.capabilities import ADDRESSES, INTERRUPTED, STORED
@@ -44,7 +47,7 @@ from mesh.wire.session_frames import (
     messages_in,
     name_of,
 )
-from mesh.wire.session_opening import read_hello, welcome
+from mesh.wire.session_opening import Hello, read_hello, welcome
 from protocols.wire import backtrace
 
 
@@ -102,6 +105,8 @@ class SessionControl:
         tally: Tally,
         session_over: Callable[[Session, float], None],
         heard_lowest: Callable[[Session, int], None],
+        door: Door,
+        origin_of: OriginOf,
     ) -> None:
         self.pipes: dict[Pipe, ClientPipe] = {}
         self.leaving = ""
@@ -119,6 +124,8 @@ class SessionControl:
         self._tally = tally
         self._session_over = session_over
         self._heard_lowest = heard_lowest
+        self._door = door
+        self._openings = Openings(id, name, mesh, door, origin_of)
         self.home: Home | None = None
         """What keeps messages for durable subscriptions, if anything does."""
         self._last_id = 0
@@ -130,41 +137,73 @@ class SessionControl:
 
     # --- beginning
 
-    def hello(self, pipe: Pipe, prefix: bytes, frame: bytes, now: float) -> Session:
-        """A new session on a pipe. Raises `PeerError`."""
+    def open(self, pipe: Pipe, prefix: bytes, frame: bytes, now: float) -> Session | None:
+        """A new session on a pipe, by HELLO or PROVE; None while its client is challenged, or
+        waits to be refused. Raises `PeerError`."""
         kind, *fields = decode(frame, len(prefix))
-        if kind != Kind.HELLO:
+        guest: Guest | None
+        if kind == Kind.PROVE:
+            proven = self._openings.prove(pipe, prefix, fields[0], now)
+            if proven is None:
+                return None
+            hello, guest = proven
+        elif kind == Kind.HELLO:
+            self._end_old(pipe, prefix, now)
+            hello = read_hello(fields)
+            guest = self._openings.hello(pipe, prefix, frame[len(prefix) :], hello, now)
+        else:
             raise SessionError(f"a {name_of(kind)} frame came before HELLO")
-        hello = read_hello(fields)
         if self.leaving:
             raise BrokerLeaves(f"broker {self._name} is leaving: {self.leaving}")
+        return None if guest is None else self._begin(pipe, prefix, hello, guest, now)
+
+    def _end_old(self, pipe: Pipe, prefix: bytes, now: float) -> None:
+        place = self.pipes.get(pipe)
+        old = None if place is None else place.sessions.pop(prefix, None)
+        if place is not None and old is not None:
+            self._end(place, old, now)
+
+    def _begin(self, pipe: Pipe, prefix: bytes, hello: Hello, guest: Guest, now: float) -> Session:
         options = self._options
         place = self.pipes.get(pipe)
         if place is None:
             port = Port(self._turn, pipe, options.unwritten_bytes_max, messages_behind_backtrace)
             place = self.pipes[pipe] = ClientPipe(port)
-        old = place.sessions.pop(prefix, None)
-        if old is not None:
-            self._end(place, old, now)
         if len(place.sessions) >= options.sessions_per_pipe_max:
             raise AboveLimit(f"more than {options.sessions_per_pipe_max} sessions on one connection")
         if self._count >= options.sessions_max:
             raise AboveLimit(f"broker {self._name} has {self._count} sessions, which is its limit")
+        self._door.enter(guest)
         self._count += 1
         self._last_id += 1
+        principal = guest.standing.told_name
         session = place.sessions[prefix] = Session(
             self._last_id,
             place.port,
             prefix,
             name=hello.name or f"client-{hello.client:016x}",
             agreed=hello.agreed,
-            publisher=self._publishers.begin(hello.publisher, hello.boot),
+            publisher=self._publishers.begin(hello.publisher(principal), hello.boot),
             keepalive=Keepalive(hello.keepalive_s, now),
             options=options,
+            guest=guest,
         )
         window = session.ingress.window
+        if guest.standing.keeps_back(
+            session.ingress, window.messages
+        ):  # it is given as soon as there is room
+            window.owed_messages, window.messages_left = window.messages, 0
         session.send_control(
-            welcome(hello.agreed, self._id, self._name, self._mesh, session.id, window.messages, window.bytes)
+            welcome(
+                hello.agreed,
+                self._id,
+                self._name,
+                self._mesh,
+                session.id,
+                window.messages_left,
+                window.bytes,
+                principal,
+            )
         )
         if self._addresses:
             self._tell_addresses(session)
@@ -199,11 +238,9 @@ class SessionControl:
             case [Kind.UNSUBSCRIBE, number]:
                 self._subscribing.unsubscribe(session, number, now)
             case [Kind.REQUEST, id, topic, body, headers, timeout_ms]:
-                blocks.unpack_headers(headers)
-                self._requests.ask(session, id, Query(topic, body, headers), timeout_ms / 1000, False, now)
+                self._ask(session, id, Query(topic, body, headers), timeout_ms / 1000, False, now)
             case [Kind.SURVEY, id, topic, body, headers, timeout_ms]:
-                blocks.unpack_headers(headers)
-                self._requests.ask(session, id, Query(topic, body, headers), timeout_ms / 1000, True, now)
+                self._ask(session, id, Query(topic, body, headers), timeout_ms / 1000, True, now)
             case [Kind.ANSWER, token, status, body, headers]:
                 blocks.unpack_headers(headers)
                 self._requests.answer(session, token, Answer(status, body, headers, session.name), now)
@@ -229,6 +266,37 @@ class SessionControl:
                 self.home.control(session, frame, now)
             case [kind, *_]:
                 raise SessionError(f"a {name_of(kind)} frame is not for a client to send")
+
+    def _ask(
+        self, session: Session, id: int, query: Query, timeout_s: float, survey: bool, now: float
+    ) -> None:
+        blocks.unpack_headers(query.headers)
+        rights = session.standing.rights
+        if rights is not None:
+            check_topic(query.topic)
+            if refusal := rights.refusal("ask", query.topic):
+                self._tally.refuse(NotAllowed.reason)
+                self._requests.refuse(session, id, survey, refusal)
+                return
+        self._requests.ask(session, id, query, timeout_s, survey, now)
+
+    # --- other rights, by a reload
+
+    def rights_changed(self, now: float) -> None:
+        """End sessions whose client is not let in any more, and what others may not want any more."""
+        for session in self.all():
+            if session.closed:
+                continue
+            if not self._door.is_valid(session.guest):
+                sentence = (
+                    f"broker {self._name} does not know principal {session.standing.name!r} by this proof"
+                )
+                error = NotAllowed(f"{sentence} any more, since its configuration was reloaded")
+                self.refuse(session.port.pipe, session.prefix, error, now)
+                continue
+            self._subscribing.end_what_is_not_allowed(session, now)
+            if self.home is not None and not session.closed:
+                self.home.end_what_is_not_allowed(session, now)
 
     # --- the end
 
@@ -256,6 +324,7 @@ class SessionControl:
 
     def gone(self, pipe: Pipe, now: float, *, flushed: bool = False) -> None:
         """A pipe is closed; ``flushed``: what it was given is still written."""
+        self._openings.gone(pipe)
         place = self.pipes.pop(pipe, None)
         if place is None:
             return
@@ -274,6 +343,8 @@ class SessionControl:
         """End the sessions that are silent, and what they began and left; ``late_s`` is how late this very
         look is."""
         self._subscribing.expire_parts(now - late_s)
+        for pipe, prefix, error in self._openings.over(now - late_s):
+            self.refuse(pipe, prefix, error, now)
         for session in self.all():
             keepalive = session.keepalive
             if not session.closed and keepalive.lapsed(now, late_s):
@@ -296,6 +367,7 @@ class SessionControl:
         if self.home is not None:
             self.home.session_over(session, now, died=not said_bye)
         session.closed = True
+        self._door.leave(session.guest)
         self._count -= 1
         self._publishers.end(session.publisher)
         self._session_over(session, now)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mesh.access.door import Guest
 from mesh.dataplane.backlogs import Budget, Buffer, LiveQueue, NoQueue
 from mesh.dataplane.credit import HeldCredit, Ingress
 from mesh.dataplane.deduplication import Publisher
@@ -57,6 +58,7 @@ class Session:
         "client",
         "closed",
         "cut_bodies",
+        "guest",
         "id",
         "ingress",
         "keepalive",
@@ -72,6 +74,7 @@ class Session:
         "question_bytes",
         "questions",
         "refused",
+        "standing",
         "starred",
         "subscriptions",
         "work",
@@ -88,8 +91,12 @@ class Session:
         publisher: Publisher,
         keepalive: Keepalive,
         options: ExchangeOptions,
+        guest: Guest,
     ) -> None:
         self.id = id
+        self.guest = guest
+        self.standing = standing = guest.standing
+        """What it may do, with all others of its principal."""
         self.port = port
         self.prefix = prefix
         """The SP backtrace, which goes before every frame."""
@@ -99,8 +106,8 @@ class Session:
         """Whom its blocks name as their publisher."""
         self.agreed = agreed
         self.keepalive = keepalive
-        window = ReceiveWindow(options.session_messages, options.session_bytes)
-        self.ingress = Ingress(self, window, port.turn.due, is_link=False)
+        window = ReceiveWindow(standing.window(options.session_messages), options.session_bytes)
+        self.ingress = Ingress(self, window, port.turn.due, is_link=False, pace=standing)
         self.closed = False
         self.subscriptions: dict[int, ClientSubscription] = {}
         self.work: dict[int, Attachment] = {}

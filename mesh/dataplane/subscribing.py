@@ -13,6 +13,10 @@ does not wait, so this bound does not apply to it. Parts that neither SUBSCRIBE 
 no room, parts that began `TURN_S` ago make room for others, the oldest first. A subscription beyond a bound
 is refused; it costs the session of a client that knows no other answer. Patterns that are being removed still
 count for the broker: a subscription that would fit without them waits until they are gone.
+
+**Rights.** A client subscribes to what its principal may; whoever answers needs the right to subscribe, too.
+A subscription that may not be is refused like one beyond a bound, and ended when a reload takes the right
+away.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from mesh.access.door import AboveLimit, NotAllowed
 from mesh.dataplane.counters import Tally
 from mesh.dataplane.local_interest import LocalInterest
 from mesh.dataplane.members import Member
@@ -31,7 +36,7 @@ from mesh.dataplane.requests import Requests
 from mesh.dataplane.sessions import ClientSubscription, LocalTaker, Parts, Session
 from mesh.dataplane.starred import StarredPatterns
 from mesh.errors import PeerError, SessionError, TopicError
-from mesh.topics import is_starred
+from mesh.topics import check_pattern, is_starred
 from mesh.topics.routing import Router
 from mesh.wire.capabilities import SUBSCRIBE_REFUSED
 from mesh.wire.session_frames import SUBSCRIPTIONS_MAX, Kind, Role, encode
@@ -52,12 +57,6 @@ TURN_S: Final = 10.0
 
 Refuse = Callable[[Pipe, bytes, PeerError | TopicError, float], None]
 """The client behind a pipe and a backtrace broke a rule."""
-
-
-class AboveLimit(SessionError):
-    """A claim is above a limit. A subscription's costs the session only if the client knows no other end."""
-
-    reason = "above_limit"
 
 
 class Subscribing:
@@ -142,11 +141,12 @@ class Subscribing:
             self._check(session, number, parts, patterns, messages, size)
             subscription = ClientSubscription(session, number, [], role, self._options, now)
             self._begin(subscription, wanted, now)
-        except AboveLimit as error:
+        except (AboveLimit, NotAllowed) as error:
             self._refuse_one(session, number, error)
             return
         subscription.granted(messages, size, now)
         session.subscriptions[number] = subscription
+        session.standing.subscriptions += 1
 
     def _check(
         self, session: Session, number: int, parts: Parts, patterns: list[str], messages: int, size: int
@@ -158,12 +158,14 @@ class Subscribing:
             raise SessionError("a subscription needs at least one pattern and a window above zero")
         if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
             raise AboveLimit(f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions")
-        refusal = self._above_session(session, count) or parts.refusal
+        refusal = (
+            self._above_session(session, count) or parts.refusal or session.standing.refusal_of_subscription()
+        )
         if refusal:
             raise AboveLimit(refusal)
 
     def _begin(self, subscription: ClientSubscription, patterns: list[str], now: float) -> None:
-        """Add it now, or begin to. Raises `TopicError`, `AboveLimit` before any change."""
+        """Add it now, or begin to. Raises `TopicError`, `AboveLimit`, `NotAllowed` before any change."""
         session = subscription.session
         if subscription.role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
             raise TopicError("only brokers answer on topics that begin with '$'")
@@ -178,6 +180,8 @@ class Subscribing:
         refusal = "" if at_once else self._above_waiting(len(patterns), now)
         if refusal:
             raise AboveLimit(refusal)
+        if at_once and (refusal := _not_allowed(session, patterns, subscription.role)):
+            raise NotAllowed(refusal)
         subscription.patterns = patterns
         if at_once:
             self._add(subscription, patterns)
@@ -203,17 +207,17 @@ class Subscribing:
             waiting.popleft()
         self._waiting -= len(part)
         try:
-            if fits:
+            not_allowed = _not_allowed(session, part, subscription.role)
+            if fits and not not_allowed:
                 self._add(subscription, part)
                 if waiting:
                     return True
                 self._interest.confirm(subscription)
             else:
-                session.port.disown(subscription.under_way)
-                self.end(session, [session.subscriptions.pop(number)], now)
-                self._refuse_one(session, number, self._above(part))
-        except (PeerError, TopicError) as error:
-            self._refuse(session.port.pipe, session.prefix, error, now)
+                error = NotAllowed(not_allowed) if not_allowed else self._above(part)
+                self._end_one(session, number, error, now)
+        except (PeerError, TopicError) as broken:
+            self._refuse(session.port.pipe, session.prefix, broken, now)
         self._waiting -= len(waiting)
         return False
 
@@ -264,7 +268,13 @@ class Subscribing:
             f" {self._options.patterns_max} that its clients may want together"
         )
 
-    def _refuse_one(self, session: Session, number: int, error: AboveLimit) -> None:
+    def _end_one(self, session: Session, number: int, error: AboveLimit | NotAllowed, now: float) -> None:
+        """End one that had begun. Raises the error as `_refuse_one` does."""
+        session.port.disown(session.subscriptions[number].under_way)
+        self.end(session, [session.subscriptions.pop(number)], now)
+        self._refuse_one(session, number, error)
+
+    def _refuse_one(self, session: Session, number: int, error: AboveLimit | NotAllowed) -> None:
         """Raises the error for a client that does not know of single refusals."""
         if not session.agreed.has(SUBSCRIBE_REFUSED):
             raise error
@@ -294,6 +304,16 @@ class Subscribing:
 
     # --- going
 
+    def end_what_is_not_allowed(self, session: Session, now: float) -> None:
+        """Its rights are others now."""
+        for number, subscription in list(session.subscriptions.items()):
+            if refusal := _not_allowed(session, subscription.patterns, subscription.role):
+                try:
+                    self._end_one(session, number, NotAllowed(refusal), now)
+                except NotAllowed as error:
+                    self._refuse(session.port.pipe, session.prefix, error, now)
+                    return
+
     def unsubscribe(self, session: Session, number: int, now: float) -> None:
         """UNSUBSCRIBE; one that is not there was refused, or has ended."""
         if session.parts is not None and session.parts.number == number:
@@ -311,6 +331,7 @@ class Subscribing:
 
     def end(self, session: Session, ended: Sequence[ClientSubscription], now: float) -> None:
         """These are out of their session's table, and go out of everything else."""
+        session.standing.subscriptions -= len(ended)
         for subscription in ended:
             session.patterns -= len(subscription.patterns)
             self._starred.remove(session, subscription.starred)
@@ -345,3 +366,17 @@ class Subscribing:
         if not ended:
             self._removing -= 1
         return bool(ended)
+
+
+def _not_allowed(session: Session, patterns: Sequence[str], role: int) -> str:
+    """Why a session may not subscribe to these, with the rule; empty: it may. Raises `TopicError`."""
+    rights = session.standing.rights
+    if rights is None:
+        return ""
+    for pattern in map(check_pattern, patterns):
+        refusal = rights.refusal_of_pattern("subscribe", pattern)
+        if not refusal and role == Role.ANSWERS:
+            refusal = rights.refusal_of_pattern("answer", pattern)
+        if refusal:
+            return refusal
+    return ""

@@ -35,6 +35,7 @@ LOSSES: Final = (
     "link_down",
     "link_lost",
     "no_link",
+    "not_allowed",
     "joining",
     "leaving",
     "bad_topic",

@@ -70,6 +70,7 @@ HEAD: Final = struct.Struct(">BBBBIIQQQ")
 HEAD_SIZE: Final = HEAD.size
 SUFFIX: Final = struct.Struct(">QQ")
 _PIECE: Final = struct.Struct(">II")
+_COUNT_AND_SIZE: Final = struct.Struct(">II")
 PIECE_SIZE: Final = _PIECE.size
 """Bytes behind a piece's topic that say which piece of how large a body it is."""
 
@@ -383,6 +384,21 @@ def offset_of(data: bytes | memoryview, start: int = 0) -> int:
         return 0
     _, offset = _PIECE.unpack_from(data, start + HEAD_SIZE + data[start + 3])
     return int(offset)
+
+
+def published_by(block: bytes, publisher: int) -> bytes:
+    """The same block under another publisher."""
+    named = publisher.to_bytes(8, "big")
+    return block if block[20:28] == named else block[:20] + named + block[28:]
+
+
+def largest_body(data: bytes, start: int = 0) -> int:
+    """Bytes of the largest body in a checked block; of a piece, of the body that it is of."""
+    flags, count, size = data[start + 1], *_COUNT_AND_SIZE.unpack_from(data, start + 4)
+    at = start + HEAD_SIZE + data[start + 3]
+    if flags & PIECE:
+        return int(_PIECE.unpack_from(data, at)[0])
+    return int(size) if flags & EQUAL else max(struct.unpack_from(f">{count}I", data, at))
 
 
 def sizes_sum(sizes: tuple[int, ...] | None, size: int) -> int:

@@ -52,6 +52,9 @@ DURABLE: Final = "durable"
 lacks it is the home of no durable subscription, and is told of none."""
 STORED: Final = "stored"
 """Session: blocks of level stored, and the frames of `mesh.wire.durable_frames`."""
+PROOF: Final = "proof"
+"""Session: HELLO may name what the client can prove, CHALLENGE and PROVE come before WELCOME then, and
+WELCOME names the principal that the client is."""
 
 
 class VersionMismatch(PeerError):
@@ -133,5 +136,5 @@ FIRST: Final = Offer(1, 1, frozenset())
 """What version 1 speaks, on links and in sessions."""
 LINK: Final = Offer.of(1, 2, [INTEREST_OWNER, RECEIVED, DURABLE])
 SESSION: Final = Offer.of(
-    1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED, INTERRUPTED, ADDRESSES, STORED]
+    1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED, INTERRUPTED, ADDRESSES, STORED, PROOF]
 )

@@ -126,6 +126,7 @@ DETACHED_REASONS: Final = (
     "removed",
     "failed",  # the journal failed
     "leaving",
+    "not_allowed",  # the client's principal may not subscribe to it; to a client without `PROOF`: limit
 )
 
 

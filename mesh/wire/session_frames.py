@@ -10,6 +10,8 @@ The course of a client's session::
 
     client                               broker
     HELLO   ---------------------------> a second HELLO on the same backtrace begins a new session
+            <--------------------------- CHALLENGE   if HELLO names what the client can prove
+    PROVE   ---------------------------> that it can
             <--------------------------- WELCOME     what both speak, and the first credit for publishing
     SUBSCRIBE -------------------------> with the first credit for delivery; PATTERNS frames before it if long
             <--------------------------- SUBSCRIBED  once every live broker knows (the barrier)
@@ -59,6 +61,7 @@ from mesh.wire.fields import (
     Check,
     FieldError,
     Layout,
+    binary,
     binary_up_to,
     list_of,
     number,
@@ -84,6 +87,8 @@ NAME_MAX: Final = 255
 ADDRESSES_MAX: Final = 32
 """Addresses of other brokers that one frame may tell."""
 ADDRESS_SIZE_MAX: Final = 255
+NONCE_SIZE: Final = 32
+PROOF_MAX: Final = 64
 
 
 class Kind(IntEnum):
@@ -118,6 +123,8 @@ class Kind(IntEnum):
     RETURN = 26
     LONGER = 27
     RECEIVED = 28
+    CHALLENGE = 29
+    PROVE = 30
 
 
 KIND_MAX: Final = 31
@@ -253,6 +260,8 @@ LAYOUTS: Final[dict[int, Layout]] = {
     ),
     Kind.LONGER: (("token", _id), ("more_ms", _milliseconds)),
     Kind.RECEIVED: (("messages", _id),),
+    Kind.CHALLENGE: (("nonce", binary(NONCE_SIZE)), ("broker", _id), ("broker_name", _text), ("mesh", _text)),
+    Kind.PROVE: (("proof", binary_up_to(PROOF_MAX)),),
     **durable_frames.LAYOUTS,
 }
 """The fields of each kind, after the kind itself."""

@@ -10,6 +10,12 @@ of a secret. The client says the secret in HELLO, where only its broker reads it
 as a retry may come through another one. Such an id has its highest bit set in blocks (`verified`). A client
 that gives no secret, as in version 1, may claim any id without that bit, and so none that was verified.
 
+**Principals.** A client that can prove who it is names in HELLO what it has: a method and an identity. The
+broker answers with CHALLENGE, the client with PROVE (`mesh.access.proofs`), and WELCOME names the principal
+that the client is; it is empty for an anonymous one. The id of a principal as a publisher is made of its
+secret and its name (`publisher_of`). So one principal cannot publish under the id of another, on whichever
+broker, though it knows the other's secret.
+
 This module is pure.
 """
 
@@ -20,15 +26,17 @@ from hashlib import sha256
 from typing import Any, Final
 
 from mesh.errors import SessionError
-from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, SESSION, Agreed, Offer, read_offer
-from mesh.wire.fields import FieldError
-from mesh.wire.session_frames import Kind, encode
+from mesh.wire.capabilities import FIRST, PROOF, PUBLISHER_SECRET, SESSION, Agreed, Offer, read_offer
+from mesh.wire.fields import FieldError, binary_up_to, text
+from mesh.wire.session_frames import NAME_MAX, Kind, encode
 
 SECRET_MIN: Final = 16
 SECRET_MAX: Final = 64
 """Bytes of a secret."""
 SECRET_SIZE: Final = 32
 """Bytes of a secret as our clients draw it."""
+METHOD_MAX: Final = 16
+IDENTITY_MAX: Final = 64
 
 TOO_LONG_FOR_FIRST: Final = "a HELLO frame has 7 fields, expected 5"
 """How a broker of version 1 refuses the HELLO of later ones."""
@@ -47,43 +55,88 @@ def verified(id: int) -> int:
     return id | _VERIFIED
 
 
+def publisher_of(secret: bytes, principal: str = "") -> int:
+    """The publisher that blocks of a client with this secret name, as a principal or as nobody (empty)."""
+    if not principal:
+        return verified(client_id(secret))
+    digest = sha256(b"mangrove publisher 1 " + len(secret).to_bytes(1, "big") + secret + principal.encode())
+    return verified(int.from_bytes(digest.digest()[:8], "big"))
+
+
 @dataclass(frozen=True, slots=True)
 class Hello:
     """What a client says of itself, and what both then speak."""
 
     agreed: Agreed
     client: int
-    publisher: int
-    """Whom the client's blocks must name."""
     boot: int
     name: str
     keepalive_s: float
+    secret: bytes = b""
+    """Empty: the client gave none."""
+    claim: tuple[str, bytes] | None = None
+    """What it can prove: a method and an identity; None: nothing."""
+
+    def publisher(self, principal: str) -> int:
+        """Whom the client's blocks must name, if it is that principal (empty: nobody). A client that is not
+        told its principal cannot know another id than its own."""
+        if not self.secret:
+            return self.client
+        return publisher_of(self.secret, principal if self.agreed.has(PROOF) else "")
 
 
-def hello(offer: Offer, secret: bytes, boot: int, name: str, keepalive_s: float) -> bytes:
-    """The HELLO of a client. To ``FIRST`` belongs that of version 1, which keeps the secret."""
-    fields = (offer.newest, client_id(secret), boot, name, round(keepalive_s * 1000))
-    return encode(Kind.HELLO, *fields, *(() if offer == FIRST else (offer.packed(), secret)))
+def hello(
+    offer: Offer,
+    secret: bytes,
+    boot: int,
+    name: str,
+    keepalive_s: float,
+    claim: tuple[str, bytes] | None = None,
+) -> bytes:
+    """The HELLO of a client. To ``FIRST`` belongs that of version 1, which keeps the secret. ``claim``: what
+    it can prove, a method and an identity."""
+    fields: list[object] = [offer.newest, client_id(secret), boot, name, round(keepalive_s * 1000)]
+    if offer != FIRST:
+        fields += [offer.packed(), secret]
+        if claim is not None:
+            fields.append(list(claim))
+    return encode(Kind.HELLO, *fields)
 
 
 def read_hello(fields: list[Any]) -> Hello:
     """The fields of a HELLO as `decode` gives them, without the kind.
 
     Raises:
-        SessionError: the offer is malformed, or the secret is not that of the client's id.
+        SessionError: offer or claim is malformed, or the secret is not that of the client's id.
         VersionMismatch: there is no version that both speak.
     """
     newest, client, boot, name, keepalive_ms, *rest = fields
     agreed = SESSION.agree(_offer(newest, rest))
-    publisher = client
+    secret: Any = b""
     if agreed.has(PUBLISHER_SECRET):
         secret = rest[1] if len(rest) > 1 else None
         if type(secret) is not bytes or not SECRET_MIN <= len(secret) <= SECRET_MAX:
             raise SessionError(f"field secret is not {SECRET_MIN} to {SECRET_MAX} bytes of binary")
         if client != client_id(secret):
             raise SessionError(f"the client claims id {client:016x}, which does not belong to its secret")
-        publisher = verified(client)
-    return Hello(agreed, client, publisher, boot, name, keepalive_ms / 1000)
+    claim = _claim(rest[2]) if len(rest) > 2 and agreed.has(PROOF) else None
+    return Hello(agreed, client, boot, name, keepalive_ms / 1000, secret, claim)
+
+
+def _claim(packed: Any) -> tuple[str, bytes] | None:
+    if packed is None:
+        return None
+    if type(packed) is not list or len(packed) < 2:
+        raise SessionError("field claim is not [method, identity]")
+    try:
+        return _method("claim.method", packed[0]), _identity("claim.identity", packed[1])
+    except FieldError as error:
+        raise SessionError(str(error)) from error
+
+
+_method: Final = text(METHOD_MAX)
+_identity: Final = binary_up_to(IDENTITY_MAX)
+_principal: Final = text(NAME_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +149,43 @@ class Welcome:
     messages: int
     bytes: int
     """The first credit for publishing."""
+    principal: str = ""
+    """Who the client is to the broker; empty: nobody known."""
 
 
 def welcome(
-    agreed: Agreed, broker: int, name: str, mesh: str, session: int, messages: int, size: int
+    agreed: Agreed,
+    broker: int,
+    name: str,
+    mesh: str,
+    session: int,
+    messages: int,
+    size: int,
+    principal: str = "",
 ) -> bytes:
     """The WELCOME to a client with which that was agreed."""
-    offer = () if agreed.version == FIRST.newest else (SESSION.packed(),)
-    return encode(Kind.WELCOME, agreed.version, broker, name, mesh, session, messages, size, *offer)
+    more: list[object] = [] if agreed.version == FIRST.newest else [SESSION.packed()]
+    if agreed.has(PROOF):
+        more.append(principal)
+    return encode(Kind.WELCOME, agreed.version, broker, name, mesh, session, messages, size, *more)
 
 
 def read_welcome(fields: list[Any], said: Offer) -> Welcome:
     """The fields of a WELCOME as `decode` gives them, without the kind, in answer to a HELLO with that offer.
 
     Raises:
-        SessionError: the offer is malformed.
+        SessionError: the offer or the principal is malformed.
         VersionMismatch: the broker speaks no version that HELLO offered.
     """
     newest, _, broker, mesh, _, messages, size, *rest = fields
-    return Welcome(said.agree(_offer(newest, rest)), broker, mesh, messages, size)
+    agreed = said.agree(_offer(newest, rest))
+    principal = ""
+    if agreed.has(PROOF):
+        try:
+            principal = _principal("principal", rest[1] if len(rest) > 1 else "")
+        except FieldError as error:
+            raise SessionError(str(error)) from error
+    return Welcome(agreed, broker, mesh, messages, size, principal)
 
 
 def _offer(newest: int, rest: list[Any]) -> Offer:

@@ -40,6 +40,7 @@ def broker(
             join=[url_of(address) for address in (join if settings.join is None else settings.join)],
             mesh=mesh,
             mesh_key=settings.mesh_key,
+            anonymous="everywhere",
             state_dir=STATE_FOLDER,
             log_dir=LOG_FOLDER,
             period_s=period_s * settings.times,

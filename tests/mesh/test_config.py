@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mesh import config
+from mesh.access.principals import KEYS
 from mesh.errors import ConfigError
 
 FILE = """\
@@ -151,10 +152,54 @@ def test_the_template_parses_and_holds_every_key_with_its_default() -> None:
     template = config.template()
     assert config.parse(template) == {}, "everything is commented out"
     live = "\n".join(
-        line.removeprefix("# ") if " = " in line and line.startswith("# ") else line
+        line.removeprefix("# ") if line.startswith("# ") and (" = " in line or "# [" in line) else line
         for line in template.splitlines()
     )
-    assert set(config.parse(live)) == {option.name for option in config.options()}
+    found = config.parse(live)
+    assert set(found) == {*(option.name for option in config.options()), "principals"}
+    (sensors,) = found["principals"][0]
+    assert all(f"# {key} = " in template for key in KEYS) and sensors.rate_max == 1000
+    assert config.as_section(sensors)[0] == "[principals.sensors]"
+
+
+def test_principals_are_read_and_written_alike(tmp_path: Path) -> None:
+    path = tmp_path / "mangrove.toml"
+    path.write_text(
+        '[broker]\nname = "alpha"\n\n[principals.alice]\ncertificates = ["alice"]\npublish = ["a", "b.#"]\n'
+        'rate_max = 2.5\n\n[principals.anonymous]\nsubscribe = ["#"]\n'
+    )
+    alice, anonymous = config.load(path=str(path), environ={}).config.principals
+    assert (alice.name, alice.publish, alice.rate_max) == ("alice", ("a", "b.#"), 2.5)
+    assert anonymous.subscribe == ("#",)
+    again = tmp_path / "again.toml"
+    again.write_text("\n".join([*config.as_section(alice), *config.as_section(anonymous)]))
+    assert config.load(path=str(again), environ={}).config.principals == (alice, anonymous)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            '[principals.a]\npublsh = ["x"]',
+            ":2: unknown key 'publsh' in [principals.a]; did you mean 'publish'?",
+        ),
+        ('[principals.a]\npublish = "x"', ":2: principals.a.publish must be a list of strings"),
+        ('[principals.a]\npublish = ["x"]\n\n[principals."b c"]\npublish = ["x"]', "is 'b c'; a name is"),
+        ("[principals.a]\nrate_max = 3", ":1: principals.a gives no right"),
+        ("principals = 5", ":1: principals must be sections such as [principals.sensors]"),
+        ("[principals]\na = 5", ":2: principals.a must be a section, [principals.a]"),
+        (
+            '[principals.a]\npublish = ["x"]\ncertificates = ["x"]\n[principals.b]\npublish = ["x"]\n'
+            'certificates = ["x"]',
+            "principals.b.certificates has 'x', which is that of 'a'",
+        ),
+    ],
+)
+def test_a_mistake_in_a_principal_names_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "mangrove.toml"
+    path.write_text(text)
+    _, mistakes = config.examine(path=str(path), environ={})
+    assert any(sentence in str(mistake) for mistake in mistakes), mistakes
 
 
 def test_unknown_variables_are_reported() -> None:

@@ -16,7 +16,7 @@ from mesh.access.rate import Bucket
 from mesh.errors import ConfigError
 
 KEY = SigningKey.generate()
-CLIENT = proofs.client_key(b"a token of some random text")
+CLIENT = proofs.client_key(b"a-token-of-some-random-text")
 STORED = proofs.stored_key(CLIENT)
 FAR = Origin(near=False, host="10.0.0.9")
 
@@ -92,8 +92,9 @@ def test_a_host_that_fails_again_and_again_waits_and_others_do_not() -> None:
     for _ in range(FREE):
         with pytest.raises(WrongProof, match="does not belong"):
             here.proven(here.claim("key", KEY.public, FAR, 0.0), about, b"", 0.0)
-    with pytest.raises(WrongProof, match=r"listened to again in 0\.5 s"):
+    with pytest.raises(WrongProof, match=r"listened to again in 0\.5 s") as caught:
         here.claim("key", KEY.public, FAR, 0.0)
+    assert caught.value.held_s == 0.5
     claim = here.claim("key", KEY.public, Origin(host="10.0.0.8"), 0.0)
     assert here.proven(claim, about, KEY.sign(about), 0.0)
     claim = here.claim("key", KEY.public, FAR, 0.6)

@@ -10,7 +10,7 @@ from mesh.access import proofs
 from mesh.access.keys import SigningKey, check_signature
 from mesh.errors import ConfigError
 
-TOKEN = b"a token of some random text"
+TOKEN = b"a-token-of-some-random-text"
 
 
 def test_a_token_proves_itself_and_nothing_else_does() -> None:
@@ -76,6 +76,8 @@ def test_a_token_that_can_be_guessed_is_refused() -> None:
     for content in (b"", b"secret\n", b"x" * 5000):
         with pytest.raises(ValueError, match="has a token of"):
             proofs.checked_token(content)
+    with pytest.raises(ValueError, match="white space inside"):
+        proofs.checked_token(b"[broker]\nname = 'a configuration'")
 
 
 def test_files_that_hold_no_key_are_refused_with_a_sentence() -> None:

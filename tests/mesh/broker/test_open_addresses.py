@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from mesh import Broker, Listen
+from mesh import Broker, Listen, Principal
 from tests.support import certificates
 
 CLIENTS = "anybody who reaches it may publish and read"
+REFUSED = "refuses clients of other hosts at tcp://"
+SETTING = "mesh broker --anonymous everywhere"
+ALICE = Principal("alice", certificates=("alice",), publish=("#",))
 PEERS = "anybody who reaches it may join, publish and read"
 OPEN = "tcp://:0"
 SECURE = "tls+tcp://:0"
@@ -29,12 +32,14 @@ SECURE = "tls+tcp://:0"
         ({"listen": Listen(SECURE, require_certificate=("peers", "clients"))}, False, False),
         ({"listen": "tcp://127.0.0.1:0"}, False, False),
         ({"listen": ["tcp://127.0.0.1:0", Listen(OPEN, serves=("clients",))]}, True, False),
+        ({"listen": Listen(OPEN, serves=("clients",), require_proof=True)}, False, False),
     ],
 )
 async def test_a_broker_warns_of_whom_strangers_may_be(
     options: dict[str, Any], clients: bool, peers: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Broker(name="alpha", tls=certificates.config(certificates.local()), **options):
+    tls = certificates.config(certificates.local())
+    async with Broker(name="alpha", tls=tls, anonymous="everywhere", **options):
         pass
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert any(CLIENTS in line for line in told) is clients, told
@@ -42,3 +47,23 @@ async def test_a_broker_warns_of_whom_strangers_may_be(
     assert len(told) == clients + peers
     keyed = "(the mesh key is asked of brokers only)"
     assert all((keyed in line) is ("mesh_key" in options) for line in told)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"listen": OPEN}, True),
+        ({"listen": OPEN, "principals": ALICE}, False),
+        ({"listen": OPEN, "anonymous": "nowhere"}, True),
+        ({"listen": "tcp://127.0.0.1:0"}, False),
+        ({"listen": Listen(OPEN, serves=("peers",))}, False),
+    ],
+)
+async def test_a_broker_that_no_client_of_another_host_can_use_says_what_to_set(
+    options: dict[str, Any], told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(name="alpha", mesh_key="a secret", **options):
+        pass
+    found = [record.getMessage() for record in caplog.records if REFUSED in record.getMessage()]
+    assert len(found) == told
+    assert all(SETTING in line for line in found)

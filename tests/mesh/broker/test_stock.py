@@ -10,8 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from mesh.access import Policy
+from mesh.access.door import Door, Origin
 from mesh.broker.client_frames import ClientFrames
 from mesh.broker.stock import LastOpened, StockEncoder, StockPublishers, StockRequests, StockSubscribers, runs
+from mesh.broker.stock_guests import StockGuests
 from mesh.dataplane.gate import BYTES_MAX, COUNT_MAX, FRAME_COST, Gate
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.outlets import Encoder
@@ -113,8 +116,13 @@ def clock() -> float:
     return 1.0
 
 
+def everybody() -> StockGuests:
+    """Whoever comes may do everything."""
+    return StockGuests(Door(Policy()), lambda pipe: Origin(), lambda seconds, call: None)
+
+
 def requests(exchange: FakeExchange) -> StockRequests:
-    return StockRequests(exchange, "alpha", clock)
+    return StockRequests(exchange, "alpha", clock, everybody())
 
 
 def ask(desk: StockRequests, body: bytes) -> bytes:
@@ -158,7 +166,7 @@ def test_what_no_longer_fits_while_interest_is_not_known_is_refused_or_counted()
     exchange.gate.close()
     assert exchange.gate.hold(BYTES_MAX - FRAME_COST - 10, lambda now: None)
     assert ask(requests(exchange), b"a " + bytes(20)).startswith(b"error: broker alpha does not know")
-    desk = StockPublishers(exchange, clock)
+    desk = StockPublishers(exchange, clock, everybody())
     sender, sending = pipe()
     desk.frames_received(sending, [b"a x"])
     desk.frames_received(sending, [b"a " + bytes(20), b"a y"])
@@ -172,7 +180,7 @@ def test_the_gate_counts_the_memory_of_small_frames() -> None:
     """It counted their bytes alone: two-byte frames took 28 times as much memory as its bound."""
     exchange = FakeExchange()
     exchange.gate.close()
-    desk = StockPublishers(exchange, clock)
+    desk = StockPublishers(exchange, clock, everybody())
     read = [b"a "] * 1000
     taken = 0
     while not exchange.drops:
@@ -198,7 +206,7 @@ def test_a_stock_publisher_with_its_part_of_the_gate_is_not_read_until_some_of_i
     """A stock PUSH, which has no credit, filled the whole gate; native clients were refused then."""
     exchange = FakeExchange()
     exchange.gate.close()
-    desk, (fake, sending) = StockPublishers(exchange, clock), pipe()
+    desk, (fake, sending) = StockPublishers(exchange, clock, everybody()), pipe()
     sent = fill(desk, fake, sending, b"a " + bytes(size))
     assert sent == min(COUNT_MAX // 16, -(-(BYTES_MAX // 16) // (size + 2 + FRAME_COST)))
     assert exchange.gate.hold(BYTES_MAX * 3 // 4, lambda now: None), "the rest is for others"
@@ -213,7 +221,7 @@ def test_stock_publishers_have_a_quarter_of_the_gate_together_and_are_named_when
 ) -> None:
     exchange = FakeExchange()
     exchange.gate.close()
-    desk, frame = StockPublishers(exchange, clock), b"a " + bytes(100_000)
+    desk, frame = StockPublishers(exchange, clock, everybody()), b"a " + bytes(100_000)
     sent = 0
     for id in range(1, 6):
         sent += fill(desk, *pipe(id), frame, reads=25)
@@ -288,7 +296,7 @@ def test_neighbours_of_one_topic_are_published_together_and_order_stays() -> Non
     assert runs([b"a", b"a 1"]) == [(b"a", [b"", b"1"])]
     assert runs([b"a 1", b"ab 2"]) == [(b"a", [b"1"]), (b"ab", [b"2"])]
     exchange = FakeExchange()
-    publishers = StockPublishers(exchange, clock)
+    publishers = StockPublishers(exchange, clock, everybody())
     publishers.frames_received(pipe()[1], [b"a 1", b"a 2", b"b 3"])
     assert exchange.published == [("a", [b"1", b"2"], "sent"), ("b", [b"3"], "sent")]
     assert publishers.published == 3
@@ -298,7 +306,7 @@ def test_a_push_with_a_bad_topic_loses_its_connection_and_the_log_says_what_was_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     exchange = FakeExchange()
-    publishers = StockPublishers(exchange, clock)
+    publishers = StockPublishers(exchange, clock, everybody())
     fake, attached = pipe()
     publishers.frames_received(attached, [b"good 1", b"\xffbad 2", b"good 3"])
     assert "is no topic" in fake.close_reason
@@ -311,7 +319,7 @@ def test_a_push_with_a_bad_topic_loses_its_connection_and_the_log_says_what_was_
 
 
 def test_publishers_of_bad_topics_do_not_decide_how_much_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    publishers = StockPublishers(FakeExchange(), clock)
+    publishers = StockPublishers(FakeExchange(), clock, everybody())
     for number in range(1000):
         publishers.frames_received(pipe(number % 50)[1], [b"bad..topic x"])
     assert publishers.refused == 1000 and 1 <= len(caplog.records) <= 20
@@ -320,7 +328,7 @@ def test_publishers_of_bad_topics_do_not_decide_how_much_is_logged(caplog: pytes
 def test_what_a_stock_publisher_sends_to_a_broker_that_leaves_is_counted() -> None:
     exchange = FakeExchange()
     exchange.closed = True
-    publishers = StockPublishers(exchange, clock)
+    publishers = StockPublishers(exchange, clock, everybody())
     fake, attached = pipe()
     publishers.frames_received(attached, [b"a 1", b"b 2", b"b 3"])
     assert exchange.drops == {"leaving": 2}, "and the first by the exchange itself"
@@ -329,7 +337,7 @@ def test_what_a_stock_publisher_sends_to_a_broker_that_leaves_is_counted() -> No
 
 def test_a_stock_subscriber_makes_its_broker_want_the_export_while_it_is_attached() -> None:
     exchange = FakeExchange()
-    subscribers = StockSubscribers(exchange, ["news.#"], clock)
+    subscribers = StockSubscribers(exchange, ["news.#"], clock, everybody())
     (_, one), (_, two) = pipe(1), pipe(2)
     subscribers.pipe_attached(one)
     subscribers.pipe_attached(two)
@@ -342,7 +350,7 @@ def test_a_stock_subscriber_makes_its_broker_want_the_export_while_it_is_attache
 
 def test_another_export_reaches_the_stock_subscribers_that_are_there() -> None:
     exchange = FakeExchange()
-    subscribers = StockSubscribers(exchange, [], clock)
+    subscribers = StockSubscribers(exchange, [], clock, everybody())
     one = pipe()[1]
     subscribers.pipe_attached(one)
     assert exchange.subscribers.patterns == {one: ()}
@@ -352,7 +360,7 @@ def test_another_export_reaches_the_stock_subscribers_that_are_there() -> None:
 
 def test_a_stock_subscriber_that_sends_loses_its_connection() -> None:
     fake, attached = pipe()
-    StockSubscribers(FakeExchange(), ["#"], clock).frames_received(attached, [b"x"])
+    StockSubscribers(FakeExchange(), ["#"], clock, everybody()).frames_received(attached, [b"x"])
     assert fake.close_reason == "a SUB socket does not send"
 
 
@@ -441,7 +449,9 @@ def test_a_stock_client_that_never_reads_its_replies_loses_its_connection() -> N
         def answer(self, pipe: Pipe, body: bytes, reply: Callable[[bytes], None]) -> None:
             reply(bytes(300))
 
-    clients = ClientFrames(cast(Any, FakeSessions()), cast(Any, Replies()), cast(Any, None), clock)
+    clients = ClientFrames(
+        cast(Any, FakeSessions()), cast(Any, Replies()), cast(Any, None), clock, everybody()
+    )
     fake, attached = pipe()
     for _ in range(20):
         clients.frames_received(attached, [b"\x80\0\0\1ask"])
@@ -462,7 +472,7 @@ def test_a_stock_client_that_hangs_up_before_its_reply_is_forgotten() -> None:
         def answer(self, pipe: Pipe, body: bytes, reply: Callable[[bytes], None]) -> None:
             held.append(reply)
 
-    clients = ClientFrames(cast(Any, FakeSessions()), cast(Any, Held()), cast(Any, None), clock)
+    clients = ClientFrames(cast(Any, FakeSessions()), cast(Any, Held()), cast(Any, None), clock, everybody())
     fake, attached = pipe()
     clients.frames_received(attached, [b"\x80\0\0\1ask"])
     fake.close("the client hangs up")

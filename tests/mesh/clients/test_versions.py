@@ -60,7 +60,7 @@ def sent(conversation: Conversation) -> list[tuple[int, int, int]]:
 
 def test_a_client_says_its_offer_and_falls_back_after_the_refusal_of_the_first_version() -> None:
     conversation = fresh()
-    assert read_hello(dialled(conversation)).publisher == verified(ID) and not conversation.falls_back
+    assert read_hello(dialled(conversation)).publisher("") == verified(ID) and not conversation.falls_back
     lost(conversation, REFUSAL)
     assert conversation.falls_back
     assert dialled(conversation) == [1, ID, 2, "me", 0], "exactly the fields of version 1"
@@ -143,7 +143,7 @@ def test_what_a_first_version_cannot_recognise_is_not_sent_again_but_unknown() -
     )
     conversation.flush()
     assert sent(conversation) == []
-    with pytest.raises(Unknown, match="without publisher secrets"):
+    with pytest.raises(Unknown, match="to which this client is another publisher"):
         ticket.receipt(0)
     again, _ = conversation.add("t", b"y", ACCEPTED, b"")
     conversation.flush()
@@ -222,7 +222,9 @@ def test_a_subscriber_that_steals_an_id_in_a_mesh_is_told_why_and_its_victim_los
     got: list[bytes] = []
     told: list[str] = []
 
-    def claims(offer: Offer, secret: bytes, boot: int, name: str, keepalive_s: float) -> bytes:
+    def claims(
+        offer: Offer, secret: bytes, boot: int, name: str, keepalive_s: float, claim: None = None
+    ) -> bytes:
         if name != "thief":
             return hello(offer, secret, boot, name, keepalive_s)
         publisher, boot = stolen[0]

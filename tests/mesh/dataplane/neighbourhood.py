@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from mesh.access import Policy
+from mesh.access.door import Door, Guest, Origin
 from mesh.clients.conversation import Conversation
 from mesh.clients.feeds import Feed
 from mesh.clients.questions import Question
@@ -72,6 +74,11 @@ class FakePipe:
 def client_port(pipe: FakePipe | None = None, bytes_max: int = 1 << 30) -> Port:
     """The port of a client's pipe, in a turn of its own."""
     return Port(Turn(), pipe or FakePipe(), bytes_max, messages_behind_backtrace)
+
+
+def stranger() -> Guest:
+    """An anonymous client that may do everything."""
+    return Door(Policy(anonymous="everywhere")).unproven(Origin())
 
 
 class Node:

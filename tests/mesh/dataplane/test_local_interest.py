@@ -19,7 +19,7 @@ from mesh.wire.capabilities import SESSION, Agreed
 from mesh.wire.session_frames import Keepalive, Kind, Role, decode, encode
 from mesh.wire.session_opening import SECRET_SIZE, hello
 
-from .neighbourhood import FakeClient, FakeMesh, FakePipe, Node, client_port
+from .neighbourhood import FakeClient, FakeMesh, FakePipe, Node, client_port, stranger
 
 
 class Told:
@@ -43,6 +43,7 @@ def session() -> Session:
         publisher=Publishers(10).get(1, 1),
         keepalive=Keepalive(0.0, 0.0),
         options=ExchangeOptions(),
+        guest=stranger(),
     )
 
 

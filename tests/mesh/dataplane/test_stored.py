@@ -14,7 +14,7 @@ from mesh.dataplane.stored import ORPHANED_S, PAUSES_S, Stored
 from mesh.wire.capabilities import Agreed
 from mesh.wire.durable_frames import Kept
 from mesh.wire.session_frames import Keepalive, ReceiveWindow
-from tests.mesh.dataplane.neighbourhood import client_port
+from tests.mesh.dataplane.neighbourhood import client_port, stranger
 
 A, B = KnownHome(1), KnownHome(2)
 A.name, B.name = "a", "b"
@@ -38,6 +38,7 @@ class Desk:
             publisher=self.publishers.begin(8, 9),
             keepalive=Keepalive(0.0, 0.0),
             options=ExchangeOptions(),
+            guest=stranger(),
         )
 
     def held(self, session: Session | None = None) -> HeldCredit:

@@ -61,6 +61,8 @@ GOOD: dict[Kind | Durable, tuple[object, ...]] = {
     Kind.RETURN: (7, 0, Status.OK, b"3", b"", "me"),
     Kind.LONGER: (7, 100),
     Kind.RECEIVED: (1 << 40,),
+    Kind.CHALLENGE: (b"n" * 32, 7, "alpha", "mangrove"),
+    Kind.PROVE: (b"p" * 64,),
     Durable.ATTACH: (1, "mail", ["jobs.#"], 256, 1 << 20),
     Durable.ATTACHED: (1, 10_000_000, ["beta"]),
     Durable.DETACH: (1,),

@@ -7,12 +7,13 @@ import hashlib
 import pytest
 
 from mesh.errors import SessionError
-from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, SESSION, Agreed, Offer, VersionMismatch
+from mesh.wire.capabilities import FIRST, PROOF, PUBLISHER_SECRET, SESSION, Agreed, Offer, VersionMismatch
 from mesh.wire.session_frames import Kind, decode, encode
 from mesh.wire.session_opening import (
     TOO_LONG_FOR_FIRST,
     client_id,
     hello,
+    publisher_of,
     read_hello,
     read_welcome,
     verified,
@@ -34,7 +35,7 @@ def test_an_id_is_63_bits_of_a_hash_and_its_mark_the_highest_bit() -> None:
 
 def test_a_hello_is_read_as_it_was_said() -> None:
     read = read_hello(heard(hello(SESSION, SECRET, 7, "me", 2.5)))
-    assert (read.client, read.publisher, read.boot, read.name, read.keepalive_s) == (
+    assert (read.client, read.publisher(""), read.boot, read.name, read.keepalive_s) == (
         ID,
         verified(ID),
         7,
@@ -49,7 +50,9 @@ def test_version_1_is_spoken_exactly_and_keeps_the_secret() -> None:
     frame = hello(FIRST, SECRET, 7, "me", 2.5)
     assert frame == encode(Kind.HELLO, 1, ID, 7, "me", 2500)
     read = read_hello(heard(frame))
-    assert (read.publisher, read.agreed) == (ID, Agreed(1, frozenset())), "no id that anybody could verify"
+    assert (read.publisher(""), read.agreed) == (ID, Agreed(1, frozenset())), (
+        "no id that anybody could verify"
+    )
     answer = welcome(read.agreed, 9, "alpha", "mesh", 3, 10, 20)
     assert answer == encode(Kind.WELCOME, 1, 9, "alpha", "mesh", 3, 10, 20)
     got = read_welcome(heard(answer), FIRST)
@@ -99,7 +102,9 @@ def test_a_wrong_offer_or_secret_is_refused_with_a_sentence(id: int, rest: list[
 @pytest.mark.parametrize("size", [16, 64])
 def test_secrets_of_any_allowed_size_are_taken(size: int) -> None:
     secret = bytes(size)
-    assert read_hello(heard(hello(SESSION, secret, 7, "me", 0.0))).publisher == verified(client_id(secret))
+    assert read_hello(heard(hello(SESSION, secret, 7, "me", 0.0))).publisher("") == verified(
+        client_id(secret)
+    )
 
 
 def test_a_wrong_offer_of_a_broker_is_a_session_error() -> None:
@@ -110,3 +115,50 @@ def test_a_wrong_offer_of_a_broker_is_a_session_error() -> None:
 def test_the_hello_of_today_is_refused_by_the_first_version_with_the_sentence_that_is_looked_for() -> None:
     fields = decode(hello(SESSION, SECRET, 7, "me", 0.0))[1:]
     assert f"a HELLO frame has {len(fields)} fields, expected 5" == TOO_LONG_FOR_FIRST
+
+
+def test_the_id_of_a_principals_publisher_is_made_of_its_name_and_its_secret() -> None:
+    """So that no principal can publish under the id of another, on whichever broker."""
+    ids = {publisher_of(secret, name) for secret in (SECRET, b"x" * 32) for name in ("", "alice", "bob")}
+    assert len(ids) == 6 and all(id >> 63 for id in ids)
+    assert publisher_of(SECRET) == verified(ID)
+    read = read_hello(heard(hello(SESSION, SECRET, 7, "me", 0.0)))
+    assert read.publisher("alice") == publisher_of(SECRET, "alice")
+    untold = Offer.of(1, 2, SESSION.capabilities - {PROOF})
+    read = read_hello(heard(hello(untold, SECRET, 7, "me", 0.0)))
+    assert read.publisher("alice") == verified(ID), "a client that is not told its principal cannot know it"
+
+
+def test_a_claim_is_read_as_it_was_said_and_only_where_both_know_of_proofs() -> None:
+    frame = hello(SESSION, SECRET, 7, "me", 0.0, ("key", b"k" * 32))
+    assert read_hello(heard(frame)).claim == ("key", b"k" * 32)
+    untold = Offer.of(1, 2, SESSION.capabilities - {PROOF})
+    assert read_hello(heard(hello(untold, SECRET, 7, "me", 0.0, ("key", b"k")))).claim is None
+    assert hello(FIRST, SECRET, 7, "me", 0.0, ("key", b"k")) == hello(FIRST, SECRET, 7, "me", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("claim", "field"),
+    [
+        ("key", "claim"),
+        (["key"], "claim"),
+        ([5, b"k"], "claim.method"),
+        (["x" * 17, b"k"], "claim.method"),
+        (["key", "text"], "claim.identity"),
+        (["key", b"k" * 65], "claim.identity"),
+    ],
+)
+def test_a_malformed_claim_is_refused_with_its_field(claim: object, field: str) -> None:
+    fields = [2, ID, 7, "me", 0, SESSION.packed(), SECRET, claim]
+    with pytest.raises(SessionError, match=f"field {field} "):
+        read_hello(heard(encode(Kind.HELLO, *fields)))
+
+
+def test_a_welcome_names_the_principal_and_one_without_it_names_nobody() -> None:
+    agreed = Agreed(2, SESSION.capabilities)
+    frame = welcome(agreed, 9, "alpha", "mesh", 3, 10, 20, "alice")
+    assert read_welcome(heard(frame), SESSION).principal == "alice"
+    short = encode(Kind.WELCOME, 2, 9, "alpha", "mesh", 3, 10, 20, SESSION.packed())
+    assert read_welcome(heard(short), SESSION).principal == ""
+    with pytest.raises(SessionError, match="field principal"):
+        read_welcome([2, 9, "alpha", "mesh", 3, 10, 20, SESSION.packed(), 5], SESSION)

@@ -1,0 +1,45 @@
+"""What a client has to prove who it is: a key or a token. Pure."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mesh.access import proofs
+from mesh.access.keys import SigningKey
+
+
+class Credential(Protocol):
+    """Something that proves who its owner is."""
+
+    @property
+    def claim(self) -> tuple[str, bytes]:
+        """What HELLO names: the method, and by what the broker knows it."""
+
+    def prove(self, about: bytes) -> bytes:
+        """The proof over a statement (`mesh.access.proofs.statement`)."""
+
+
+class KeyCredential:
+    """An Ed25519 key."""
+
+    __slots__ = ("_key", "claim")
+
+    def __init__(self, key: SigningKey) -> None:
+        self._key = key
+        self.claim = (proofs.KEY, key.public)
+
+    def prove(self, about: bytes) -> bytes:
+        return self._key.sign(about)
+
+
+class TokenCredential:
+    """A token."""
+
+    __slots__ = ("_client_key", "claim")
+
+    def __init__(self, token: bytes) -> None:
+        self._client_key = client_key = proofs.client_key(token)
+        self.claim = (proofs.TOKEN, proofs.token_id(proofs.stored_key(client_key)))
+
+    def prove(self, about: bytes) -> bytes:
+        return proofs.token_proof(self._client_key, about)

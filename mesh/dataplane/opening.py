@@ -1,0 +1,152 @@
+"""How a session is opened: who the client is, and the challenge of one that can prove it. Pure.
+
+A HELLO that names no proof begins its session at once, as whoever its connection says it is. One that names
+a key or a token is answered with CHALLENGE and waits here for PROVE, at most `PROVE_S`. A nonce is good for
+one PROVE: right or wrong, the opening is over then. Openings are bounded over all connections
+(`WAITING_MAX`); the oldest makes room.
+
+A wrong proof is refused at once a few times. After that the refusal is held back (`mesh.access.attempts`),
+and what the client says meanwhile is passed over: so guessing is slow, and the broker has little to do for
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from mesh.access import proofs
+from mesh.access.door import Claim, Door, Guest, Origin, WrongProof
+from mesh.dataplane.ports import Pipe
+from mesh.errors import SessionError
+from mesh.wire.session_frames import NONCE_SIZE, Kind, encode
+from mesh.wire.session_opening import Hello
+
+PROVE_S: Final = 5.0
+WAITING_MAX: Final = 4096
+
+HELD_MAX: Final = 1024
+"""Refusals that wait to be told; beyond them they are told at once."""
+
+Place = tuple[Pipe, bytes]
+"""A connection and a backtrace."""
+OriginOf = Callable[[Any], Origin]
+"""Of a pipe as the broker around has it."""
+
+
+class NotProven(SessionError):
+    """A client did not answer its challenge in time."""
+
+    reason = "deadline"
+
+
+class CrowdedOut(SessionError):
+    """Too many clients are being challenged."""
+
+    reason = "crowded_out"
+
+
+class _Opening:
+    """A HELLO that was challenged."""
+
+    __slots__ = ("challenge", "claim", "frame", "hello", "until")
+
+    def __init__(self, hello: Hello, frame: bytes, challenge: bytes, claim: Claim, until: float) -> None:
+        self.hello = hello
+        self.frame = frame
+        self.challenge = challenge
+        self.claim = claim
+        self.until = until
+
+
+class Openings:
+    """See the module."""
+
+    def __init__(self, id: int, name: str, mesh: str, door: Door, origin_of: OriginOf) -> None:
+        self._id = id
+        self._name = name
+        self._mesh = mesh
+        self._door = door
+        self._origin_of = origin_of
+        self._waiting: dict[Place, _Opening] = {}
+        """In the order in which their time is over."""
+        self._held: dict[Place, tuple[float, WrongProof]] = {}
+        """Refusals, and when each is told."""
+        self._places: dict[Pipe, dict[bytes, None]] = {}
+        """Backtraces in either, by connection."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def hello(self, pipe: Pipe, prefix: bytes, frame: bytes, hello: Hello, now: float) -> Guest | None:
+        """Who sent HELLO; None: it is challenged, or waits to be refused. ``frame`` is the HELLO without its
+        backtrace. Raises `SessionError`."""
+        if (pipe, prefix) in self._held:
+            return None
+        self._forget(pipe, prefix)
+        origin = self._origin_of(pipe)
+        if hello.claim is None:
+            return self._door.unproven(origin)
+        try:
+            claim = self._door.claim(*hello.claim, origin, now)
+        except WrongProof as error:
+            self._hold(pipe, prefix, error, now)
+            return None
+        challenge = encode(Kind.CHALLENGE, self._door.nonce(NONCE_SIZE), self._id, self._name, self._mesh)
+        self._waiting[pipe, prefix] = _Opening(hello, frame, challenge, claim, now + PROVE_S)
+        self._places.setdefault(pipe, {})[prefix] = None
+        pipe.send_control(prefix + challenge)
+        return None
+
+    def prove(self, pipe: Pipe, prefix: bytes, proof: bytes, now: float) -> tuple[Hello, Guest] | None:
+        """Who sent PROVE, and the HELLO before it; None: it waits to be refused. Raises `SessionError`."""
+        if (pipe, prefix) in self._held:
+            return None
+        opening = self._forget(pipe, prefix)
+        if opening is None:
+            raise SessionError("a PROVE frame came without a challenge")
+        about = proofs.statement(opening.frame, opening.challenge)
+        try:
+            return opening.hello, self._door.proven(opening.claim, about, proof, now)
+        except WrongProof as error:
+            self._hold(pipe, prefix, error, now)
+            return None
+
+    def _hold(self, pipe: Pipe, prefix: bytes, error: WrongProof, now: float) -> None:
+        """Tell it later. Raises it now if there is no wait, or if too many wait."""
+        if error.held_s <= 0 or len(self._held) >= HELD_MAX:
+            raise error
+        self._held[pipe, prefix] = now + error.held_s, error
+        self._places.setdefault(pipe, {})[prefix] = None
+
+    def _forget(self, pipe: Pipe, prefix: bytes) -> _Opening | None:
+        place = self._places.get(pipe)
+        if place is None:
+            return None
+        place.pop(prefix, None)
+        if not place:
+            del self._places[pipe]
+        self._held.pop((pipe, prefix), None)
+        return self._waiting.pop((pipe, prefix), None)
+
+    def over(self, now: float) -> list[tuple[Pipe, bytes, SessionError]]:
+        """Openings that are given up, each with the reason."""
+        found: list[tuple[Pipe, bytes, SessionError]] = [
+            (*place, error) for place, (until, error) in self._held.items() if now >= until
+        ]
+        surplus = len(self._waiting) - WAITING_MAX
+        for number, (place, opening) in enumerate(self._waiting.items()):
+            if now >= opening.until:
+                found.append((*place, NotProven(f"no PROVE frame came within {PROVE_S:g} s")))
+            elif number < surplus:
+                found.append((*place, CrowdedOut(f"more than {WAITING_MAX} clients are being challenged")))
+            else:
+                break
+        for pipe, prefix, _ in found:
+            self._forget(pipe, prefix)
+        return found
+
+    def gone(self, pipe: Pipe) -> None:
+        """A connection is over."""
+        for prefix in list(self._places.get(pipe, ())):
+            self._forget(pipe, prefix)
