@@ -1,0 +1,109 @@
+"""Rows of the tables ``outages``, ``parts`` and ``part_sides`` of one run, from rows of what is known of
+it. Pure.
+
+Brokers are texts outside and numbers inside. Instants are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from mesh.analysis.silence.apart import Ties
+from mesh.analysis.silence.deciding import Facts, decide, is_full
+from mesh.analysis.silence.outages import Gap, Lived, ran
+
+SECOND: Final = 1_000_000
+
+
+class Tables(NamedTuple):
+    """Rows in the order of the tables' columns, without the run."""
+
+    outages: list[tuple[str, str, int | None, int | None, bool, str, float]]
+    parts: list[tuple[int, int, int | None, str, bool]]
+    sides: list[tuple[int, str, int]]
+
+
+def tables(
+    lives: Iterable[tuple[str, str, int, int]],
+    gaps: Iterable[tuple[str, str, int | None, int | None, int, int, float]],
+    joined: Iterable[tuple[str, int]],
+    periods: Iterable[tuple[str, float]],
+    ties: Iterable[tuple[str, str]] | None,
+    closed: Iterable[tuple[str, str, int]],
+) -> Tables:
+    """All three tables.
+
+    ``lives``: node, state, start, end. ``gaps``: the fields of `Gap`. ``joined``: a broker, and when a boot
+    of it first heard anybody. ``periods``: a broker's, in seconds, of each boot. ``ties``: who was ever
+    heard by whom; None: the mesh is full. ``closed``: src, dst and when the link went down at dst.
+    """
+    told = list(lives)
+    names = sorted({node for node, *_ in told})
+    number = {name: place for place, name in enumerate(names)}
+    lived = [Lived(number[node], state, start, end) for node, state, start, end in told]
+    joined_at: dict[int, list[int]] = {}
+    for node, at in sorted(joined):
+        joined_at.setdefault(number[node], []).append(at)
+    period = _periods(periods, number)
+    tied = None if ties is None else _tied(ties, number)
+    unheard: list[tuple[int, int]] = []
+    if tied is not None:
+        presence = ran(lived, joined_at).presence
+        if is_full(presence, tied, max(period.values())):
+            unheard = [
+                (one, other)
+                for one in presence
+                for other in presence
+                if one < other and other not in tied[one]
+            ]
+            tied = None
+    shut: dict[tuple[int, int], list[int]] = {}
+    for src, dst, at in sorted(closed):
+        if src in number and dst in number:
+            shut.setdefault((number[src], number[dst]), []).append(at)
+    found = decide(
+        Facts(
+            lives=lived,
+            gaps=[
+                Gap(number[src], number[dst], last, following, begin, until, error_s)
+                for src, dst, last, following, begin, until, error_s in gaps
+                if src in number and dst in number
+            ],
+            joined_at=joined_at,
+            unheard=unheard,
+            ties=tied,
+            closed=shut,
+            period=period,
+            end=max((end for *_, end in told), default=0),
+        )
+    )
+    return Tables(
+        [(names[row.src], names[row.dst], *row[2:]) for row in found.outages],
+        [(no, part.start, part.end, part.kind, part.majority) for no, part in enumerate(found.parts, 1)],
+        [
+            (no, names[node], place)
+            for no, part in enumerate(found.parts, 1)
+            for place, side in enumerate(part.sides)
+            for node in side
+        ],
+    )
+
+
+def _periods(periods: Iterable[tuple[str, float]], number: dict[str, int]) -> dict[int, int]:
+    """The longest of each broker, in microseconds; one whose log is lost has that of the others."""
+    found: dict[int, int] = {}
+    for name, period_s in periods:
+        if name in number:
+            found[number[name]] = max(found.get(number[name], 0), round(period_s * SECOND))
+    usual = max(found.values(), default=SECOND)
+    return {place: found.get(place, usual) for place in number.values()}
+
+
+def _tied(ties: Iterable[tuple[str, str]], number: dict[str, int]) -> Ties:
+    found: Ties = {node: set() for node in number.values()}
+    for src, dst in ties:
+        if src in number and dst in number:
+            found[number[src]].add(number[dst])
+            found[number[dst]].add(number[src])
+    return found

@@ -1,0 +1,186 @@
+"""Feeds the decisions on silence through Spark: what is left of heartbeats is gathered by run.
+
+Stretches are turned into gaps without Python, since there are as many as pairs of brokers; gaps are as many
+as incidents. All that a run has of them is decided in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.analysis.silence.deciding import FULL_SHARE, TOGETHER_PERIODS
+from mesh.analysis.silence.rows import tables
+from mesh.analysis.silence.sweep import SILENT_PERIODS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OUTAGE: Final = "src:string,dst:string,last:bigint,next:bigint,expected:boolean,cause:string,error_s:double"
+PART: Final = "no:bigint,start:bigint,end:bigint,kind:string,majority:boolean"
+SIDE: Final = "no:bigint,node:string,side:bigint"
+LAST_AND_NEXT: Final = (
+    "named_struct('last', if(i = 0, null, s[i - 1].last), 'next', if(i = size(s), null, s[i].first),"
+    " 'error_s', greatest(if(i = 0, 0D, s[i - 1].error_s), if(i = size(s), 0D, s[i].error_s)))"
+)
+"""Of the i-th gap: before the first stretch, between two, or after the last."""
+LONG: Final = f"coalesce(g.next, until) - coalesce(g.last, begin) > {SILENT_PERIODS}D * period_us"
+
+
+@dataclass(frozen=True, slots=True)
+class Silences:
+    """Frames with the columns of the tables of these names, as `decision_schema` has them."""
+
+    outages: DataFrame
+    parts: DataFrame
+    part_sides: DataFrame
+
+
+def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: DataFrame) -> Silences:
+    """All three tables. ``boots``, ``stretches`` and ``linked`` have the columns of those records in
+    `mesh.analysis.facts`, ``lives`` those of its table; instants are microseconds."""
+    from pyspark.sql import functions as F
+
+    wrote = boots.where(F.col("rows") > 0).select(
+        "run",
+        F.col("node").alias("dst"),
+        "boot",
+        F.col("first").alias("begin"),
+        F.col("last").alias("until"),
+        (F.col("period_s") * 1e6).alias("period_us"),
+    )
+    heard = (
+        stretches.groupBy("run", "src", "dst", "boot")
+        .agg(F.sort_array(_gathered("first", "last", "error_s")).alias("s"))
+        .cache()
+    )
+    pairs = heard.select("run", "src", "dst").distinct()
+    full = _full_runs(pairs, boots, lives)
+    gaps = _gaps(heard, wrote).unionByName(_unheard(heard, pairs, wrote, lives, full))
+    joined = heard.groupBy("run", "dst", "boot").agg(F.min(F.col("s")[0]["first"]).alias("at"))
+    neighbours = ~F.col("run").isin(sorted(full))
+    known = [
+        lives.groupBy("run").agg(_gathered("node", "state", "start", "end").alias("lives")),
+        gaps.groupBy("run").agg(
+            _gathered("src", "dst", "last", "next", "begin", "until", "error_s").alias("gaps")
+        ),
+        joined.groupBy("run").agg(_gathered("dst", "at").alias("joined")),
+        boots.groupBy("run").agg(_gathered("node", "period_s").alias("periods")),
+        pairs.where(neighbours).groupBy("run").agg(_gathered("src", "dst").alias("ties")),
+        linked.where(neighbours & ~F.col("up"))
+        .select("run", F.col("peer").alias("src"), F.col("node").alias("dst"), "at")
+        .groupBy("run")
+        .agg(_gathered("src", "dst", "at").alias("closed")),
+    ]
+    gathered = known[0]
+    for each in known[1:]:
+        gathered = gathered.join(each, "run", "left")
+    shape = f"struct<outages:array<struct<{OUTAGE}>>,parts:array<struct<{PART}>>,sides:array<struct<{SIDE}>>>"
+    decide = F.udf(_decided, shape, useArrow=False)
+    columns = ("lives", "gaps", "joined", "periods", "ties", "closed")
+    decided = gathered.select("run", decide(*columns).alias("decided")).cache()
+
+    def table(name: str) -> DataFrame:
+        return decided.select("run", F.explode(f"decided.{name}").alias("row")).select("run", "row.*")
+
+    return Silences(table("outages"), table("parts"), table("sides"))
+
+
+def _decided(lives: Any, gaps: Any, joined: Any, periods: Any, ties: Any, closed: Any) -> Any:
+    return tuple(tables(lives, gaps or (), joined or (), periods or (), ties, closed or ()))
+
+
+def _gaps(heard: DataFrame, wrote: DataFrame) -> DataFrame:
+    """The gaps of all pairs that heard each other, of which most have none."""
+    from pyspark.sql import functions as F
+
+    gaps = F.expr(f"filter(transform(sequence(0, size(s)), i -> {LAST_AND_NEXT}), g -> {LONG})")
+    return (
+        heard.join(F.broadcast(wrote), ["run", "dst", "boot"])
+        .withColumn("gaps", gaps)
+        .where(F.size("gaps") > 0)
+        .select("run", "src", "dst", "begin", "until", F.explode("gaps").alias("g"))
+        .select(
+            "run",
+            "src",
+            "dst",
+            "g.last",
+            "g.next",
+            F.coalesce("g.last", "begin").alias("begin"),
+            F.coalesce("g.next", "until").alias("until"),
+            "g.error_s",
+        )
+    )
+
+
+def _unheard(
+    heard: DataFrame, pairs: DataFrame, wrote: DataFrame, lives: DataFrame, full: Collection[str]
+) -> DataFrame:
+    """Those who might have been heard in a boot, and were not at all: in a full mesh anybody, else those who
+    were heard by that broker, or heard it, at another time."""
+    from pyspark.sql import functions as F
+
+    nodes = lives.select("run", F.col("node").alias("src")).distinct()
+    is_full = F.col("run").isin(sorted(full))
+    either = pairs.unionByName(pairs.select("run", F.col("dst").alias("src"), F.col("src").alias("dst")))
+    might = (
+        wrote.where(is_full)
+        .join(nodes, "run")
+        .where(F.col("src") != F.col("dst"))
+        .unionByName(wrote.join(either.where(~is_full).distinct(), ["run", "dst"]))
+    )
+    nobody = F.lit(None).cast("long")
+    return (
+        might.where(F.col("until") - F.col("begin") > F.col("period_us") * SILENT_PERIODS)
+        .join(heard, ["run", "src", "dst", "boot"], "left_anti")
+        .select(
+            "run",
+            "src",
+            "dst",
+            nobody.alias("last"),
+            nobody.alias("next"),
+            "begin",
+            "until",
+            F.lit(0.0).alias("error_s"),
+        )
+    )
+
+
+def _full_runs(pairs: DataFrame, boots: DataFrame, lives: DataFrame) -> set[str]:
+    """The runs in which nearly all brokers that ran together heard one another. Of the others `tables` looks
+    closer: a mesh that was cut all the time is full too."""
+    from pyspark.sql import functions as F
+
+    period = boots.groupBy("run").agg((F.max("period_s") * 1e6 * TOGETHER_PERIODS).alias("least_us"))
+    ran = (
+        lives.where(F.col("state") == "up")
+        .groupBy("run", "node")
+        .agg(F.min("start").alias("start"), F.max("end").alias("end"))
+        .join(period, "run")
+    )
+    one, other = ran.alias("one"), ran.alias("other")
+    met = F.least("one.end", "other.end") - F.greatest("one.start", "other.start")
+    together = (
+        one.join(other, (F.col("one.run") == F.col("other.run")) & (F.col("one.node") < F.col("other.node")))
+        .where(met > F.col("one.least_us"))
+        .select("one.run", F.col("one.node").alias("one"), F.col("other.node").alias("other"))
+    )
+    known = pairs.select(
+        "run",
+        F.least("src", "dst").alias("one"),
+        F.greatest("src", "dst").alias("other"),
+        F.lit(1).alias("met"),
+    ).distinct()
+    counted = (
+        together.join(known, ["run", "one", "other"], "left")
+        .groupBy("run")
+        .agg(F.count("*").alias("pairs"), F.count("met").alias("met"))
+    )
+    return {row.run for row in counted.collect() if row.met >= FULL_SHARE * row.pairs}
+
+
+def _gathered(*names: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.collect_list(F.struct(*(F.col(name) for name in names)))

@@ -1,0 +1,105 @@
+"""What was done to processes beside what their lives say, one to one. Pure.
+
+A crash is no power loss, and neither is a pause: what was found as another kind is not found, and is false. A
+pause of no more than 2.2 periods looks like a late heartbeat, and is below resolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+from mesh.analysis.silence.sweep import SILENT_PERIODS
+from mesh.analysis.truth.effects import Effect
+from mesh.analysis.truth.matching import Verdict, best_pairs
+
+Kind = Literal["crash", "power_off", "pause", "leave"]
+KINDS: Final[tuple[Kind, ...]] = ("crash", "power_off", "pause", "leave")
+NEAR_PERIODS: Final = 5
+"""What was found so long before or after what was done is not it."""
+
+
+class Event(NamedTuple):
+    """What happened to a process."""
+
+    of: Kind
+    name: str
+    at: int
+    end: int | None
+    """Of a pause: when it was over. None: of others, and of a pause that was never over."""
+
+
+class Found(NamedTuple):
+    """A stretch of a broker's life, as its table has it."""
+
+    name: str
+    state: str
+    start: int
+    end: int
+    cause: str | None
+
+
+class Pairing(NamedTuple):
+    truth: Event | None
+    found: Event | None
+    verdict: Verdict
+    at: int
+    start_lag: int | None
+    end_lag: int | None
+
+
+def done_events(effects: Iterable[Effect]) -> list[Event]:
+    """What a simulation did, pauses with their ends; what ends a pause otherwise ends it too."""
+    events: list[Event] = []
+    paused: dict[str, int] = {}
+    for effect in effects:
+        begun = paused.pop(effect.name, None)
+        if begun is not None:
+            events[begun] = events[begun]._replace(end=effect.at)
+        if effect.what == "pause":
+            paused[effect.name] = len(events)
+        events += [Event(kind, effect.name, effect.at, None) for kind in KINDS if kind == effect.what]
+    return events
+
+
+def found_events(lives: Sequence[Found]) -> Iterator[Event]:
+    """What lives say: the cause that ended a stretch, and how long a pause was."""
+    ends = {(life.name, life.start): life.end for life in lives if life.state == "paused"}
+    for life in lives:
+        for kind in KINDS:
+            if life.cause == kind:
+                yield Event(kind, life.name, life.end, ends.get((life.name, life.end)))
+
+
+def match_events(done: Sequence[Event], found: Sequence[Event], period: int) -> list[Pairing]:
+    """Every event once, in order of time."""
+    near = NEAR_PERIODS * period
+
+    def worth(one: Event, other: Event) -> int:
+        if (one.of, one.name) != (other.of, other.name):
+            return 0
+        return max(0, near - abs(one.at - other.at))
+
+    pairs = best_pairs(done, found, worth)
+    rows = []
+    for place, number in pairs:
+        one, other = done[place], found[number]
+        end_lag = None if one.end is None or other.end is None else other.end - one.end
+        rows.append(Pairing(one, other, "tp", one.at, other.at - one.at, end_lag))
+    told, seen = {place for place, _ in pairs}, {number for _, number in pairs}
+    rows += [
+        Pairing(one, None, _missed(one, "fn", period), one.at, None, None)
+        for place, one in enumerate(done)
+        if place not in told
+    ]
+    rows += [
+        Pairing(None, other, _missed(other, "fp", period), other.at, None, None)
+        for number, other in enumerate(found)
+        if number not in seen
+    ]
+    return sorted(rows, key=lambda row: row.at)
+
+
+def _missed(event: Event, verdict: Verdict, period: int) -> Verdict:
+    short = event.end is not None and event.end - event.at <= SILENT_PERIODS * period
+    return "below resolution" if short else verdict

@@ -1,0 +1,151 @@
+"""Rows of the table ``matches`` of one run: its truth beside its tables. Pure.
+
+Truth names brokers, tables have their ids: a broker that lost its state comes back with another id and its
+old name, so names are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from mesh.analysis.silence.apart import Sides, Times, in_order, joined
+from mesh.analysis.silence.sweep import Part, limits
+from mesh.analysis.truth.effects import Effects, Row, effects
+from mesh.analysis.truth.lives import Event, Found, done_events, found_events, match_events
+from mesh.analysis.truth.matching import Match, match_parts
+from mesh.analysis.truth.parts import Made, Noted, made_parts
+
+SECOND: Final = 1_000_000
+DONE: Final = {"crash": "killed", "power_off": "lost its power", "pause": "paused", "leave": "stopped"}
+
+Scored = tuple[str, str | None, str | None, str, int, float | None, float | None]
+"""A row of the table in the order of its columns, without the run."""
+
+
+class Run(NamedTuple):
+    """What the tables say of a run; instants are microseconds, brokers are ids."""
+
+    names: Mapping[str, str]
+    """Of all brokers, by id."""
+    lives: Sequence[tuple[str, str, int, int, str | None]]
+    """Broker, state, start, end, cause."""
+    silent: Sequence[tuple[str, str, int | None, int | None]]
+    """Outages: src, dst, last, next."""
+    parts: Sequence[tuple[int, int, int | None, str]]
+    """Number, start, end, kind."""
+    sides: Sequence[tuple[int, str, int]]
+    """Number, broker, side."""
+    joined: Sequence[tuple[str, int]]
+    """A broker, and when a boot of it first heard anybody."""
+    period: int
+
+
+def truth_row(
+    at: int,
+    op: str,
+    of: str | None,
+    a: str | None,
+    b: str | None,
+    value: float | None,
+    more: Mapping[str, Any],
+) -> Row:
+    """A row of the log; ``more`` are its further numbers and words."""
+    return Row(at, op, of or op, _split(a), _split(b), value, None, more)
+
+
+def _split(names: str | None) -> tuple[str, ...]:
+    return tuple(names.split(",")) if names else ()
+
+
+def score(truth: Sequence[Row], run: Run) -> list[Scored]:
+    """All rows, in order of time."""
+    brokers = sorted(set(run.names.values()))
+    end = max((end for *_, end, _ in run.lives), default=0)
+    did = effects([row for row in truth if row.at <= end], brokers, end)
+    rows = [*_scored_parts(did, run, brokers, end), *_scored_lives(did, run)]
+    return sorted(rows, key=lambda row: row[4])
+
+
+def _scored_parts(did: Effects, run: Run, brokers: Sequence[str], end: int) -> list[Scored]:
+    number = {name: place for place, name in enumerate(brokers)}
+    made = made_parts(did, _noted(run, end), brokers, limits(run.period))
+    found = _found_parts(run, number)
+    strained = {(number[src], number[dst]): times for (src, dst), times in did.strained.items()}
+
+    def told(match: Match) -> Scored:
+        truth = None if match.truth is None else _made_words(made[match.truth], brokers)
+        episode = match.found
+        numbers = () if episode is None else [run.parts[place][0] for place in episode.numbers]
+        words = (
+            None if episode is None else f"part {' and '.join(map(str, numbers))}: {_kinds(episode.kinds)}"
+        )
+        return (
+            "part",
+            truth,
+            words,
+            match.verdict,
+            match.at,
+            _seconds(match.start_lag),
+            _seconds(match.end_lag),
+        )
+
+    return [told(match) for match in match_parts(made, found, strained, run.period, end)]
+
+
+def _found_parts(run: Run, number: Mapping[str, int]) -> list[Part]:
+    sides: dict[int, dict[int, set[int]]] = {}
+    for no, node, side in run.sides:
+        sides.setdefault(no, {}).setdefault(side, set()).add(number[run.names[node]])
+    return [
+        Part(start, end, kind, False, _sides(kind, sides[no]))  # type: ignore[arg-type]
+        for no, start, end, kind in run.parts
+    ]
+
+
+def _sides(kind: str, sides: Mapping[int, set[int]]) -> Sides:
+    """Of a one-way part the order says who was heard."""
+    if kind == "one-way":
+        return tuple(tuple(sorted(sides[place])) for place in sorted(sides))
+    return in_order(sides.values())
+
+
+def _noted(run: Run, end: int) -> Noted:
+    joined_at: dict[str, list[int]] = {}
+    for node, at in sorted(run.joined, key=lambda each: each[1]):
+        joined_at.setdefault(run.names[node], []).append(at)
+    silent: dict[tuple[str, str], Times] = {}
+    for src, dst, last, following in run.silent:
+        times = silent.setdefault((run.names[src], run.names[dst]), [])
+        times.append((0 if last is None else last, end if following is None else following))
+    return Noted(joined_at, {link: joined(times) for link, times in silent.items()}, end)
+
+
+def _scored_lives(did: Effects, run: Run) -> Iterable[Scored]:
+    lives = [Found(run.names[node], state, start, end, cause) for node, state, start, end, cause in run.lives]
+    for row in match_events(done_events(did.done), list(found_events(lives)), run.period):
+        event = row.truth or row.found
+        assert event is not None
+        truth = None if row.truth is None else f"{row.truth.name} {DONE[row.truth.of]}{_lasting(row.truth)}"
+        found = None if row.found is None else f"{row.found.name}: {row.found.of}{_lasting(row.found)}"
+        yield event.of, truth, found, row.verdict, row.at, _seconds(row.start_lag), _seconds(row.end_lag)
+
+
+def _lasting(event: Event) -> str:
+    return "" if event.end is None else f" for {(event.end - event.at) / SECOND:.1f} s"
+
+
+def _made_words(made: Made, brokers: Sequence[str]) -> str:
+    part = made.part
+    between = " > " if part.kind == "one-way" else " | "
+    sides = reversed(part.sides) if part.kind == "one-way" else part.sides
+    told = between.join(", ".join(brokers[node] for node in side) for side in sides)
+    return f"{part.kind} for {(made.mended - part.start) / SECOND:.1f} s: {told}"
+
+
+def _kinds(kinds: Sequence[str]) -> str:
+    return ", then ".join(kinds)
+
+
+def _seconds(us: int | None) -> float | None:
+    return None if us is None else us / SECOND

@@ -1,0 +1,182 @@
+"""Outages and parts told from heartbeats the slow way: pair by pair, and by a graph for every moment.
+
+Heartbeats are stretches, exact ones. Parts are not made here but checked: whether the mesh was apart in them
+and only in them, and whether they begin and end with a heartbeat across.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import networkx as nx
+
+from tests.mesh.analysis.oracle.log_facts import Facts
+
+SECOND = 1_000_000
+Outage = tuple[str, str, int | None, int | None, bool, str]
+
+
+class Life(NamedTuple):
+    """What is needed of the table ``lives``."""
+
+    node: str
+    state: str
+    start: int
+    end: int
+    cause: str | None = None
+
+
+class Oracle:
+    """Of one run whose brokers all beat with one period."""
+
+    def __init__(self, facts: Facts, lives: Sequence[Life]) -> None:
+        self.facts = facts
+        self.lives = lives
+        self.period = round(facts.boots[0].period_s * SECOND)
+        self.silent = self.period * 11 // 5
+        self.heard = {
+            (one.src, one.dst, one.boot): sorted(
+                (each.first, each.last)
+                for each in facts.stretches
+                if (each.src, each.dst, each.boot) == (one.src, one.dst, one.boot)
+            )
+            for one in facts.stretches
+        }
+        self.joined = {
+            (boot.node, boot.boot): min(
+                (each.first for each in facts.stretches if (each.dst, each.boot) == (boot.node, boot.boot)),
+                default=None,
+            )
+            for boot in facts.boots
+        }
+
+    def runs(self, node: str, begin: int, end: int) -> list[tuple[int, int]]:
+        """When a broker ran between two moments, and had joined."""
+        found = []
+        for life in self.lives:
+            if life.node != node or life.state != "up":
+                continue
+            resumed = any(
+                other.node == node and other.state == "paused" and other.end == life.start
+                for other in self.lives
+            )
+            firsts = [at for (who, _), at in self.joined.items() if who == node and at is not None]
+            start = life.start
+            if not resumed:
+                start = min((at for at in firsts if life.start <= at < life.end), default=life.end)
+            if max(start, begin) < min(life.end, end):
+                found.append((max(start, begin), min(life.end, end)))
+        return sorted(found)
+
+    def gaps(self) -> Iterator[tuple[str, str, int | None, int | None, int, int]]:
+        """Every time of more than 2.2 periods in which one boot heard nothing of a broker."""
+        nodes = sorted({life.node for life in self.lives})
+        for boot in self.facts.boots:
+            for src in nodes:
+                if src == boot.node:
+                    continue
+                marks: list[int | None] = [None]
+                for first, last in self.heard.get((src, boot.node, boot.boot), []):
+                    marks += [first, last]
+                marks.append(None)
+                for last, following in zip(marks[::2], marks[1::2], strict=True):
+                    begin = boot.first if last is None else last
+                    until = boot.last if following is None else following
+                    if until - begin > self.silent:
+                        yield src, boot.node, last, following, begin, until
+
+    def outages(self) -> set[Outage]:
+        """Of a full mesh, with their causes."""
+        found = set()
+        for src, dst, last, following, begin, until in self.gaps():
+            listened = self.runs(dst, begin, until)
+            if not any(end - start > self.silent for start, end in listened):
+                continue
+            both = [span for start, end in listened for span in self.runs(src, start, end)]
+            if any(end - start > self.silent for start, end in both):
+                found.add((src, dst, last, following, True, "cut"))
+                continue
+            spent: dict[str, int] = {}
+            for life in self.lives:
+                overlap = min(life.end, until) - max(life.start, begin)
+                if life.node == src and life.state != "up" and overlap > 0:
+                    spent[life.state] = max(spent.get(life.state, 0), overlap)
+            if spent:
+                cause = max(spent, key=lambda state: spent[state])
+                found.add((src, dst, last, following, True, cause))
+        return found
+
+    def moments(self) -> Iterator[tuple[int, int, list[frozenset[str]]]]:
+        """From one moment at which anything changed to the next: the components, of those that ran."""
+        nodes = sorted({life.node for life in self.lives})
+        end = max(life.end for life in self.lives)
+        ran = {node: self.runs(node, 0, end) for node in nodes}
+        dark: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for src, dst, _, _, begin, until in self.gaps():
+            listened = self.runs(dst, begin, until)
+            if any(stop - start > self.silent for start, stop in listened):
+                dark.setdefault((src, dst), []).append((begin, until))
+        changes = {moment for spans in (*ran.values(), *dark.values()) for span in spans for moment in span}
+        for start, stop in pairwise(sorted(changes)):
+            here = [node for node in nodes if _covered(ran[node], start)]
+            graph = nx.Graph()
+            graph.add_nodes_from(here)
+            for one in here:
+                for other in here:
+                    if one < other and not (
+                        _covered(dark.get((one, other), []), start)
+                        and _covered(dark.get((other, one), []), start)
+                    ):
+                        graph.add_edge(one, other)
+            yield start, stop, [frozenset(group) for group in nx.connected_components(graph)]
+
+    def check(self, parts: Sequence[Any], sides: Iterable[tuple[int, str, int]]) -> None:
+        """``parts`` have the columns of their table.
+
+        Raises:
+            AssertionError: a complete part is none, or was missed.
+        """
+        side_of: dict[int, dict[str, int]] = {}
+        for no, node, side in sides:
+            side_of.setdefault(no, {})[node] = side
+        complete = [(no, start, end) for no, start, end, kind, _ in parts if kind == "complete"]
+        last = max(life.end for life in self.lives)
+        apart_since: int | None = None
+        for start, stop, groups in self.moments():
+            for no, begin, end in complete:
+                if begin <= start and stop <= (last if end is None else end):
+                    for group in groups:
+                        reached = {side_of[no][node] for node in group if node in side_of[no]}
+                        assert len(reached) <= 1, f"sides of part {no} hear each other at {start}"
+            if len(groups) > 1:
+                apart_since = start if apart_since is None else apart_since
+                if stop - start > 2 * self.silent:
+                    covered = any(b <= start and stop <= (last if e is None else e) for _, b, e in complete)
+                    healing = any(e is not None and 0 <= start - e <= 5 * self.period for _, _, e in complete)
+                    assert covered or healing, (
+                        f"nothing tells that {groups} were apart from {start} to {stop}"
+                    )
+        for no, begin, end in complete:
+            across = self.across(side_of[no])
+            assert begin in across or self._changed(begin), f"part {no} begins with no heartbeat"
+            assert end is None or end in across or self._changed(end), f"part {no} ends with no heartbeat"
+            assert not [at for at in across if begin < at < (last if end is None else end)]
+
+    def across(self, side_of: dict[str, int]) -> set[int]:
+        """Ends of stretches between brokers of different sides."""
+        return {
+            moment
+            for each in self.facts.stretches
+            if each.src in side_of and each.dst in side_of and side_of[each.src] != side_of[each.dst]
+            for moment in (each.first, each.last)
+        }
+
+    def _changed(self, moment: int) -> bool:
+        """A broker began or ceased to run then, or a mesh of three sides came of one of two."""
+        return any(moment in (start, stop) for start, stop, _ in self.moments())
+
+
+def _covered(times: Iterable[tuple[int, int]], now: int) -> bool:
+    return any(start <= now < end for start, end in times)

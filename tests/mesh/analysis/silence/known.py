@@ -1,0 +1,41 @@
+"""What Spark gathers of a run for the decisions on silence, gathered in loops from the oracle's facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mesh.analysis.silence.rows import Tables, tables
+from tests.mesh.analysis.lives.gathering import evidence_of, tell
+from tests.mesh.analysis.oracle.log_facts import Facts
+from tests.mesh.analysis.oracle.silence_tables import Life, Oracle
+
+
+def lives_of(facts: Facts) -> list[Life]:
+    nodes = sorted({boot.node for boot in facts.boots} | {word.subject for word in facts.said})
+    return [
+        Life(node, told.state, told.start, told.end, told.cause)
+        for node in nodes
+        for told in tell(evidence_of(facts, node))
+    ]
+
+
+def joined_of(facts: Facts) -> list[tuple[str, int]]:
+    """When each boot first heard anybody."""
+    found: dict[tuple[str, str], int] = {}
+    for each in facts.stretches:
+        key = (each.dst, each.boot)
+        found[key] = min(found.get(key, each.first), each.first)
+    return [(node, at) for (node, _), at in found.items()]
+
+
+def silence_of(facts: Facts, lives: Sequence[Life]) -> Tables:
+    """Of a full mesh."""
+    gaps = [(*gap, 0.0) for gap in Oracle(facts, lives).gaps()]
+    return tables(
+        [(life.node, life.state, life.start, life.end) for life in lives],
+        gaps,
+        joined_of(facts),
+        [(boot.node, boot.period_s) for boot in facts.boots],
+        None,
+        (),
+    )
