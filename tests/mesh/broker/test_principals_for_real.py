@@ -1,0 +1,208 @@
+"""Principals over real sockets: keys and tokens from files, certificates over TLS, a reload, and what
+guessing costs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mesh import BlockingClient, Broker, Client, ConfigError, Disconnected, Listen, NotAccepted, Principal
+from mesh.access import proofs
+from mesh.access.keys import SigningKey
+from mesh.cli.serving import reloaded
+from mesh.wire.capabilities import SESSION
+from mesh.wire.session_frames import Kind, decode, encode
+from mesh.wire.session_opening import hello
+from protocols import HandshakeError, Req0, SocketOptions, SPError
+from tests.mesh.broker.raw_sessions import ADDRESS
+from tests.mesh.loopback import LOCAL, REQ, Stranger
+from tests.support import certificates
+from tests.support.children import ends_with_tests
+from tests.support.ports import free_port
+
+TOKEN = b"a-token-of-some-random-text"
+HASHED = proofs.token_text(proofs.stored_key(proofs.client_key(TOKEN)))
+SECURE = "tls+tcp://127.0.0.1:0"
+
+
+def alice(**given: Any) -> Principal:
+    return Principal("alice", **{"publish": ("a",), **given})
+
+
+async def test_both_clients_prove_themselves_by_the_files_that_they_are_given(tmp_path: Path) -> None:
+    key = SigningKey.generate()
+    (tmp_path / "key").write_bytes(key.pem())
+    (tmp_path / "token").write_bytes(TOKEN)
+    known = alice(keys=(proofs.key_text(key.public),), tokens=(HASHED,))
+    async with Broker(listen=LOCAL, principals=known, anonymous="nowhere") as broker:
+
+        def publish(**given: Any) -> None:
+            with BlockingClient(broker.url, **given) as mesh:
+                mesh.publish("a", b"")
+                with pytest.raises(NotAccepted, match=r"principals\.alice\.publish has no pattern"):
+                    mesh.publish("b", b"")
+
+        for given in ({"key": tmp_path / "key"}, {"token_file": str(tmp_path / "token")}):
+            async with Client(broker.url, **given) as mesh:
+                await mesh.publish("a", b"")
+                with pytest.raises(NotAccepted, match=r"principals\.alice\.publish has no pattern"):
+                    await mesh.publish("b", b"")
+            await asyncio.to_thread(publish, **given)
+        with pytest.raises(Disconnected, match="anonymous is 'nowhere'"):
+            await Client(broker.url).open()
+        with pytest.raises(Disconnected, match="anonymous is 'nowhere'"):
+            await asyncio.to_thread(publish)
+        async with Req0(options=SocketOptions(resend_s=None)) as req:
+            await req.dial_once(broker.url)
+            await req.send(b"a hello")
+            assert b"anonymous is 'nowhere'" in await req.recv(timeout=60)
+
+
+async def test_an_address_that_demands_a_proof_lets_in_who_has_one_and_others_elsewhere(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "token").write_bytes(TOKEN)
+    listen = [Listen(LOCAL, require_proof=True), Listen("ipc://" + str(tmp_path / "sock"))]
+    async with Broker(listen=listen, principals=alice(tokens=(HASHED,)), anonymous="everywhere") as broker:
+        with pytest.raises(Disconnected, match="serves no anonymous clients"):
+            await Client(broker.url).open()
+        async with Client(broker.url, token_file=tmp_path / "token") as mesh:
+            await mesh.publish("a", b"")
+        async with Client(broker.urls[1]) as mesh:
+            await mesh.publish("anything", b"")
+
+
+async def test_a_certificate_is_a_proof_for_clients_and_for_stock_sockets() -> None:
+    trusted, mine = certificates.config(certificates.local()), certificates.config(certificates.alice())
+    stranger = certificates.config(certificates.authority().sign("bob@example.com", common_name="bob"))
+    known = (alice(certificates=("alice",)), Principal("certified", subscribe=("b",)))
+    where = Listen(SECURE, serves=("clients",), require_certificate=("clients",))
+    async with Broker(listen=where, tls=trusted, principals=known, anonymous="nowhere") as broker:
+        async with Client(broker.url, tls=mine) as mesh:
+            await mesh.publish("a", b"")
+            with pytest.raises(NotAccepted, match=r"principals\.alice\.publish"):
+                await mesh.publish("b", b"")
+        async with Client(broker.url, tls=stranger) as mesh:
+            async with mesh.subscribe("b"):
+                pass
+            with pytest.raises(NotAccepted, match=r"principals\.certified\.publish"):
+                await mesh.publish("a", b"")
+        async with Req0(options=SocketOptions(resend_s=None, tls=mine)) as req:
+            await req.dial_once(broker.url)
+            for said, answer in ((b"a 1", b"accepted topic=a"), (b"b 2", b"principals.alice.publish")):
+                await req.send(said)
+                assert answer in await req.recv(timeout=60)
+
+
+async def test_an_expired_certificate_proves_nothing_and_both_ends_say_so() -> None:
+    old = certificates.config(certificates.authority().expired("alice@example.com"))
+    where = Listen(SECURE, serves=("clients",), require_certificate=("clients",))
+    tls = certificates.config(certificates.local())
+    async with Broker(listen=where, tls=tls, principals=alice(certificates=("alice@example.com",))) as broker:
+        with pytest.raises(Disconnected, match="expired"):
+            await Client(broker.url, tls=old).open()
+        async with Req0(options=SocketOptions(tls=old)) as req:
+            with pytest.raises((HandshakeError, SPError)):
+                await req.dial_once(broker.url)
+                await req.send(b"a 1")
+                await req.recv(timeout=5)
+        assert broker.statistics()["refused"]["tls_expired_certificate"] >= 1
+
+
+async def test_a_reload_with_a_mistake_keeps_the_old_rights_and_says_so() -> None:
+    """As SIGHUP does it: the mistake is found before anything is replaced."""
+    async with Broker(listen=LOCAL, principals=Principal("anonymous", publish=("a",))) as broker:
+
+        def mistaken() -> dict[str, Any]:
+            raise ConfigError("mangrove.toml:5: principals.alice.publish has a bad pattern: ...")
+
+        sentence = reloaded(broker, mistaken)
+        assert sentence.startswith("SIGHUP: nothing is changed: mangrove.toml:5: principals.alice.publish")
+        twice = {
+            "listen": LOCAL,
+            "principals": (alice(tokens=(HASHED,)), Principal("b", tokens=(HASHED,), ask=("a",))),
+        }
+        assert "nothing is changed" in reloaded(broker, lambda: twice)
+        async with Client(broker.url) as mesh:
+            await mesh.publish("a", b"")
+            with pytest.raises(NotAccepted):
+                await mesh.publish("b", b"")
+            good = {"listen": LOCAL, "principals": Principal("anonymous", publish=("b",))}
+            assert reloaded(broker, lambda: good) == "SIGHUP: principals replaced"
+            await mesh.publish("b", b"")
+        assert replace(broker.options, principals=()).anonymous == "loopback"
+
+
+# --- what wrong proofs cost
+
+
+async def guess(url: str, public: bytes) -> str:
+    """One wrong proof on a connection of its own; what the broker says of it."""
+    stranger = await Stranger.connect(url, REQ)
+    try:
+        stranger.send(ADDRESS + hello(SESSION, os.urandom(32), 7, "guesser", 0.0, ("key", public)))
+        said = decode(await stranger.receive(), 4)
+        if said[0] == Kind.CHALLENGE:
+            stranger.send(ADDRESS + encode(Kind.PROVE, os.urandom(64)))
+            said = decode(await stranger.receive(), 4)
+        return str(said[1])
+    finally:
+        await stranger.close()
+
+
+@pytest.mark.long
+@pytest.mark.process
+async def test_guessers_that_never_stop_cost_a_broker_less_than_a_twentieth_of_a_core(tmp_path: Path) -> None:
+    """A hundred connections that guess on and on would guess some thousand times a second. The broker holds
+    its refusals back, so that they are fewer than a hundred a second, and its own processor time is
+    measured."""
+    public = SigningKey.generate().public
+    url = f"tcp://127.0.0.1:{free_port()}"
+    config = tmp_path / "mangrove.toml"
+    config.write_text(
+        f'[broker]\nname = "alpha"\nlisten = ["{url}"]\nanonymous = "nowhere"\n'
+        f'[principals.alice]\nkeys = ["{proofs.key_text(public)}"]\npublish = ["#"]\n'
+    )
+    command = [sys.executable, "-m", "mesh", "broker", "--config", str(config)]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(ends_with_tests(command), stderr=log)
+    try:
+        while "is ready" not in (tmp_path / "log").read_text():
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            await asyncio.sleep(0.1)
+        broker = next(
+            each
+            for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+            if each.cmdline()[-1] == str(config) and "broker" in each.cmdline()
+        )
+        for _ in range(10):
+            assert await guess(url, public) == "wrong_proof"
+        count = 0
+
+        async def go_on(until: float) -> None:
+            nonlocal count
+            while time.monotonic() < until:
+                assert await guess(url, public) == "wrong_proof"
+                count += 1
+
+        began, before = time.monotonic(), sum(broker.cpu_times()[:2])
+        await asyncio.gather(*(go_on(began + 20.0) for _ in range(100)))
+        took_s, used_s = time.monotonic() - began, sum(broker.cpu_times()[:2]) - before
+        print(
+            f"{count / took_s:.0f} guesses/s by 100 guessers: {used_s / took_s:.1%} of a core, "
+            f"{1000 * used_s / count:.2f} ms each"
+        )
+        assert count / took_s < 100
+        assert used_s / took_s < 0.05
+    finally:
+        process.terminate()
+        process.wait(60)
