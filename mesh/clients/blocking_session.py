@@ -346,6 +346,9 @@ class BlockingSession:
             if frames:
                 for item in conversation.received(frames, time.monotonic()):
                     item.wake()
+                if conversation.refused_sent:
+                    sentence, conversation.refused_sent = conversation.refused_sent, ""
+                    self._warnings.warn(time.monotonic(), sentence, "%s", sentence)
         except (OSError, SPError, PeerError) as error:
             if wire is self._wire:
                 self._lose(error)

@@ -327,6 +327,9 @@ class ClientConnection:
             item.wake()
         if conversation.resend_at < inf:
             self._plan_resend()
+        if conversation.refused_sent:
+            sentence, conversation.refused_sent = conversation.refused_sent, ""
+            self._warnings.warn(self.loop.time(), sentence, "%s", sentence)
         self.writer.credit_came()
 
     def _plan_resend(self) -> None:

@@ -94,6 +94,8 @@ class Publishing:
         """What became of those that nobody waits for."""
         self._resending = Resending()
         self.recent = Recent()
+        self.refused_sent = ""
+        """Why messages of level sent were refused, to be logged by a shell, which empties it."""
         self._accepting: dict[str, Batch] = {}
         self._storing: dict[str, Batch] = {}
         # gathered and not sealed, by level and topic; read directly by a shell's `publish_soon`
@@ -466,7 +468,10 @@ class Publishing:
 
     def _refused(self, ranges: list[list[int]], reason: str, now: float) -> list[Waitable]:
         woken: list[Waitable] = []
-        for sealed in self._unacked.find(ranges):
+        found = self._unacked.find(ranges)
+        if not found:  # of level sent, for whose answer nobody waits
+            self.refused_sent = f"broker {self.broker} refused messages of level sent: {reason}"
+        for sealed in found:
             if sealed.over or sealed.put_off:
                 continue
             ticket = sealed.ticket

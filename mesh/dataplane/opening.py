@@ -49,12 +49,12 @@ class CrowdedOut(SessionError):
 class _Opening:
     """A HELLO that was challenged."""
 
-    __slots__ = ("challenge", "claim", "frame", "hello", "until")
+    __slots__ = ("about", "claim", "hello", "until")
 
-    def __init__(self, hello: Hello, frame: bytes, challenge: bytes, claim: Claim, until: float) -> None:
+    def __init__(self, hello: Hello, about: bytes, claim: Claim, until: float) -> None:
         self.hello = hello
-        self.frame = frame
-        self.challenge = challenge
+        self.about = about
+        """What the proof is to be made over; HELLO itself may be long, and is not kept."""
         self.claim = claim
         self.until = until
 
@@ -93,7 +93,8 @@ class Openings:
             self._hold(pipe, prefix, error, now)
             return None
         challenge = encode(Kind.CHALLENGE, self._door.nonce(NONCE_SIZE), self._id, self._name, self._mesh)
-        self._waiting[pipe, prefix] = _Opening(hello, frame, challenge, claim, now + PROVE_S)
+        about = proofs.statement(frame, challenge)
+        self._waiting[pipe, prefix] = _Opening(hello, about, claim, now + PROVE_S)
         self._places.setdefault(pipe, {})[prefix] = None
         pipe.send_control(prefix + challenge)
         return None
@@ -105,9 +106,8 @@ class Openings:
         opening = self._forget(pipe, prefix)
         if opening is None:
             raise SessionError("a PROVE frame came without a challenge")
-        about = proofs.statement(opening.frame, opening.challenge)
         try:
-            return opening.hello, self._door.proven(opening.claim, about, proof, now)
+            return opening.hello, self._door.proven(opening.claim, opening.about, proof, now)
         except WrongProof as error:
             self._hold(pipe, prefix, error, now)
             return None

@@ -277,13 +277,18 @@ def test_publishing_without_the_right_is_refused_with_the_rule(level: str) -> No
     at_a_broker(act, **far(**NOTHING))
 
 
-def test_messages_of_level_sent_without_the_right_are_counted() -> None:
+def test_messages_of_level_sent_without_the_right_are_counted_and_the_client_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def act(process: Process, broker: Broker) -> None:
         async with client(process, broker) as mesh:
-            await mesh.publish_many("news", [b"x"] * 10, level="sent")
-            await mesh.publish("elsewhere", b"x")
+            for _ in range(2):
+                await mesh.publish_many("news", [b"x"] * 5, level="sent")
+                await mesh.publish("elsewhere", b"x")
         assert broker.statistics()["drops"] == {"not_allowed": 10}
-        assert broker.statistics()["totals"]["published"] == 1
+        assert broker.statistics()["totals"]["published"] == 2
+        told = [line for line in caplog.messages if "refused messages of level sent" in line]
+        assert len(told) == 1 and "principals.anonymous.publish has no pattern" in told[0]
 
     at_a_broker(act, **far(**NOTHING))
 
