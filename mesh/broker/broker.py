@@ -64,6 +64,8 @@ class Broker:
         period_s: seconds from one heartbeat to the next.
         deadline_s: seconds within which a heartbeat must be answered.
         stats_s: seconds between ``stats`` rows of the event log.
+        log_heartbeats: ``each`` writes a row for each heartbeat to the event log; ``summary`` one for each
+            peer and 16 periods, of which a crash loses the last.
         log_keep_days: days after which files of the event log are removed; None: never.
         log_keep_mb: megabytes of them that are kept, the newest; None: all.
         limits: what clients and peers may claim.
@@ -91,6 +93,7 @@ class Broker:
         period_s: float = 1.0,
         deadline_s: float = 0.5,
         stats_s: float = 5.0,
+        log_heartbeats: str = "each",
         log_keep_days: float | None = None,
         log_keep_mb: float | None = None,
         limits: Limits | None = None,
@@ -113,6 +116,7 @@ class Broker:
             period_s=period_s,
             deadline_s=deadline_s,
             stats_s=stats_s,
+            log_heartbeats=log_heartbeats,
             log_keep_days=log_keep_days,
             log_keep_mb=log_keep_mb,
             limits=Limits() if limits is None else limits,

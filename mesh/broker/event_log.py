@@ -2,7 +2,8 @@
 
 A row waits in memory and is written within a second, many rows in one append. Files are
 ``<folder>/<name>-<boot>-<n>.jsonl.part`` while they grow and lose the ``.part`` when they are rotated (by
-size or age) or closed. `mesh.broker.log_retention` removes old ones, if asked.
+size or age) or closed. `mesh.broker.log_retention` removes old ones, if asked. Heartbeats may be summed up in
+windows (`mesh.broker.heard_windows`), which end with their file at the latest.
 
 The broker never waits for this. At most `ROWS_MAX` rows wait; those that find no room are counted (their
 numbers are used up, so a reader sees the gap). A failing disk is counted, told once in the log with the rows
@@ -20,10 +21,11 @@ from typing import Any, Final
 
 import msgspec
 
+from mesh.broker.heard_windows import HeardWindows
 from mesh.broker.log_retention import Retention, remove_old
 from mesh.broker.log_rows import Fields, Heard, RowBuilder, as_text
 from mesh.errors import MeshError, StorageError
-from mesh.eventlog.rows import Row, StatsRow
+from mesh.eventlog.rows import HeardRow, MetaRow, Row, StatsRow
 from mesh.logs import log
 from mesh.storage import Storage, disk_advice, disk_reason, is_full
 
@@ -79,7 +81,9 @@ class EventLog:
         clock: Callable[[], float],
         wall_time: Callable[[], float],
         retention: Retention | None = None,
+        summary_of_s: float | None = None,
     ) -> None:
+        """``summary_of_s``: the broker's period, if heartbeats are summed up; None: each has a row."""
         self.events: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
         self.dropped = 0
         self.write_errors = 0
@@ -99,6 +103,8 @@ class EventLog:
         self._file_number = 0
         self._file_size = 0
         self._file_since = 0.0
+        self._windows: HeardWindows | None = None
+        self.sum_up(summary_of_s)
 
     @property
     def path(self) -> str:
@@ -117,8 +123,10 @@ class EventLog:
 
     def write(self, kind: type[Row], fields: Fields) -> None:
         """Add a row; never waits, never raises for the disk's sake."""
+        if kind is MetaRow:
+            self._end_windows()  # what was heard stands before the stop
         row = self.rows.row(kind, fields, now=self._clock(), wall=self._wall_time())
-        if kind is not StatsRow:
+        if kind is not StatsRow and kind is not HeardRow:
             self.events.append(msgspec.to_builtins(row))
         if self._folder is None:
             return
@@ -128,7 +136,13 @@ class EventLog:
             self.dropped += 1
 
     def heard(self, survey: bool, source: int, round: int, rtt_s: float | None, now: float) -> None:
-        """Add the row of a survey or an answer, as `write` does; only answers have a round-trip time."""
+        """Note a survey or an answer, in a row or in its window; only answers have a round-trip time."""
+        windows = self._windows
+        if windows is not None:
+            ended = windows.heard(survey, source, round, rtt_s, now)
+            if ended:
+                self._write_heard(ended)
+            return
         rows, buffer, wall_time = self.rows, self._buffer, self._wall_time
         rows.seq = seq = rows.seq + 1
         if self._folder is None:
@@ -137,6 +151,20 @@ class EventLog:
             buffer.append((survey, source, round, rtt_s, seq, rows.incarnation, now, wall_time()))
         else:
             self.dropped += 1
+
+    def sum_up(self, period_s: float | None) -> None:
+        """From now on sum heartbeats up in windows of that period, or (None) write a row for each."""
+        self._end_windows()
+        self._windows = None if period_s is None or self._folder is None else HeardWindows(period_s)
+
+    def _end_windows(self, now: float | None = None) -> None:
+        """Write what they hold, with ``now`` only if they are over by then."""
+        if self._windows is not None:
+            self._write_heard(self._windows.end(now))
+
+    def _write_heard(self, rows: list[Fields]) -> None:
+        for fields in rows:
+            self.write(HeardRow, fields)
 
     async def start(self) -> None:
         """Make the folder and write the rows so far. On a full disk they wait; for another reason that cannot
@@ -160,6 +188,7 @@ class EventLog:
         """Write rows within a second until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_PAUSE_S)
+            self._end_windows(self._clock())
             if self._buffer:
                 await self.flush()
 
@@ -192,6 +221,7 @@ class EventLog:
         """Write the rest and give the file its final name; gives up after `CLOSE_TIMEOUT_S`."""
         if self._folder is None:
             return
+        self._end_windows()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._write_out()
@@ -205,6 +235,13 @@ class EventLog:
 
     async def _write_out(self) -> None:
         """One append of everything that waits, then rotation if the file is large or old."""
+        await self._append_rows()
+        if self._is_to_be_rotated():
+            self._end_windows()
+            await self._append_rows()
+            await self._finish_file()
+
+    async def _append_rows(self) -> None:
         rows, self._buffer = self._buffer, []
         if rows:
             lines = self.rows.lines(rows)
@@ -220,10 +257,11 @@ class EventLog:
             if not self._file_size:
                 self._file_since = self._clock()
             self._file_size += len(data)
-        if self._file_size >= FILE_SIZE_MAX or (
-            self._file_size and self._clock() - self._file_since >= FILE_AGE_MAX_S
-        ):
-            await self._finish_file()
+
+    def _is_to_be_rotated(self) -> bool:
+        return self._file_size >= FILE_SIZE_MAX or (
+            self._file_size > 0 and self._clock() - self._file_since >= FILE_AGE_MAX_S
+        )
 
     async def _append(self, data: bytes) -> None:
         try:

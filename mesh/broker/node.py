@@ -33,7 +33,7 @@ from mesh.broker.listeners import Listeners, default_urls
 from mesh.broker.log_retention import retention_of
 from mesh.broker.log_rows import RowBuilder
 from mesh.broker.notices import Notices
-from mesh.broker.options import BrokerOptions
+from mesh.broker.options import BrokerOptions, summary_period_s
 from mesh.broker.peer_events import PeerEvents
 from mesh.broker.reloading import Reloaded, merge
 from mesh.broker.report import Report
@@ -203,6 +203,7 @@ class Node:
             clock=self._clock,
             wall_time=self.environment.wall_time,
             retention=retention_of(self.options),
+            summary_of_s=summary_period_s(self.options),
         )
 
     # --- beginning and end
@@ -295,6 +296,8 @@ class Node:
             self._guests.end_invalid()
             self._subscribers.rights_changed()
         self.log.retention = retention_of(options)
+        if "log_heartbeats" in replaced:
+            self.log.sum_up(summary_period_s(options))
         if "stats_s" in replaced:
             self._stats_due = min(self._stats_due, self._clock() + options.stats_s)
         return Reloaded(replaced, kept, certificates)

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from mesh.access import Anonymity, Policy, Principal
 from mesh.access.keys import check_available
@@ -17,6 +17,8 @@ from mesh.topics import check_pattern
 from mesh.wire.fields import shown
 from protocols import TlsConfig, check_dialable
 from protocols.errors import AddressError
+
+LOG_HEARTBEATS: Final = ("each", "summary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class BrokerOptions:
     period_s: float
     deadline_s: float
     stats_s: float
+    log_heartbeats: str
     log_keep_days: float | None
     log_keep_mb: float | None
     limits: Limits
@@ -70,6 +73,8 @@ class BrokerOptions:
         for what, seconds in (("period_s", self.period_s), ("stats_s", self.stats_s)):
             if not 0 < seconds < math.inf:
                 raise ConfigError(f"{what} is {seconds}; it must be above zero and finite")
+        if self.log_heartbeats not in LOG_HEARTBEATS:
+            raise ConfigError(f"log_heartbeats is {shown(self.log_heartbeats)}; it takes 'each' or 'summary'")
         for what, amount in (("log_keep_days", self.log_keep_days), ("log_keep_mb", self.log_keep_mb)):
             if amount is not None and not 0 < amount < math.inf:
                 raise ConfigError(f"{what} is {amount}; it must be above zero and finite, or None")
@@ -112,6 +117,11 @@ class BrokerOptions:
             raise ConfigError(
                 f"{listen.url} wants certificates but trusts no authority: name it with --tls-ca"
             )
+
+
+def summary_period_s(options: BrokerOptions) -> float | None:
+    """The period whose windows heartbeats are summed up in; None: each has a row in the log."""
+    return options.period_s if options.log_heartbeats == "summary" else None
 
 
 def each_of(what: str, value: Any, kinds: type | tuple[type, ...], words: str) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mesh import config as configuration
 from mesh.cli.exits import ExitCode
@@ -60,6 +60,7 @@ def broker(
     period: float | None = None,
     deadline: float | None = None,
     stats: float | None = None,
+    log_heartbeats: Literal["each", "summary"] | None = None,
     log_keep_days: float | None = None,
     log_keep_mb: float | None = None,
     http: str | None = None,
@@ -121,6 +122,8 @@ def broker(
         Seconds within which a heartbeat must be answered.
     stats
         Seconds between stats rows in the log.
+    log_heartbeats
+        Rows of heartbeats in the log: each; or summary, one for each peer and 16 periods. Default: each.
     log_keep_days
         Days after which this broker's files in the log folder are removed; default: never.
     log_keep_mb
@@ -168,6 +171,7 @@ def broker(
         "period_s": period,
         "deadline_s": deadline,
         "stats_s": stats,
+        "log_heartbeats": log_heartbeats,
         "log_keep_days": log_keep_days,
         "log_keep_mb": log_keep_mb,
         "http": http,

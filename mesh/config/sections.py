@@ -39,6 +39,10 @@ def _amount(value: Any) -> str | None:
     return f"must be above zero and at most {AMOUNT_MAX:.0f}, not {value:g}"
 
 
+def _heartbeats(value: Any) -> str | None:
+    return None if value in ("each", "summary") else f"must be each or summary, not {value!r}"
+
+
 def _name(value: Any) -> str | None:
     if value is None or NAME.fullmatch(value):
         return None
@@ -201,6 +205,12 @@ class BrokerConfig:
         0.5, "MANGROVE_DEADLINE_S", "seconds within which a heartbeat must be answered", seconds_problem
     )
     stats_s: float = option(5.0, "MANGROVE_STATS_S", "seconds between stats rows in the log", seconds_problem)
+    log_heartbeats: str = option(
+        "each",
+        "MANGROVE_LOG_HEARTBEATS",
+        "rows of heartbeats in the log: each, or summary (one for each peer and 16 periods)",
+        _heartbeats,
+    )
     log_keep_days: float | None = option(
         None,
         "MANGROVE_LOG_KEEP_DAYS",

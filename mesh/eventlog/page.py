@@ -27,6 +27,11 @@ rows wait and are lost; the broker's own log tells when it begins, when rows are
 folder that is taken away under a running broker is made again within a second, without the rows that were
 in it.
 
+With `log_heartbeats = "each"`, the default, every heartbeat has a row `hb`: 98.9 % of a log, 4.5 GB a day
+at 100 peers. With `"summary"` there is a row `heard` for each peer and 16 periods instead, and the rest as
+before: a twelfth of that. Times of single heartbeats are then known to a quarter of a period. Open
+windows are written when their file ends and when the broker stops; a crash loses them, 16 periods at most.
+
 Files are kept forever unless `log_keep_days` or `log_keep_mb` is set. Then a broker removes its own old
 files, known by its name in theirs, at its start and whenever it finishes a file, which is every ten
 minutes. The file that grows stays.

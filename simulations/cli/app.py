@@ -77,6 +77,7 @@ def simulate(
     out: str | None = None,
     keep: str | None = None,
     trace: str | None = None,
+    log_heartbeats: Literal["each", "summary"] = "each",
     fidelity: Literal["full", "cores"] = "full",
     json: bool = False,
 ) -> int:
@@ -102,6 +103,9 @@ def simulate(
         If it fails, a file for it, which replay and shrink read.
     trace
         A file for the history, a line for each turn, arrival and fault; diff reads it.
+    log_heartbeats
+        Rows of heartbeats in the event logs: each; or summary, one for each peer and 16 periods, of which a
+        crash loses the last.
     fidelity
         With cores no brokers run but the cores that decide for them, hundreds if need be, without clients.
     json
@@ -128,7 +132,13 @@ def simulate(
             return _play_cores(found, chosen, as_json=json)
         try:
             run = playing.Play(
-                found, seed=chosen, size=size, out=out, say=progress, keep_history=trace is not None
+                found,
+                seed=chosen,
+                size=size,
+                out=out,
+                say=progress,
+                keep_history=trace is not None,
+                log_heartbeats=log_heartbeats,
             )
             result = run.run()
         finally:

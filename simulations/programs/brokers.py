@@ -25,6 +25,7 @@ def broker(
     period_s: float = 1.0,
     deadline_s: float = 0.5,
     transport: str = "tcp",
+    log_heartbeats: str = "each",
 ) -> Main:
     """A broker with state and log on its host's disk; it exposes the `Broker` once that is up.
 
@@ -43,6 +44,7 @@ def broker(
             anonymous="everywhere",
             state_dir=STATE_FOLDER,
             log_dir=LOG_FOLDER,
+            log_heartbeats=log_heartbeats,
             period_s=period_s * settings.times,
             deadline_s=deadline_s * settings.times,
             environment=environment_of(process),

@@ -141,6 +141,7 @@ class Play:
         out: str | None = None,
         say: Say | None = None,
         keep_history: bool = False,
+        log_heartbeats: str = "each",
     ) -> None:
         self.scenario = resolve(scenario.at_size(size), seed)
         if self.scenario.brokers + self.scenario.spares > BROKERS_MAX:
@@ -154,6 +155,7 @@ class Play:
         self.seed = seed
         self.size = size
         self.out = out
+        self._log_heartbeats = log_heartbeats
         self.name = f"{scenario.name}-{seed}"
         """The mesh's, which is the run's in its logs: two runs below one folder must not look like one."""
         self.world = World(
@@ -225,6 +227,7 @@ class Play:
                 period_s=scenario.period_s,
                 deadline_s=scenario.deadline_s,
                 transport=scenario.workload.transport,
+                log_heartbeats=self._log_heartbeats,
             )
             world.add_node(name, main)
             if index < scenario.brokers:

@@ -12,15 +12,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-PERIODS: Final = 16
-"""Length of a window. A round that is a multiple of it occurs once in each, and clocks are compared by it; by
-powers of two as well, since a short life has no others."""
-SLOTS: Final = 64
-RTT_BELOW_US: Final = (
-    50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 102_400, 204_800, 1_000_000,
-)  # fmt: skip
-COUNTER_BITS: Final = 12
-COUNTERS: Final = ("rtt_low", "rtt_mid", "rtt_high")
+from mesh.eventlog.windows import COUNTER_BITS, COUNTERS, PERIODS, RTT_BELOW_US, SLOTS
+
 KEY: Final = ("run", "node", "boot", "src", "window_ns", "window")
 SUMS: Final = ("surveys", "answers", "rtt_sum_us", *COUNTERS)
 LEAST: Final = ("first_ns", "first_round", "rtt_min_us")

@@ -16,19 +16,22 @@ from pyspark.sql import functions as F
 
 from mesh.analysis.reading import heartbeats, numbering
 from mesh.analysis.reading.finding import find_logs
-from mesh.analysis.reading.heartbeats import PERIODS
 from mesh.analysis.reading.repeats import Repeats
 from mesh.analysis.reading.schema import NOT_JSON, UNKNOWN
 from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, sources
 from mesh.analysis.results.spark_types import table_schema
 from mesh.analysis.results.tables import FileRow, Heard
+from mesh.errors import MeshError
 from mesh.eventlog.rows import KINDS, columns
+from mesh.eventlog.windows import PERIODS, window_ns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from mesh.analysis.reading.finding import LogFile
 
+RENAMES_MAX: Final = 5
+"""Brokers rename a file every ten minutes or 64 MiB; the logs are read again if one did so meanwhile."""
 PERIOD_S: Final = 1.0
 """Where no `meta` row tells it."""
 PERIOD_MIN_S: Final = 1e-6
@@ -75,8 +78,16 @@ def read_logs(spark: SparkSession, place: str) -> Logs:
 
     Raises:
         NoLogs: nothing is there, or nothing that is a log.
+        MeshError: files were renamed under the reader, time and again.
     """
-    return _Reading(spark, find_logs(spark, place)).logs()
+    for _ in range(RENAMES_MAX):
+        files = find_logs(spark, place)
+        logs = _Reading(spark, files).logs()
+        # A broker that finished a file took its .part away, perhaps before it was read.
+        if {file.path for file in files} <= {file.path for file in find_logs(spark, place)}:
+            return logs
+        logs.close()
+    raise MeshError(f"the logs in {place} are renamed faster than they can be read")
 
 
 class _Reading:
@@ -182,7 +193,7 @@ class _Windows:
         self._boots = boots.select(*BOOT, length)
         found = self._boots.groupBy("window_ns").count().collect()
         found.sort(key=lambda row: (-row["count"], row["window_ns"]))
-        self._usual = found[0]["window_ns"] if found else round(PERIOD_S * PERIODS * 1e9)
+        self._usual = found[0]["window_ns"] if found else window_ns(PERIOD_S)
         self._all_alike = len(found) <= 1
 
     def of(self, beats: DataFrame) -> DataFrame:

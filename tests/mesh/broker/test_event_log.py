@@ -39,7 +39,12 @@ class Clock:
         return self.now
 
 
-def make(storage: Storage, folder: str | None = "/log", clock: Clock | None = None) -> EventLog:
+def make(
+    storage: Storage,
+    folder: str | None = "/log",
+    clock: Clock | None = None,
+    summary_of_s: float | None = None,
+) -> EventLog:
     rows = RowBuilder(run="mangrove", node=NODE, boot=BOOT)
     return EventLog(
         rows,
@@ -48,6 +53,7 @@ def make(storage: Storage, folder: str | None = "/log", clock: Clock | None = No
         storage=storage,
         clock=clock or Clock(),
         wall_time=lambda: 1_700_000_000.25,
+        summary_of_s=summary_of_s,
     )
 
 
@@ -413,3 +419,65 @@ def test_a_full_disk_shows_in_a_brokers_status_and_its_end_is_told(caplog: pytes
         assert status["log"]["failing"] is None and status["log"]["errors"] > 0 == status["log"]["lost"]
         assert "can be written again; 0 rows were lost" in caplog.text
         mesh.finish()
+
+
+async def test_a_summary_has_a_row_for_each_peer_and_window_before_the_stop() -> None:
+    storage, clock = FaultyStorage(), Clock()
+    log = make(storage, clock=clock, summary_of_s=1.0)
+    log.write(MetaRow, {"op": "start"})
+    for second in range(40):
+        clock.now = 96.0 + second
+        for peer in (5, 6):
+            log.heard(True, peer, second, None, clock.now)
+            log.heard(False, peer, second, 0.001, clock.now + 0.25)
+    assert log.status().rows == 5, "two windows of two peers are over"
+    log.write(MetaRow, {"op": "stop"})
+    await log.aclose()
+    rows = rows_of(storage.contents[f"/log/alpha-{BOOT:016x}-0.jsonl"])
+    assert [row["kind"] for row in rows] == ["meta", *["heard"] * 6, "meta"]
+    assert [row["seq"] for row in rows] == list(range(1, 9))
+    assert [row["surveys"] for row in rows[1:-1]] == [16, 16, 16, 16, 8, 8]
+    assert [decode(json.dumps(row)).window for row in rows[1:-1]] == [6, 6, 7, 7, 8, 8]
+
+
+async def test_windows_of_silent_peers_end_by_themselves_and_all_end_with_their_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a peer that falls silent would have its last window in no file for as long."""
+    storage, clock = FaultyStorage(), Clock()
+    log = make(storage, clock=clock, summary_of_s=1.0)
+    log.heard(True, 5, 1, None, clock.now)
+    monkeypatch.setattr(event_log, "FLUSH_PAUSE_S", 0.0)
+    task = asyncio.create_task(log.run())
+    await asyncio.sleep(0)
+    assert log.status().rows == 0
+    clock.now += 16.0
+    await until(lambda: storage.contents.get(log.path, b"").count(b"heard") == 1)
+    task.cancel()
+    await asyncio.wait([task])
+    log.heard(True, 5, 17, None, clock.now)
+    clock.now += event_log.FILE_AGE_MAX_S
+    log.write(LinkRow, UP)
+    await log.flush()
+    rows = rows_of(storage.contents[f"/log/alpha-{BOOT:016x}-0.jsonl"])
+    assert [row["kind"] for row in rows] == ["heard", "link", "heard"]
+    await log.aclose()
+
+
+def test_the_way_heartbeats_are_logged_changes_while_the_log_is_open() -> None:
+    log = make(FaultyStorage(), summary_of_s=1.0)
+    log.heard(True, 5, 1, None, 1.0)
+    log.sum_up(None)
+    assert log.status().rows == 1
+    log.heard(True, 5, 2, None, 2.0)
+    assert log.status().rows == 2
+    log.sum_up(1.0)
+    log.heard(True, 5, 3, None, 3.0)
+    assert log.status().rows == 2
+
+
+def test_without_a_folder_nothing_is_summed_up() -> None:
+    log = make(FaultyStorage(), None, summary_of_s=1.0)
+    log.heard(True, 5, 1, None, 1.0)
+    log.write(MetaRow, {"op": "stop"})
+    assert [row["kind"] for row in log.events] == ["meta"]

@@ -66,6 +66,19 @@ def test_stats_rows_follow_a_reloaded_interval() -> None:
         assert broker.inspect().log.rows >= sequence + 19
 
 
+def test_heartbeats_are_summed_up_from_a_reload_on() -> None:
+    with World(1) as world:
+        mesh = Mesh(world, brokers=2)
+        world.run_for(3)
+        broker = mesh.broker("broker-1")
+        outcome = broker.reload(replace(broker.options, log_heartbeats="summary", stats_s=1000.0))
+        assert outcome.replaced == ("stats_s", "log_heartbeats") and not outcome.kept
+        world.run_for(6)  # until the stats row that was due is written
+        sequence = broker.inspect().log.rows
+        world.run_for(160)
+        assert 10 <= broker.inspect().log.rows - sequence <= 11, "one peer, ten windows of 16 s"
+
+
 async def test_certificates_are_read_again_and_one_that_cannot_be_used_changes_nothing(
     tmp_path: Path,
 ) -> None:

@@ -127,15 +127,16 @@ def heard(folder: Path) -> Table:
             key = (row["run"], row["node"], row["boot"])
             length = round(periods.get(key, usual) * 16e9)
             windows[*key, row["src"], row["mono_ns"] // length, length].append(row)
-    return [_window(key, beats) for key, beats in sorted(windows.items())]
+    return [window(key, beats) for key, beats in sorted(windows.items())]
 
 
 def _compared(row: Row) -> bool:
     return row["hb_seq"] % 16 == 0 or row["hb_seq"].bit_count() == 1
 
 
-def _window(key: tuple[Any, ...], beats: list[Row]) -> dict[str, Any]:
-    run, dst, boot, src, window, length = key
+def window(key: tuple[Any, ...], beats: list[Row]) -> dict[str, Any]:
+    """A row of it, from its heartbeats."""
+    run, dst, boot, src, number, length = key
     surveys = [row for row in beats if row["msg"] == "survey"]
     answers = [row for row in beats if row["msg"] == "answer"]
     trips = [row["rtt_us"] for row in beats if row["rtt_us"] is not None]
@@ -145,7 +146,7 @@ def _window(key: tuple[Any, ...], beats: list[Row]) -> dict[str, Any]:
     low, mid, high = (sum(n << 12 * i for i, n in enumerate(counts[k : k + 5])) for k in (0, 5, 10))
     slots = 0
     for row in beats:
-        slots |= 1 << ((row["mono_ns"] - window * length) * 64 // length)
+        slots |= 1 << ((row["mono_ns"] - number * length) * 64 // length)
     asked = max((r for r in surveys if _compared(r)), key=lambda r: r["mono_ns"], default={})
     told = max((r for r in answers if _compared(r)), key=lambda r: r["mono_ns"], default={})
     return {
@@ -153,7 +154,7 @@ def _window(key: tuple[Any, ...], beats: list[Row]) -> dict[str, Any]:
         "dst": dst,
         "boot": boot,
         "src": src,
-        "window": window,
+        "window": number,
         "window_ns": length,
         "surveys": len(surveys),
         "answers": len(answers),
@@ -174,3 +175,30 @@ def _window(key: tuple[Any, ...], beats: list[Row]) -> dict[str, Any]:
         "answer_ns": told.get("mono_ns"),
         "answer_rtt_us": told.get("rtt_us"),
     }
+
+
+def summed_up(folder: Path) -> Table:
+    """The same table from rows of kind ``heard`` alone: parts of a window are added up."""
+    parts: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in read_rows(folder):
+        if row["kind"] == "heard":
+            key = tuple(row[name] for name in ("run", "node", "boot", "src", "window", "window_ns"))
+            parts[key].append(row)
+    return [_added(key, rows) for key, rows in sorted(parts.items())]
+
+
+def _added(key: tuple[Any, ...], rows: list[Row]) -> dict[str, Any]:
+    whole = dict(zip(("run", "dst", "boot", "src", "window", "window_ns"), key, strict=True))
+    for name in ("surveys", "answers", "rtt_sum_us", "rtt_low", "rtt_mid", "rtt_high"):
+        whole[name] = sum(row[name] for row in rows)
+    for name in ("first_ns", "first_round", "rtt_min_us"):
+        whole[name] = min((row[name] for row in rows if row[name] is not None), default=None)
+    for name in ("last_ns", "last_round", "rtt_max_us"):
+        whole[name] = max((row[name] for row in rows if row[name] is not None), default=None)
+    whole["slots"] = 0
+    for row in rows:
+        whole["slots"] |= row["slots"]
+    for at, names in {"survey_ns": ["survey_round"], "answer_ns": ["answer_round", "answer_rtt_us"]}.items():
+        latest = max((row for row in rows if row[at] is not None), key=lambda row: row[at], default={})
+        whole |= {name: latest.get(name) for name in (at, *names)}
+    return whole
