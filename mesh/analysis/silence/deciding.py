@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from mesh.analysis.silence.apart import Ties, Times, clip, components
 from mesh.analysis.silence.outages import Gap, Lived, Outage, Ran, outages, ran
-from mesh.analysis.silence.sweep import Part, limits, parts
+from mesh.analysis.silence.sweep import Part, Silence, limits, parts
 
 FULL_SHARE: Final = 0.8
 """A mesh is full if so many pairs that could hear each other did."""
@@ -47,7 +47,20 @@ def decide(facts: Facts) -> Found:
     gaps = [*facts.gaps, *_never_heard(facts, did)]
     rows, silences = outages(gaps, did, facts.period, facts.ties, facts.closed)
     period = max(facts.period.values(), default=0)
-    return Found(rows, parts(did.presence, silences, facts.ties, limits(period), facts.end))
+    return Found(rows, _parts(did.presence, silences, facts.ties, period, facts.end))
+
+
+def _parts(
+    presence: Mapping[int, Times], silences: Iterable[Silence], ties: Ties | None, period: int, end: int
+) -> list[Part]:
+    """Swept in halves of microseconds: silence that is not fresh begins just after a heartbeat, so that
+    between two silences with a single heartbeat there is a moment without."""
+    halves = {node: [(2 * begin, 2 * until) for begin, until in times] for node, times in presence.items()}
+    silent = (each._replace(start=2 * each.start + (not each.fresh), end=2 * each.end) for each in silences)
+    return [
+        part._replace(start=part.start // 2, end=None if part.end is None else part.end // 2)
+        for part in parts(halves, silent, ties, limits(2 * period), 2 * end)
+    ]
 
 
 def _never_heard(facts: Facts, did: Ran) -> Iterable[Gap]:

@@ -115,10 +115,30 @@ def _noted(run: Run, end: int) -> Noted:
     for node, at in sorted(run.joined, key=lambda each: each[1]):
         joined_at.setdefault(run.names[node], []).append(at)
     silent: dict[tuple[str, str], Times] = {}
+    stays = _stays(run)
     for src, dst, last, following in run.silent:
-        times = silent.setdefault((run.names[src], run.names[dst]), [])
-        times.append((0 if last is None else last, end if following is None else following))
+        known = last if following is None else following
+        begin, until = next(
+            (
+                (begin, until)
+                for begin, until in stays.get(dst, [])
+                if known is not None and begin <= known <= until
+            ),
+            (0, 0),
+        )
+        span = (begin if last is None else last, until if following is None else following)
+        silent.setdefault((run.names[src], run.names[dst]), []).append(span)
     return Noted(joined_at, {link: joined(times) for link, times in silent.items()}, end)
+
+
+def _stays(run: Run) -> dict[str, Times]:
+    """When each process listened, pauses included: a silence without a last or a next heartbeat is as long as
+    that of its listener."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for node, state, start, end, _ in run.lives:
+        if state in ("up", "paused"):
+            spans.setdefault(node, []).append((start, end))
+    return {node: joined(found) for node, found in spans.items()}
 
 
 def _scored_lives(did: Effects, run: Run) -> Iterable[Scored]:

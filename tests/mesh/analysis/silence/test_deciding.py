@@ -10,6 +10,7 @@ import pytest
 from mesh.analysis.silence import deciding, outages, sweep
 from mesh.analysis.silence.apart import State
 from mesh.analysis.silence.deciding import decide, is_full
+from mesh.analysis.silence.outages import Gap
 from mesh.analysis.silence.sweep import Part
 from tests.mesh.analysis.silence.story import SECOND, Story, us
 
@@ -159,6 +160,16 @@ def test_a_cut_that_flaps_is_a_part_each_time() -> None:
     assert [part.sides for part in found] == [((2, 3, 4), (0, 1))] * 3
     for part, (start, end) in zip(found, ((20, 30), (36, 42), (48, 54)), strict=True):
         check_times(part, start, end)
+
+
+def test_a_single_heartbeat_ends_a_part_and_begins_another() -> None:
+    """Two silences that touch were one, and the part went on over the heartbeat between them."""
+    story = Story(2)
+    facts = story.facts()
+    lost = [Gap(src, dst, us(20.5), us(30.5), us(20.5), us(30.5), 0.0) for src, dst in ((0, 1), (1, 0))]
+    lost += [Gap(src, dst, us(30.5), us(40.5), us(30.5), us(40.5), 0.0) for src, dst in ((0, 1), (1, 0))]
+    found = decide(facts._replace(gaps=lost)).parts
+    assert [(part.start, part.end) for part in found] == [(us(20.5), us(30.5)), (us(30.5), us(40.5))]
 
 
 def test_a_cut_within_a_side_makes_three_sides_and_then_two_again() -> None:

@@ -1,0 +1,144 @@
+"""The table ``matches`` of a run, from its truth and its tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mesh.analysis.truth.effects import Effect
+from mesh.analysis.truth.lives import Event, done_events, match_events
+from mesh.analysis.truth.scoring import Run, Scored, score, truth_row
+
+S = 1_000_000
+NAMES = {"1": "a", "2": "b", "3": "c", "4": "d"}
+
+
+def row(at_s: float, op: str, a: str, b: str = "", of: str | None = None, **more: Any) -> Any:
+    return truth_row(round(at_s * S), op, of, ",".join(a), ",".join(b), None, more)
+
+
+STARTED = row(0, "start", "abcd")
+CUT = (row(20, "cut", "ab", "cd", "partition"), row(30, "end", "ab", "cd", "partition"))
+
+
+def lived(**also: list[tuple[str, float, float, str | None]]) -> list[tuple[str, str, int, int, str | None]]:
+    usual: list[tuple[str, float, float, str | None]] = [("up", 0, 100, None)]
+    return [
+        (node, state, round(start * S), round(end * S), cause)
+        for node, name in NAMES.items()
+        for state, start, end, cause in also.get(name, usual)
+    ]
+
+
+def outages(start_s: float, end_s: float | None) -> list[tuple[str, str, int | None, int | None]]:
+    links = [(one, other) for one in "12" for other in "34"]
+    end = None if end_s is None else round(end_s * S)
+    return [(*pair, round(start_s * S), end) for link in links for pair in (link, link[::-1])]
+
+
+def told(
+    truth: list[Any], found: list[tuple[int, int, int | None, str]] | None = None, **given: Any
+) -> list[Scored]:
+    sides = [
+        (no, node, side) for no, *_ in found or () for side, nodes in ((0, "12"), (1, "34")) for node in nodes
+    ]
+    usual = Run(
+        names=NAMES,
+        lives=lived(),
+        silent=outages(19.5, 32),
+        parts=found or [],
+        sides=sides,
+        joined=[(node, S) for node in NAMES],
+        period=S,
+    )
+    return score([STARTED, *truth], usual._replace(**given))
+
+
+def test_a_cut_that_was_found() -> None:
+    assert told([*CUT], [(1, round(19.5 * S), 32 * S, "complete")]) == [
+        ("part", "complete for 10.0 s: a, b | c, d", "part 1: complete", "tp", 20 * S, -0.5, 2.0)
+    ]
+
+
+def test_a_cut_that_was_missed_and_a_part_that_was_not_made() -> None:
+    ((of, truth, found, verdict, *_),) = told([*CUT])
+    assert (of, truth, found, verdict) == ("part", "complete for 10.0 s: a, b | c, d", None, "fn")
+    ((of, truth, found, verdict, *_),) = told([], [(7, 40 * S, 50 * S, "complete")])
+    assert (of, truth, found, verdict) == ("part", None, "part 7: complete", "fp")
+
+
+def test_a_silence_without_an_end_lasts_as_long_as_its_listener() -> None:
+    """It was taken to last until the logs end: who left in a cut and came back was cut off to the end."""
+    life: list[tuple[str, float, float, str | None]] = [
+        ("up", 0, 25, "leave"),
+        ("away", 25, 60, "start"),
+        ("up", 60, 100, None),
+    ]
+    left = [row(25, "stop", "d"), row(60, "restart", "d", of="start")]
+    silent: list[tuple[str, str, int | None, int | None]] = [
+        each if "4" not in each[:2] else (each[0], each[1], each[2], None if each[1] == "4" else 61 * S)
+        for each in outages(19.5, 32)
+    ]
+    rows = told(
+        [*CUT, *left],
+        [(1, round(19.5 * S), 32 * S, "complete")],
+        lives=lived(d=life),
+        silent=silent,
+        joined=[*((node, S) for node in NAMES), ("4", round(60.5 * S))],
+    )
+    assert [(each[0], each[3]) for each in rows if each[3] != "below resolution"] == [
+        ("part", "tp"),
+        ("leave", "tp"),
+    ]
+
+
+def test_two_ids_of_one_name_are_one_broker() -> None:
+    """It lost its state, and came back as another."""
+    names = {**NAMES, "5": "d"}
+    rows = told([*CUT], [(1, round(19.5 * S), 32 * S, "complete")], names=names)
+    assert [each[3] for each in rows] == ["tp"]
+
+
+# --- lives
+
+
+def effect(what: Any, at_s: float, name: str = "a") -> Effect:
+    return Effect(name, what, round(at_s * S))
+
+
+def event(of: Any, at_s: float, end_s: float | None = None, name: str = "a") -> Event:
+    return Event(of, name, round(at_s * S), None if end_s is None else round(end_s * S))
+
+
+def test_pauses_have_ends() -> None:
+    done = [
+        effect("start", 0),
+        effect("pause", 10),
+        effect("resume", 14),
+        effect("pause", 20),
+        effect("crash", 23),
+    ]
+    assert done_events(done) == [event("pause", 10, 14), event("pause", 20, 23), event("crash", 23)]
+
+
+def test_a_death_that_was_found_with_its_lag() -> None:
+    (pairing,) = match_events([event("crash", 10)], [event("crash", 10.4)], S)
+    assert (pairing.verdict, pairing.start_lag) == ("tp", round(0.4 * S))
+
+
+@pytest.mark.parametrize("found", [event("power_off", 10), event("crash", 10, name="b"), event("crash", 16)])
+def test_what_is_told_otherwise_is_missed_and_false(found: Event) -> None:
+    assert [each.verdict for each in match_events([event("crash", 10)], [found], S)] == ["fn", "fp"]
+
+
+def test_short_pauses_are_below_resolution() -> None:
+    assert [each.verdict for each in match_events([event("pause", 10, 12)], [], S)] == ["below resolution"]
+    assert [each.verdict for each in match_events([event("pause", 10, 14)], [], S)] == ["fn"]
+    assert [each.verdict for each in match_events([], [event("pause", 10, 12)], S)] == ["below resolution"]
+
+
+def test_each_death_is_matched_with_the_nearest() -> None:
+    done = [event("crash", 10), event("crash", 13)]
+    found = [event("crash", 12.9), event("crash", 9.8)]
+    assert [each.start_lag for each in match_events(done, found, S)] == [-S // 5, -S // 10]
