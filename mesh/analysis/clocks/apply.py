@@ -47,7 +47,7 @@ class Facts:
 def facts(logs: Logs, measured: DataFrame) -> Facts:
     """``measured`` is what `mesh.analysis.clocks.measuring.measure` found of the same logs."""
     clock = F.broadcast(measured.select("run", "boot", "rough", "pieces"))
-    boots = _boots(logs).join(clock, ["run", "boot"])
+    boots = _boots(measured)
     periods = F.broadcast(boots.select("run", "boot", "period_s"))
 
     def timed(rows: DataFrame) -> DataFrame:
@@ -100,12 +100,12 @@ def at(ns: str) -> Column:
     return us + F.coalesce(F.try_element_at("pieces", piece)["offset"], F.col("rough"))
 
 
-def _boots(logs: Logs) -> DataFrame:
+def _boots(measured: DataFrame) -> DataFrame:
     """What a boot without a `meta` row does not tell is as with most others of its run."""
-    usual = logs.boots_raw.groupBy("run").agg(
+    usual = measured.groupBy("run").agg(
         *(F.mode(name).alias(f"usual_{name}") for name in ("period_s", "deadline_s", "stats_s"))
     )
-    rows = logs.boots_raw.join(F.broadcast(usual), "run")
+    rows = measured.join(F.broadcast(usual), "run")
     given = {"period_s": 1.0, "deadline_s": 0.5, "stats_s": 5.0}
     return rows.withColumns(
         {

@@ -26,35 +26,25 @@ PIECES: Final = "map<bigint,struct<offset:bigint,error:bigint>>"
 
 
 def measure(logs: Logs) -> DataFrame:
-    """One row a boot that has a log: ``run``, ``node``, ``boot``; ``rough``, its offset in microseconds; and
-    ``pieces``, the offset and its error by the number of the ten minutes. To be used with
+    """One row a boot that has a log: the columns of `Logs.boots_raw`; ``wall``, how far its wall clock was
+    ahead of its monotonic one, most of the time; ``rough``, its offset in microseconds; and ``pieces``, the
+    offset and its error by the number of the ten minutes. To be used with
     `mesh.analysis.clocks.apply.at`."""
-    boots = logs.boots_raw.join(_walls(logs), ["run", "boot"], "left").withColumn(
-        "wall", F.coalesce("wall", F.expr("first_us - first_ns div 1000"))
-    )
-    found = samples(logs).persist()
-    # As many rows as boots. Without their history, what is built on them is planned in a moment.
+    # As many rows as boots. Cut off from their history, what is built on them is planned in a moment.
+    boots = logs.boots_raw.join(_walls(logs), ["run", "boot"], "left").localCheckpoint()
+    boots = boots.withColumn("wall", F.coalesce("wall", F.expr("first_us - first_ns div 1000")))
+    found = samples(logs).localCheckpoint()
     rough = _rough(boots, _best(found, [])).localCheckpoint()
-    pairs = _best(_in_pieces(found, rough), ["piece"])
-    known = _pieces(rough, pairs)
+    known = _pieces(rough, _best(_in_pieces(found, rough), ["piece"]))
     fill = F.udf(_filled, PIECES, useArrow=False)
     first, last = _piece("first_ns"), _piece("last_ns")
-    measured = (
-        boots.select("run", "node", "boot", "first_ns", "last_ns")
-        .join(rough, ["run", "boot"])
+    return (
+        boots.join(rough, ["run", "boot"])
         .join(known, ["run", "boot"], "left")
-        .select(
-            "run",
-            "node",
-            "boot",
-            "first_ns",
-            "rough",
-            fill(first, last, "rough", "error", "known").alias("pieces"),
-        )
+        .withColumn("pieces", fill(first, last, "rough", "error", "known"))
+        .drop("error", "known")
         .localCheckpoint()
     )
-    found.unpersist()
-    return measured
 
 
 def clocks(logs: Logs, measured: DataFrame) -> DataFrame:
@@ -63,7 +53,12 @@ def clocks(logs: Logs, measured: DataFrame) -> DataFrame:
         logs.meta.select("run", "boot", "mono_ns", "us")
     )
     by_piece = measured.select(
-        "run", "node", "boot", "rough", "first_ns", F.explode("pieces").alias("piece", "of")
+        "run",
+        "node",
+        "boot",
+        "first_ns",
+        F.col("wall").alias("ever"),
+        F.explode("pieces").alias("piece", "of"),
     )
     walls = _stepped(rows).join(measured.select("run", "boot", "rough"), ["run", "boot"])
     walls = (
@@ -71,22 +66,17 @@ def clocks(logs: Logs, measured: DataFrame) -> DataFrame:
         .groupBy("run", "boot", "piece")
         .agg(F.median("delta").alias("wall"), F.count_if("stepped").alias("steps"))
     )
-    ever = _walls(logs).withColumnRenamed("wall", "ever")
-    wall = F.coalesce("wall", "ever", "of.offset")
+    wall = F.coalesce("wall", "ever")
     start = F.greatest(F.col("piece") * PIECE, F.expr("first_ns div 1000") + F.col("of.offset"))
-    return (
-        by_piece.join(walls, ["run", "boot", "piece"], "left")
-        .join(ever, ["run", "boot"], "left")
-        .select(
-            "run",
-            "node",
-            "boot",
-            start.alias("start"),
-            (F.col("of.offset") / 1e6).alias("offset_s"),
-            (F.col("of.error") / 1e6).alias("error_s"),
-            ((wall - F.col("of.offset")) / 1e6).alias("wall_s"),
-            F.coalesce("steps", F.lit(0).cast("long")).alias("steps"),
-        )
+    return by_piece.join(walls, ["run", "boot", "piece"], "left").select(
+        "run",
+        "node",
+        "boot",
+        start.alias("start"),
+        (F.col("of.offset") / 1e6).alias("offset_s"),
+        (F.col("of.error") / 1e6).alias("error_s"),
+        ((wall - F.col("of.offset")) / 1e6).alias("wall_s"),
+        F.coalesce("steps", F.lit(0).cast("long")).alias("steps"),
     )
 
 
@@ -97,7 +87,7 @@ def _walls(logs: Logs) -> DataFrame:
         logs.meta.select("run", "boot", delta.alias("delta"))
     )
     return rows.groupBy("run", "boot").agg(
-        F.expr("percentile_disc(0.5) within group (order by delta)").alias("wall")
+        F.expr("percentile_disc(0.5) within group (order by delta)").cast("long").alias("wall")
     )
 
 

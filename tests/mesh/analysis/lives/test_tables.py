@@ -1,0 +1,169 @@
+"""Clocks, facts and lives through Spark, of a simulated mesh in which a wall clock jumps by an hour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.analysis.clocks.apply import Facts, facts
+from mesh.analysis.clocks.measuring import clocks, measure
+from mesh.analysis.lives.tables import figures, lives
+from mesh.analysis.reading.logs import Logs, read_logs
+from mesh.analysis.results.spark_types import decision_schema
+from mesh.analysis.results.tables import Availability, Churn, Clock, Life, Survival
+from simulations.runs.playing import Play
+from simulations.scenarios.scenario_file import load
+from tests.mesh.analysis.lives.gathering import lives_of
+from tests.mesh.analysis.oracle import lives_tables as oracle
+from tests.mesh.analysis.oracle.log_facts import Row, read_facts, wall_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+SCENARIO = """
+name = "lives"
+summary = "what a process may do, and a clock that jumps"
+brokers = 4
+quiet_s = 2
+
+[[fault]]
+at_s = 3
+kind = "crash"
+a = "broker-2"
+for_s = 5
+
+[[fault]]
+at_s = 4
+kind = "clock_step"
+a = "broker-4"
+value = 3600
+
+[[fault]]
+at_s = 12
+kind = "power_off"
+a = "broker-3"
+for_s = 6
+
+[[fault]]
+at_s = 22
+kind = "pause"
+a = "broker-4"
+for_s = 4
+
+[[fault]]
+at_s = 30
+kind = "restart"
+a = "broker-1"
+value = 1.5
+how = "stop"
+"""
+FUZZ = 150_000
+"""Microseconds: an end of a silence is known to an eighth of a period."""
+
+
+class Analysed:
+    """One analysis for all tests here."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        file = folder / "lives.toml"
+        file.write_text(SCENARIO)
+        self.folder = folder / "logs"
+        assert Play(load(str(file)), seed=7, out=str(self.folder)).run().ok
+        self.logs: Logs = read_logs(spark, str(self.folder))
+        self.measured: DataFrame = measure(self.logs)
+        self.facts: Facts = facts(self.logs, self.measured)
+        self.lives: DataFrame = lives(self.facts).localCheckpoint()
+
+
+@pytest.fixture(scope="module")
+def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    found = Analysed(spark, tmp_path_factory.mktemp("lives"))
+    yield found
+    found.logs.close()
+
+
+class TrueTime:
+    """The simulator's time of a row: that of its boot's first row, which came before any clock jumped, and
+    what its monotonic clock says has passed since."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[int, int]] = {}
+
+    def __call__(self, row: Row) -> int:
+        us, ns = self._first.setdefault(row["boot"], (wall_us(row), row["mono_ns"]))
+        return us + (row["mono_ns"] - ns) // 1000
+
+
+def test_boots_agree_on_the_time_as_far_as_clocks_drift_in_a_minute(analysed: Analysed) -> None:
+    """By 50 parts in a million at most, either way; a sample is good to half a millisecond."""
+    expected = {boot.boot: boot.first for boot in read_facts(analysed.folder, at=TrueTime()).boots}
+
+    found = {row.boot: row.first for row in analysed.facts.boots.collect()}
+
+    assert found.keys() == expected.keys()
+    wrong = [found[boot] - expected[boot] for boot in expected]
+    assert max(wrong) - min(wrong) < 5000
+    assert max(map(abs, wrong)) < 5000, "the middle of the wall clocks drifts as well"
+
+
+def test_the_table_of_clocks_tells_of_the_jump(analysed: Analysed) -> None:
+    table = clocks(analysed.logs, analysed.measured)
+    rows = table.collect()
+
+    assert table.columns == [*decision_schema(Clock).names]
+    assert all(row.error_s is not None and row.error_s < 0.002 for row in rows)
+    ahead = [row for row in rows if row.steps]
+    assert [row.steps for row in ahead] == [2], "there, and back when the world was healed"
+    assert ahead[0].wall_s == pytest.approx(3600, abs=1)
+    assert all(abs(row.wall_s) < 0.1 for row in rows if not row.steps)
+
+
+def test_lives_are_those_that_the_oracle_tells(analysed: Analysed) -> None:
+    expected = lives_of(read_facts(analysed.folder, at=TrueTime()))
+    names = {row.node: row.name for row in analysed.facts.boots.collect()}
+
+    found: dict[str, list[Any]] = {}
+    for row in analysed.lives.orderBy("node", "no").collect():
+        found.setdefault(names[row.node], []).append(row)
+
+    assert found.keys() == expected.keys()
+    for name, told in expected.items():
+        rows = found[name]
+        assert [(row.no, row.boot, row.state, row.cause, row.truncated, row.censored) for row in rows] == [
+            (one.no, one.boot, one.state, one.cause, one.truncated, one.censored) for one in told
+        ]
+        for row, one in zip(rows, told, strict=True):
+            assert abs(row.start - one.start) < FUZZ
+            assert abs(row.end - one.end) < FUZZ
+    causes = [row.cause for rows in found.values() for row in rows]
+    assert {"crash", "power_off", "pause", "resume", "leave", "restart", "start"} <= {*causes}
+    assert causes.count("crash") == causes.count("power_off") == causes.count("pause") == 1
+    assert analysed.lives.columns == decision_schema(Life).names
+
+
+def test_figures_are_those_of_the_oracle(analysed: Analysed) -> None:
+    told = analysed.lives.collect()
+    found = figures(analysed.lives, 10.0)
+
+    available = {row.node: row.asDict() for row in found.availability.collect()}
+    for node in available:
+        own = oracle.availability([row for row in told if row.node == node])
+        assert available[node] == {"run": told[0].run, "node": node, **own}
+    churned = [row.asDict() for row in found.churn.orderBy("start").collect()]
+    assert len(churned) == len(oracle.churn(told, 10.0))
+    for row, window in zip(churned, oracle.churn(told, 10.0), strict=True):
+        assert row.pop("rate") == pytest.approx(window.pop("rate"), rel=1e-9)
+        assert row == {"run": told[0].run, **window}
+    curves = {(row.of, row.method, row.t_s): row for row in found.survival.collect()}
+    expected = oracle.survival(told)
+    assert curves.keys() == expected.keys()
+    for key, point in expected.items():
+        assert curves[key].survival == pytest.approx(point["survival"], rel=1e-9)
+        assert (curves[key].at_risk, curves[key].ended) == (point["at_risk"], point["ended"])
+    assert found.availability.columns == decision_schema(Availability).names
+    assert found.churn.columns == decision_schema(Churn).names
+    assert found.survival.columns == decision_schema(Survival).names
