@@ -66,6 +66,7 @@ PURE_CLIENTS = (
     "feeds",
     "home_search",
     "jobs",
+    "landing",
     "messages",
     "pending",
     "pending_batch",

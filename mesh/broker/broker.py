@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from mesh.access import Anonymity, Principal
 from mesh.broker.identity import format_id
 from mesh.broker.inspection import Inspection
-from mesh.broker.node import Node
+from mesh.broker.node import LEAVE, Node
 from mesh.broker.options import BrokerOptions, each_of, folder_of, key_of
 from mesh.broker.reloading import Reloaded
 from mesh.environment import Environment
@@ -66,6 +66,7 @@ class Broker:
         stats_s: seconds between ``stats`` rows of the event log.
         log_heartbeats: ``each`` writes a row for each heartbeat to the event log; ``summary`` one for each
             peer and 16 periods, of which a crash loses the last.
+        drain_s: seconds that clients have to go to other brokers when this one leaves; 0: none.
         log_keep_days: days after which files of the event log are removed; None: never.
         log_keep_mb: megabytes of them that are kept, the newest; None: all.
         limits: what clients and peers may claim.
@@ -94,6 +95,7 @@ class Broker:
         deadline_s: float = 0.5,
         stats_s: float = 5.0,
         log_heartbeats: str = "each",
+        drain_s: float = 10.0,
         log_keep_days: float | None = None,
         log_keep_mb: float | None = None,
         limits: Limits | None = None,
@@ -117,6 +119,7 @@ class Broker:
             deadline_s=deadline_s,
             stats_s=stats_s,
             log_heartbeats=log_heartbeats,
+            drain_s=drain_s,
             log_keep_days=log_keep_days,
             log_keep_mb=log_keep_mb,
             limits=Limits() if limits is None else limits,
@@ -153,7 +156,7 @@ class Broker:
         if kind is GeneratorExit:
             return  # the loop is gone and the coroutine is being closed: nothing can be awaited any more
         try:
-            await node.stop("leave" if kind is None else kind.__name__)
+            await node.stop(LEAVE if kind is None else kind.__name__)
             if self._given_environment is None:
                 await close_storage(node.environment)
         finally:
@@ -177,6 +180,11 @@ class Broker:
         """
         await self._running.wait_ready()
 
+    async def wait_asked_to_leave(self) -> None:
+        """Return when somebody of this host has asked this broker to leave (`mesh drain`). Then end the
+        block, or call `leave`."""
+        await asyncio.shield(self._running.asked_to_leave)
+
     def reload(self, options: BrokerOptions) -> Reloaded:
         """Replace what can be replaced while running, and read certificates again for new connections.
 
@@ -193,7 +201,7 @@ class Broker:
 
     async def leave(self) -> None:
         """Tell the mesh, say goodbye to clients and stop; the block may go on without its broker."""
-        await self._running.stop("leave")
+        await self._running.stop(LEAVE)
 
     @property
     def url(self) -> str:

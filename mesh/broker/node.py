@@ -16,6 +16,7 @@ which wait for the disk, and those that peering dials with.
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -39,7 +40,9 @@ from mesh.broker.reloading import Reloaded, merge
 from mesh.broker.report import Report
 from mesh.broker.stock import StockPublishers, StockRequests, StockSubscribers
 from mesh.broker.stock_guests import StockGuests
+from mesh.cluster.own_address import has_host, is_loopback
 from mesh.cluster.peering import Peering
+from mesh.dataplane import ports
 from mesh.dataplane.exchange import Exchange
 from mesh.dataplane.options import ExchangeOptions
 from mesh.environment import DEFAULT_NAME, Environment
@@ -61,6 +64,10 @@ TCP_KEEPALIVE_S: Final = 30
 """A host that vanished costs its connections four times as long after its last word. Stock sockets and
 blocking clients may be silent for ever, so nothing but TCP's probes finds that out."""
 RATES_PERIOD_S: Final = 1.0
+LEAVE: Final = "leave"
+"""The reason of a stop that is no failure."""
+DRAIN_LOOK_S: Final = 0.01
+"""How often a broker that leaves looks whether its clients are gone."""
 HURRIED_S: Final = 0.1
 """How long a goodbye may take when its caller is cancelled."""
 
@@ -87,6 +94,9 @@ class Node:
         self._stopping: asyncio.Task[None] | None = None
         self._goodbye: asyncio.Task[None] | None = None
         self._hurried = False
+        self._hurry_up: asyncio.Future[None] = self._loop.create_future()
+        self.asked_to_leave: asyncio.Future[None] = self._loop.create_future()
+        """Done once somebody has asked the broker to leave."""
         self._joined: asyncio.Future[None] = self._loop.create_future()
         self._children: list[asyncio.Task[None]] = []
         self._work: asyncio.Handle | None = None
@@ -249,6 +259,8 @@ class Node:
         )
         for topic in ("$sys.status", f"$sys.status.{format_id(self.identity.id)}"):
             self.exchange.respond(topic, lambda _topic, _body: self.report.status())
+        drain = f"$sys.drain.{format_id(self.identity.id)}"
+        self.exchange.respond_to(drain, self._asked_to_leave, _is_of_this_host)
         self.home_shell.serve_operators()
         await self._open_http()
         await self.peering.start(self.listeners.urls_for("peers"), self.listeners.urls_for("clients"))
@@ -302,6 +314,18 @@ class Node:
             self._stats_due = min(self._stats_due, self._clock() + options.stats_s)
         return Reloaded(replaced, kept, certificates)
 
+    def _asked_to_leave(self, _topic: str, _body: bytes) -> bytes:
+        """By `mesh drain`: what is about to happen. It happens after the answer is on its way."""
+        if not self.asked_to_leave.done():
+            self.asked_to_leave.set_result(None)
+        answer = {
+            "schema": 1,
+            "name": self.name,
+            "clients": self.exchange.movable if self.peering.live() else 0,
+            "drain_s": self.options.drain_s,
+        }
+        return json.dumps(answer).encode()
+
     async def stop(self, reason: str) -> None:
         """Leave the mesh; a second call waits for the first.
 
@@ -309,7 +333,6 @@ class Node:
         raises `asyncio.CancelledError` after that. So the broker is closed whenever this ends.
         """
         if self._stopping is None:
-            self._peer_events.leaving = self.home_shell.leaving = True
             self._stopping = self._loop.create_task(self._stop(reason), name="stop")
         cancelled: asyncio.CancelledError | None = None
         while not self._stopping.done():
@@ -319,6 +342,7 @@ class Node:
                 cancelled = error
                 if not self._hurried:
                     self._hurried = True
+                    self._hurry_up.set_result(None)
                     self._hurry()
         if cancelled is not None:
             raise cancelled
@@ -330,8 +354,12 @@ class Node:
             self._loop.call_later(HURRIED_S, self._goodbye.cancel)
 
     async def _stop(self, reason: str) -> None:
-        self.report.leaving = self.identity.stopping = self.log.stopping = True
+        self.report.leaving = True
         try:
+            if reason == LEAVE:
+                await self._drain()
+            self._peer_events.leaving = self.home_shell.leaving = True
+            self.identity.stopping = self.log.stopping = True
             self.exchange.leave(f"broker {self.name} leaves", self._clock())
             self.log.write(StatsRow, self.report.stats_fields())  # while the links are there to be counted
             self._goodbye = self._loop.create_task(self.peering.leave(), name="goodbye")
@@ -344,6 +372,15 @@ class Node:
             self.log.write(MetaRow, {"op": "stop", **self.report.meta_fields(), "reason": reason})
             await self._close()
             self._check_joined()
+
+    async def _drain(self) -> None:
+        """Have clients go to other brokers first, for as long as `BrokerOptions.drain_s`. A broker without
+        others tells them, and does not wait."""
+        left_s = self.options.drain_s if self.peering.live() else 0.0
+        deadline = self._clock() + left_s
+        self.exchange.drain(left_s, f"broker {self.name} leaves", self._clock())
+        while not (self.exchange.drained or self._hurried) and self._clock() < deadline:
+            await asyncio.wait([self._hurry_up], timeout=DRAIN_LOOK_S)
 
     async def _close(self) -> None:
         self._beat.stop()
@@ -404,3 +441,9 @@ class Node:
             self.home_shell.home.look()
             self._notices.drops(fields["drops"], self.options.stats_s)
         return self._stats_due
+
+
+def _is_of_this_host(pipe: ports.Pipe) -> bool:
+    """Whether its other end is surely a program of this host."""
+    address = pipe.remote_address
+    return not has_host(address) or is_loopback(address)

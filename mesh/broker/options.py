@@ -39,6 +39,7 @@ class BrokerOptions:
     deadline_s: float
     stats_s: float
     log_heartbeats: str
+    drain_s: float
     log_keep_days: float | None
     log_keep_mb: float | None
     limits: Limits
@@ -75,6 +76,8 @@ class BrokerOptions:
                 raise ConfigError(f"{what} is {seconds}; it must be above zero and finite")
         if self.log_heartbeats not in LOG_HEARTBEATS:
             raise ConfigError(f"log_heartbeats is {shown(self.log_heartbeats)}; it takes 'each' or 'summary'")
+        if not 0 <= self.drain_s < math.inf:
+            raise ConfigError(f"drain_s is {self.drain_s}; it must be zero or above and finite")
         for what, amount in (("log_keep_days", self.log_keep_days), ("log_keep_mb", self.log_keep_mb)):
             if amount is not None and not 0 < amount < math.inf:
                 raise ConfigError(f"{what} is {amount}; it must be above zero and finite, or None")
@@ -96,6 +99,7 @@ class BrokerOptions:
             ("period_s", self.period_s, (int, float), "a number of seconds"),
             ("deadline_s", self.deadline_s, (int, float), "a number of seconds"),
             ("stats_s", self.stats_s, (int, float), "a number of seconds"),
+            ("drain_s", self.drain_s, (int, float), "a number of seconds"),
             ("log_keep_days", self.log_keep_days, (int, float, type(None)), "a number of days or None"),
             ("log_keep_mb", self.log_keep_mb, (int, float, type(None)), "a number of megabytes or None"),
             ("limits", self.limits, Limits, "a Limits or None"),

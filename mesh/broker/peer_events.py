@@ -21,7 +21,7 @@ from mesh.dataplane.exchange import Exchange
 from mesh.errors import PeerError
 from mesh.eventlog.rows import LinkRow, MemRow
 from mesh.logs import log
-from mesh.wire.capabilities import DURABLE, RECEIVED, Agreed
+from mesh.wire.capabilities import DURABLE, MARK, RECEIVED, Agreed
 from protocols import Pipe
 
 
@@ -120,6 +120,7 @@ class PeerEvents:
             boot=boot,
             counts=agreed.has(RECEIVED),
             durable=agreed.has(DURABLE),
+            marks=agreed.has(MARK),
         )
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None:

@@ -8,7 +8,16 @@ from typing import Final
 from mesh.broker.options import BrokerOptions
 
 RELOADABLE: Final = frozenset(
-    {"export", "stats_s", "log_heartbeats", "log_keep_days", "log_keep_mb", "principals", "anonymous"}
+    {
+        "export",
+        "stats_s",
+        "drain_s",
+        "log_heartbeats",
+        "log_keep_days",
+        "log_keep_mb",
+        "principals",
+        "anonymous",
+    }
 )
 """The others are promised to peers and clients, or belong to files and sockets that are open."""
 

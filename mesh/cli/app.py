@@ -41,6 +41,7 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("top", "mesh.cli.status:top", "Watch the mesh live: topology, peers, rates, events."),
     ("check", "mesh.cli.check:check", "Judge a mesh by thresholds, for Nagios and its kin."),
     ("key", "mesh.cli.key:app", "Make keys and tokens by which clients prove who they are."),
+    ("drain", "mesh.cli.drain:drain", "End a broker once its clients have gone to others."),
     ("config", "mesh.cli.config:app", "Show, check or begin a configuration."),
     ("simulate", "simulations.cli.app:app", "Run a mesh in virtual time and break it on purpose."),
     ("analyze", "mesh.analysis.cli:analyze", "Say from the event logs how the mesh fared."),

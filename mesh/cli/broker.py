@@ -61,6 +61,7 @@ def broker(
     deadline: float | None = None,
     stats: float | None = None,
     log_heartbeats: Literal["each", "summary"] | None = None,
+    drain: float | None = None,
     log_keep_days: float | None = None,
     log_keep_mb: float | None = None,
     http: str | None = None,
@@ -124,6 +125,8 @@ def broker(
         Seconds between stats rows in the log.
     log_heartbeats
         Rows of heartbeats in the log: each; or summary, one for each peer and 16 periods. Default: each.
+    drain
+        Seconds that clients have to go to other brokers when this one leaves; 0: none. Default: 10.
     log_keep_days
         Days after which this broker's files in the log folder are removed; default: never.
     log_keep_mb
@@ -172,6 +175,7 @@ def broker(
         "deadline_s": deadline,
         "stats_s": stats,
         "log_heartbeats": log_heartbeats,
+        "drain_s": drain,
         "log_keep_days": log_keep_days,
         "log_keep_mb": log_keep_mb,
         "http": http,

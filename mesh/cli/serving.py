@@ -57,6 +57,7 @@ async def serve(
                 tasks.create_task(_tell_repeats(lines)),
                 tasks.create_task(_say_ready(running)),
                 tasks.create_task(_say_waits(running)),
+                tasks.create_task(_leave_if_asked(running, stop, began)),
                 tasks.create_task(_say_unknown_hosts(options["join"])),
             ]
             await stop.wait()
@@ -97,6 +98,12 @@ async def _say_waits(broker: Broker) -> None:
         if inspected.state == "joining" and names != told:
             told = names
             tell(f"{broker.name} is not ready: it waits for {', '.join(names) or 'the others'}")
+
+
+async def _leave_if_asked(broker: Broker, stop: asyncio.Event, began: list[str]) -> None:
+    await broker.wait_asked_to_leave()
+    began.append("mesh drain")
+    stop.set()
 
 
 async def _say_unknown_hosts(urls: Sequence[str]) -> None:

@@ -125,6 +125,12 @@ class Addresses:
         self._begin_round()
         return len(self._round) - 1
 
+    def others(self) -> list[str]:
+        """All but `url`, in an order drawn anew."""
+        known = [url for url in self.known if url != self.url]
+        self._rng.shuffle(known)
+        return known
+
     def told(self, urls: Sequence[str]) -> None:
         """A broker told the addresses of others, which can be dialled. None at all are no news: it may be cut
         off from them."""

@@ -27,7 +27,7 @@ from mesh.access.credentials import Credential
 from mesh.clients.addresses import Addresses, Place
 from mesh.clients.blocking_connection import BlockingConnection, BrokerDialer
 from mesh.clients.calls import LINGER_S
-from mesh.clients.conversation import Conversation
+from mesh.clients.conversation import MOVING_LATER, Conversation
 from mesh.clients.finding import dialable, why_no_session
 from mesh.clients.pending import PENDING_MAX
 from mesh.clients.pending_warnings import PendingWarnings
@@ -107,6 +107,8 @@ class BlockingSession:
             credential=self._credential,
         )
         self.conversation.recent.keeps = self._place.moves
+        if self._place.moves:
+            self.conversation.offer(MOVING_LATER)
         self._calling_back = False
         self._pending_warnings = PendingWarnings(time.monotonic)
         self.conversation.pendings.most = self._pending_max

@@ -18,13 +18,16 @@ from typing import Any, Final
 
 from mesh.clients.addresses import Addresses, Place
 from mesh.clients.calls import LINGER_S
-from mesh.clients.conversation import Conversation
+from mesh.clients.conversation import MOVING_LATER, Conversation
 from mesh.clients.finding import dialable, why_no_session
+from mesh.clients.moving import Mover
 from mesh.clients.session_schedule import SessionSchedule
 from mesh.clients.tickets import Waitable
 from mesh.clients.writer import Writer
 from mesh.errors import Disconnected, PeerError
 from mesh.logs import log
+from mesh.wire.capabilities import SESSION
+from mesh.wire.session_frames import Kind, encode
 from protocols import ConnectionRefused, Pipe, RawSocket, Req0, SocketOptions, SPError, TlsConfig
 from protocols.peer_warnings import PeerWarnings
 
@@ -48,13 +51,16 @@ class ClientConnection:
         warns: bool = True,
     ) -> None:
         """``warns``: whether it logs that there is no session, and that there is one again."""
-        self._addresses = Addresses(place, rng)
+        self.addresses = Addresses(place, rng)
         self.closed = False
         self._keepalive_s = conversation.keepalive_s
-        self._connect_timeout_s = connect_timeout_s
+        self.connect_timeout_s = connect_timeout_s
         self.loop = asyncio.get_running_loop()
         self.conversation = conversation
         conversation.recent.keeps = place.moves
+        if place.moves:
+            conversation.offer(SESSION if conversation.lands else MOVING_LATER)
+        self._mover: Mover | None = None
         self.writer = Writer(self.conversation, self.loop)
         self._socket = RawSocket(Req0, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
         self.rng = rng
@@ -70,7 +76,7 @@ class ClientConnection:
     @property
     def url(self) -> str:
         """Where the session is, was last, or is sought."""
-        return self._addresses.url
+        return self.addresses.url
 
     @property
     def why_away(self) -> str:
@@ -104,36 +110,36 @@ class ClientConnection:
     async def _first_session(self) -> None:
         """At the first address of a round that gives one. All of them together have the time for connecting.
         Raises `Disconnected`."""
-        deadline = self.loop.time() + self._connect_timeout_s
+        deadline = self.loop.time() + self.connect_timeout_s
         while True:
             self._go_on()
-            left_s = (deadline - self.loop.time()) / (self._addresses.left + 1)
+            left_s = (deadline - self.loop.time()) / (self.addresses.left + 1)
             try:
                 async with asyncio.timeout(max(0.0, left_s)):
                     await self._session_there()
                 break
             except (TimeoutError, SPError, OSError, Disconnected) as error:
-                tried, refused = self._addresses.tried, isinstance(error, ConnectionRefused)
+                tried, refused = self.addresses.tried, isinstance(error, ConnectionRefused)
                 why = self._why_none(error, left_s)
-                if self.closed or not self._addresses.failed(why, refused=refused):
+                if self.closed or not self.addresses.failed(why, refused=refused):
                     raise Disconnected(f"{tried}{why}") from error
                 self._let_go(why)
-        self._addresses.began()
+        self.addresses.began()
         self._lost.clear()
 
     def _go_on(self) -> None:
         """To the next address."""
-        self._addresses.told(dialable(self.conversation.told))
-        self._schedule.url = self._addresses.next()
+        self.addresses.told(dialable(self.conversation.told))
+        self._schedule.url = self.addresses.next()
 
     async def _session_there(self) -> None:
-        await self._dial()
+        await self.dial(self.url)
         try:
             await self._settled()
         except Disconnected:
             if not self.conversation.falls_back:
                 raise
-            await self._dial()
+            await self.dial(self.url)
             await self._settled()
 
     def _why_none(self, error: Exception, limit_s: float) -> str:
@@ -147,8 +153,9 @@ class ClientConnection:
         if self.writer.pipe is not None:
             self.writer.pipe.close(why)
 
-    async def _dial(self) -> None:
-        await self._socket.dial_once(self.url, self._connect_timeout_s)
+    async def dial(self, url: str) -> None:
+        """Once."""
+        await self._socket.dial_once(url, self.connect_timeout_s)
 
     async def _settled(self) -> None:
         conversation = self.conversation
@@ -192,6 +199,8 @@ class ClientConnection:
             await self.wait(conversation.heard, None)
 
     async def _end(self) -> None:
+        moving = self._mover.task if self._mover is not None else None
+        self._stop_moving()
         if self._connector is not None:
             self._connector.cancel()
         woken = self.conversation.close("closed")
@@ -199,8 +208,8 @@ class ClientConnection:
         for item in woken:
             item.wake()
         try:
-            if self._connector is not None:
-                await asyncio.gather(self._connector, return_exceptions=True)
+            tasks = [task for task in (self._connector, moving) if task is not None]
+            await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             await self._socket.aclose()
 
@@ -221,11 +230,11 @@ class ClientConnection:
         self._lost.clear()
         self._go_on()
         try:
-            await self._dial()
+            await self.dial(self.url)
         except (SPError, OSError) as error:
             why = why_no_session(self.url, error)
-            self.conversation.last_error = self._addresses.tried + why
-            others = self._addresses.failed(why, refused=isinstance(error, ConnectionRefused))
+            self.conversation.last_error = self.addresses.tried + why
+            others = self.addresses.failed(why, refused=isinstance(error, ConnectionRefused))
             return self._pause_s(str(error), others)
         await self._session_or_close()
         await self._lost_or_back()
@@ -234,7 +243,7 @@ class ClientConnection:
 
     def _session_over(self) -> float:
         """Or a connection on which none began."""
-        others = self._addresses.lost(lasted=self._schedule.lasts(self.loop.time()))
+        others = self.addresses.lost(lasted=self._schedule.lasts(self.loop.time()))
         return self._pause_s(self.conversation.last_error, others)
 
     def _pause_s(self, why: str, others: int) -> float:
@@ -253,15 +262,15 @@ class ClientConnection:
     async def _session_or_close(self) -> None:
         """Wait for the session on a new connection; close one on which none begins in time."""
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self.connect_timeout_s):
                 await self._settled()
         except Disconnected:
             return
         except TimeoutError:
             if self.writer.pipe is not None:
-                self.writer.pipe.close(f"no WELCOME from the broker in {self._connect_timeout_s:g} s")
+                self.writer.pipe.close(f"no WELCOME from the broker in {self.connect_timeout_s:g} s")
         else:
-            self._addresses.began()
+            self.addresses.began()
             self._schedule.began(self.loop.time())
 
     async def _lost_or_back(self) -> None:
@@ -284,6 +293,8 @@ class ClientConnection:
             self.writer.pipe.close(f"nothing heard from {self.url} for {3 * self._keepalive_s:g} s")
         self.conversation.forget_late(now)
         self.writer.hand_over()
+        if self._mover is not None:
+            self._mover.tick()
 
     async def wait(self, item: Waitable, timeout_s: float | None) -> bool:
         """Until ``item`` is woken; False when the time is over."""
@@ -303,24 +314,89 @@ class ClientConnection:
     # ------------------------------------------------------------------ what the socket calls
 
     def pipe_attached(self, pipe: Pipe) -> None:
+        if self._mover is not None and self.writer.pipe is not None:
+            self._mover.attached(pipe)
+            return
         self.conversation.connected(self.loop.time())
         self.writer.attach(pipe)
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
+        mover = self._mover
+        if mover is not None and pipe is mover.pipe:
+            mover.detached()
         if pipe is not self.writer.pipe:
             return
+        if mover is not None and mover.is_ready and not self.closed:
+            self._land(mover)
+            return
+        self._stop_moving()
         self.writer.detach()
         for item in self.conversation.disconnected(f"the connection to {self.url} was lost: {reason}"):
             item.wake()
         self._lost.set()
 
+    def _stop_moving(self) -> None:
+        mover, self._mover = self._mover, None
+        if mover is not None:
+            mover.close()
+
+    def may_land(self) -> None:
+        """There is a session at another broker: leave this one in order."""
+        assert self._mover is not None, "there is one that says so"
+        if self.conversation.settled:
+            self.conversation.moved()
+            self.writer.hand_over()
+        else:
+            self._land(self._mover)
+
+    def _land(self, mover: Mover) -> None:
+        """The session that was made beside the current one takes its place."""
+        landing, pipe = mover.take()
+        self._mover = None
+        before = self.writer.pipe
+        self.writer.detach()
+        if before is not None:
+            before.send_control(self.conversation.prefix + encode(Kind.BYE, "moved"))
+            before.close("the client went to another broker", flush=True)
+        now = self.loop.time()
+        try:
+            woken = self.conversation.land(landing, now)
+        except PeerError as error:
+            self.writer.pipe = pipe
+            pipe.close(str(error))
+            return
+        self.addresses.began()
+        self._schedule.url = self.url
+        self._schedule.began(now)
+        self.writer.attach(pipe)
+        self._heard(woken)
+
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        mover = self._mover
+        if mover is not None and pipe is not self.writer.pipe:
+            if pipe is mover.pipe:
+                mover.received(frames)
+            return
         conversation = self.conversation
         try:
             woken = conversation.received(frames, self.loop.time())
         except PeerError as error:
             pipe.close(str(error))
             return
+        self._heard(woken)
+        if conversation.leaves_at < inf:
+            self._go_elsewhere()
+
+    def _go_elsewhere(self) -> None:
+        """The broker is about to leave, or has said goodbye."""
+        if self._mover is None:
+            if self.conversation.settled and self.conversation.lands and not self.closed:
+                self._mover = Mover(self)
+        elif self.conversation.said_bye and self._mover.is_ready:
+            self._land(self._mover)
+
+    def _heard(self, woken: list[Waitable]) -> None:
+        conversation = self.conversation
         if conversation.has_output:
             self.writer.hand_over()
         for item in woken:

@@ -18,24 +18,37 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import inf
+from typing import Any, Final
 
 from mesh.access.credentials import Credential
 from mesh.access.proofs import statement
 from mesh.clients.feeds import Feed, Feeds, Run, Token
+from mesh.clients.landing import Landing
 from mesh.clients.publishing import Publishing
 from mesh.clients.questions import Question, Questions
 from mesh.clients.tickets import Waitable
 from mesh.clients.work_feeds import WorkCounters, WorkFeed, WorkFeeds
 from mesh.errors import MeshError, NotAccepted, SessionError
 from mesh.printable import listed
-from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, SESSION, STORED, Agreed, VersionMismatch
+from mesh.wire.capabilities import (
+    FIRST,
+    GOAWAY,
+    MOVES,
+    PUBLISHER_SECRET,
+    SESSION,
+    STORED,
+    Agreed,
+    Offer,
+    VersionMismatch,
+)
 from mesh.wire.durable_frames import WORK, Durable
 from mesh.wire.session_frames import (
     BODY_MAX,
     DATA,
     Keepalive,
     Kind,
+    Leaving,
     SendCredit,
     Status,
     credit_frame,
@@ -53,6 +66,11 @@ from mesh.wire.session_opening import (
     publisher_of,
     read_welcome,
 )
+
+STAYING: Final = SESSION.without(GOAWAY, MOVES)
+"""What a client offers that stays with its broker."""
+MOVING_LATER: Final = SESSION.without(MOVES)
+"""What one offers that goes to another broker once its own is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +105,9 @@ class Conversation(Publishing):
     ``secret`` and to the principal that ``credential`` proves; ``boot`` is this life of it.
     """
 
+    lands = True
+    """Whether it may go to another broker by a landing."""
+
     def __init__(
         self,
         *,
@@ -105,8 +126,8 @@ class Conversation(Publishing):
         """The last HELLO, over which a proof is made."""
         self.principal = ""
         """Who this client is to its broker; empty: nobody known."""
-        self._offer = self._offered = SESSION
-        """What the next HELLO offers, and what the last one did."""
+        self._full = self._offer = self._offered = STAYING
+        """What it offers, what the next HELLO does, and what the last one did."""
         self.agreed = Agreed(FIRST.newest, FIRST.capabilities)
         """What is spoken in the current, or was in the last, session."""
         self.name = name
@@ -115,6 +136,11 @@ class Conversation(Publishing):
         self.mesh = ""
         self.told: tuple[str, ...] = ()
         """Where clients find other live brokers, as the current broker, or the last one, told."""
+        self.landing: Landing | None = None
+        """A session at another broker that is being made."""
+        self._has_moved = False
+        self.said_bye = False
+        """The broker did, in the current session or the last."""
         self.attached = False
         self.last_error = ""
         """Why there is no session, or the last one is over."""
@@ -160,6 +186,10 @@ class Conversation(Publishing):
             credential=credential,
         )
 
+    def offer(self, offer: Offer) -> None:
+        """Offer this from now on."""
+        self._full = self._offer = offer
+
     @property
     def falls_back(self) -> bool:
         """Whether the broker refused what it does not know: dial again at once, the next HELLO suits it."""
@@ -184,9 +214,14 @@ class Conversation(Publishing):
         # What was published under version 1 is recognised as sent before only in a session of version 1.
         sticks = bool(self._unacked) and self.publisher == client_id(self._secret)
         self._offered = FIRST if sticks else self._offer
-        claim = None if self._credential is None else self._credential.claim
-        self._hello = hello(self._offered, self._secret, self.boot, self.name, self.keepalive_s, claim)
+        self.leaves_at = inf
+        self._has_moved = self.said_bye = False
+        self._hello = self._hello_to(self._offered)
         self._control.append(self.prefix + self._hello)
+
+    def _hello_to(self, offer: Offer) -> bytes:
+        claim = None if self._credential is None else self._credential.claim
+        return hello(offer, self._secret, self.boot, self.name, self.keepalive_s, claim)
 
     def disconnected(self, why: str = "") -> list[Waitable]:
         """The pipe is gone, and ``why``, unless the broker has told. Questions that had been asked end as
@@ -195,7 +230,7 @@ class Conversation(Publishing):
             self.last_error = why
         self.attached = False
         if self._offered == FIRST:
-            self._offer = SESSION  # the next broker may be of a later version
+            self._offer = self._full  # the next broker may be of a later version
         self.settled = False
         self.credit = SendCredit()
         self.shut()
@@ -206,6 +241,40 @@ class Conversation(Publishing):
             work.lose()
             woken.append(work)
         return [*woken, self.opened, self.gate, self.heard, *self.questions.disconnected()]
+
+    # ------------------------------------------------------------------ to another broker, in order
+
+    def new_landing(self) -> Landing:
+        """Begin a session at another broker, while the current one goes on."""
+        hello = self._hello_to(self._full)
+        self.landing = Landing(hello, self._full, self.prefix, self.feeds, self._proof)
+        return self.landing
+
+    def moved(self) -> None:
+        """The landing is ready: say so to the current broker, and publish nothing more there."""
+        for work in self.works:
+            self.tell(work)
+        self._frames.append(self.prefix + encode(Kind.LEAVING, Leaving.MOVED, 0, ""))
+        self._has_moved = True
+        self.credit = SendCredit()
+        self.shut()
+
+    def land(self, landing: Landing, now: float) -> list[Waitable]:
+        """Go on in a landing's session; the one before is over. Returns whom to wake. Raises `PeerError`."""
+        assert landing.welcome is not None and landing.ready, "it is ready"
+        gap = not self.said_bye
+        woken = self.disconnected("the client went to another broker")
+        self.attached = True
+        self._told, self._offered = False, landing.offered
+        self.leaves_at = inf
+        self._has_moved = self.said_bye = False
+        self.keepalive = Keepalive(self.keepalive_s, now)
+        for feed in self.feeds:
+            feed.move(landing.confirmed(feed), gap=gap)
+        woken += [*self._welcomed(landing.welcome, now, announce=False), *self.feeds]
+        return woken + self.received(landing.held, now)
+
+    # ------------------------------------------------------------------ life
 
     def tick(self, now: float, late_s: float = 0.0) -> bool:
         """Once a keepalive interval: say PING. True when the broker has been silent for three and must be
@@ -280,11 +349,16 @@ class Conversation(Publishing):
             except VersionMismatch:
                 self.feeds.remove(feed)
                 raise
+            if self.landing is not None:
+                feed.begin_overlap()
+                self.landing.announce(feed)
         return feed
 
     def unsubscribe(self, feed: Feed) -> None:
         if self.feeds.remove(feed) and self.settled:
             self._frames.append(self.prefix + encode(Kind.UNSUBSCRIBE, feed.number))
+            if self.landing is not None:
+                self.landing.withdraw(feed)
 
     def _announce(self, feed: Feed) -> None:
         # in order, not as control: there may be more of them than control frames a pipe holds
@@ -426,6 +500,8 @@ class Conversation(Publishing):
     def _received_control(self, frame: list[Any], now: float) -> list[Waitable]:
         match frame:
             case [Kind.CREDIT, 0, messages, size]:
+                if self._has_moved:
+                    return []
                 self.credit.grant(messages, size)
                 return self._credit_came()
             case [Kind.ACK, _, ranges, absent, homes]:
@@ -457,6 +533,8 @@ class Conversation(Publishing):
                 self.feeds.interrupted()
             case [Kind.ADDRESSES, urls]:
                 self.told = tuple(urls)
+            case [Kind.LEAVING, Leaving.GOAWAY, left_ms, _]:
+                self.leaves_at = now + left_ms / 1000
             case [Durable.ATTACHED, number, waiting, unreached]:
                 return self.works.attached(number, waiting, unreached)
             case [Durable.DETACHED, number, reason, sentence, url]:
@@ -477,6 +555,7 @@ class Conversation(Publishing):
             case [Kind.BYE, reason]:
                 self.last_error, self._told = f"broker {self.broker} left: {reason}", True
                 self.settled = False
+                self.said_bye = True
                 self.recent.clear()
                 for work in self.works:
                     work.lose()
@@ -488,13 +567,18 @@ class Conversation(Publishing):
                 raise SessionError(f"a {name_of(kind)} frame is not for a broker to send")
         return []
 
-    def _prove(self, challenge: bytes) -> None:
-        """CHALLENGE: show that this client has what its HELLO named."""
-        if self._credential is None or self.settled:
+    def _proof(self, hello: bytes, challenge: bytes) -> bytes:
+        """The answer to CHALLENGE: that this client has what its HELLO named."""
+        if self._credential is None:
             raise SessionError("the broker challenges a client that named no proof")
-        self._say(Kind.PROVE, self._credential.prove(statement(self._hello, challenge)))
+        return encode(Kind.PROVE, self._credential.prove(statement(hello, challenge)))
 
-    def _welcomed(self, welcome: Welcome, now: float) -> list[Waitable]:
+    def _prove(self, challenge: bytes) -> None:
+        if self.settled:
+            raise SessionError("the broker challenges a client that it has let in")
+        self._control.append(self.prefix + self._proof(self._hello, challenge))
+
+    def _welcomed(self, welcome: Welcome, now: float, *, announce: bool = True) -> list[Waitable]:
         self.broker, self.mesh, self.agreed = welcome.broker, welcome.mesh, welcome.agreed
         self.principal = welcome.principal
         verified = self.agreed.has(PUBLISHER_SECRET)
@@ -508,7 +592,8 @@ class Conversation(Publishing):
         if not self.stores:
             failed += self._refuse_stored()
         self.credit = SendCredit(welcome.messages, welcome.bytes)
-        failed += self._announce_all()
+        if announce:
+            failed += self._announce_all()
         failed += self._attach_all()
         self._resume()
         for question in self.questions:

@@ -97,6 +97,7 @@ class Feed(Waitable):
         "lost_blocks",
         "messages",
         "number",
+        "overlap",
         "patterns",
         "ready",
         "role",
@@ -133,6 +134,8 @@ class Feed(Waitable):
         self.bad_blocks = 0
         self.assembler = blocks.Assembler()
         self.seen = blocks.Seen(publishers_max=256)
+        self.overlap: blocks.Seen | None = None
+        """Blocks of level sent that came since the client moves: they may come by two brokers."""
 
     @property
     def lost(self) -> int:
@@ -148,8 +151,26 @@ class Feed(Waitable):
         self.expected = 1
         self.ready = False
 
+    def begin_overlap(self) -> None:
+        """From now on it is made at a second broker."""
+        self.overlap = blocks.Seen(publishers_max=256)
+
+    def move(self, confirmed: tuple[str, ...] | None, *, gap: bool) -> None:
+        """It goes on in the session that was made beside this one, with a fresh window. ``confirmed``: as of
+        `Landing.confirmed`. ``gap``: the session before did not end in order."""
+        self.again()
+        self.interrupted -= not gap
+        self.ready = confirmed is not None
+        self.unreached = confirmed or ()
+
     def announcement(self, agreed: Agreed, broker: str) -> list[bytes]:
-        """The frames that ask a broker for it, with which a fresh window begins.
+        """The frames that ask a broker for it, with which a fresh window begins. Raises as `request`."""
+        frames = self.request(agreed, broker)
+        self.again()
+        return frames
+
+    def request(self, agreed: Agreed, broker: str) -> list[bytes]:
+        """The frames that ask a broker for it.
 
         Raises `VersionMismatch` if there are more patterns than a broker of its version takes.
         """
@@ -158,7 +179,6 @@ class Feed(Waitable):
             if sum(map(len, self.patterns)) > BODY_MAX - 4 * len(self.patterns):
                 agreed.require(PATTERN_PARTS, f"broker {broker}")
             parts, last = [], self.patterns
-        self.again()
         frames = [encode(Kind.PATTERNS, self.number, part) for part in parts]
         frames.append(encode(Kind.SUBSCRIBE, self.number, last, self.role, self.messages, self.size))
         return frames
@@ -290,7 +310,8 @@ class Feeds:
         run.messages += count
         run.size += size
         at = _BODY_AT + topic_size
-        if level and not kind & blocks.PIECE and not feed.seen.add(publisher, boot, first, count):
+        seen = feed.seen if level else feed.overlap
+        if seen is not None and not kind & blocks.PIECE and not seen.add(publisher, boot, first, count):
             return
         topic = self._topics.get(frame[_BODY_AT:at])
         if (
@@ -325,7 +346,8 @@ class Feeds:
             whole = feed.assembler.add(opened)
             if whole is None:
                 return
-            if opened.level and not feed.seen.add(opened.publisher, opened.boot, opened.sequence, 1):
+            seen = feed.seen if opened.level else feed.overlap
+            if seen is not None and not seen.add(opened.publisher, opened.boot, opened.sequence, 1):
                 return
             bodies, headers = [whole[0]], [whole[1]]
         if run.headers is None and headers is not None:

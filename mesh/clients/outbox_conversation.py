@@ -139,6 +139,8 @@ class OutboxConversation(Conversation):
 
     # --- what a `Conversation` does with what is published
 
+    lands = False
+
     @property
     def gathered(self) -> bool:
         """Nothing is: what cannot be sent now stays in the outbox."""

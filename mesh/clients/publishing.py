@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from math import inf
 from typing import Final
 
 from mesh.clients.pending import Pendings
@@ -81,6 +82,8 @@ class Publishing:
         """Name of the broker of the current, or last, session."""
         self.settled = False
         """True while there is a session."""
+        self.leaves_at = inf
+        """When the current broker will have left, if it has said so."""
         self.stores = True
         """Whether the broker of the current, or last, session speaks level stored."""
         self.credit = SendCredit()
@@ -472,8 +475,8 @@ class Publishing:
         if not found:  # of level sent, for whose answer nobody waits
             self.refused_sent = f"broker {self.broker} refused messages of level sent: {reason}"
         for sealed in found:
-            if sealed.over or sealed.put_off:
-                continue
+            if sealed.over or sealed.put_off or self.leaves_at < inf:
+                continue  # the next broker gets what one that leaves refuses
             ticket = sealed.ticket
             if sealed.again and ticket.level == blocks.STORED and not ticket.done:
                 ticket.standing = f"broker {self.broker} refused to have it stored again: {reason}"

@@ -43,6 +43,10 @@ def _heartbeats(value: Any) -> str | None:
     return None if value in ("each", "summary") else f"must be each or summary, not {value!r}"
 
 
+def _drain(value: Any) -> str | None:
+    return None if value == 0 else seconds_problem(value)
+
+
 def _name(value: Any) -> str | None:
     if value is None or NAME.fullmatch(value):
         return None
@@ -210,6 +214,12 @@ class BrokerConfig:
         "MANGROVE_LOG_HEARTBEATS",
         "rows of heartbeats in the log: each, or summary (one for each peer and 16 periods)",
         _heartbeats,
+    )
+    drain_s: float = option(
+        10.0,
+        "MANGROVE_DRAIN_S",
+        "seconds that clients have to go to other brokers when this one leaves; 0: none",
+        _drain,
     )
     log_keep_days: float | None = option(
         None,

@@ -35,6 +35,7 @@ from mesh.access.door import Door, Origin
 from mesh.dataplane.client_reading import ClientReading
 from mesh.dataplane.counters import ExchangeStatistics, LinkLoss, LinkStatistics, Tally
 from mesh.dataplane.deduplication import Publishers
+from mesh.dataplane.draining import Draining
 from mesh.dataplane.durable_routes import DurableRoutes
 from mesh.dataplane.entry_broker import EntryBroker
 from mesh.dataplane.foreign_subscribers import ForeignSubscribers
@@ -53,7 +54,7 @@ from mesh.dataplane.ports import Pipe, Port, Turn
 from mesh.dataplane.questions import LocalAsker, Query
 from mesh.dataplane.requests import Requests
 from mesh.dataplane.session_control import SessionControl
-from mesh.dataplane.sessions import Handler, LocalTaker, Responder
+from mesh.dataplane.sessions import Guarded, Handler, LocalTaker, Responder
 from mesh.dataplane.totals import Totals
 from mesh.topics import check_pattern
 from mesh.topics.routing import Router
@@ -135,6 +136,7 @@ class Exchange:
             work_pending=hooks.work_pending,
         )
         self._requests = Requests(id, boot, name, self._router, self._members, self.gate, options)
+        self._draining = Draining(self._members)
         self._peers = PeerControl(
             members=self._members,
             router=self._router,
@@ -142,6 +144,7 @@ class Exchange:
             requests=self._requests,
             entry=self._entry,
             home=self._home,
+            draining=self._draining,
             turn=turn,
             tally=self._tally,
             work_pending=hooks.work_pending,
@@ -157,6 +160,7 @@ class Exchange:
             interest=self._interest,
             requests=self._requests,
             publishers=self._publishers,
+            draining=self._draining,
             tally=self._tally,
             session_over=self._entry.session_over,
             heard_lowest=self._entry.heard_lowest,
@@ -280,7 +284,18 @@ class Exchange:
 
     def respond_later(self, pattern: str, handler: Handler) -> None:
         """The same by a handler that may answer in a later turn, before that turn's output is handed over."""
-        responder = Responder([check_pattern(pattern)], handler)
+        self._add_responder(Responder([check_pattern(pattern)], handler))
+
+    def respond_to(
+        self, pattern: str, handler: Callable[[str, bytes], bytes], admits: Callable[[Pipe], bool]
+    ) -> None:
+        """The same, but only for clients of this broker whose pipe ``admits`` lets in."""
+        guarded = Guarded(
+            [check_pattern(pattern)], lambda topic, body, answer: answer(handler(topic, body)), admits
+        )
+        self._add_responder(guarded)
+
+    def _add_responder(self, responder: Responder) -> None:
         self._router.subscribe(responder.patterns, Role.ANSWERS, responder)
         self._interest.add(responder.patterns, Role.ANSWERS)
         self._interest.flush()
@@ -314,6 +329,27 @@ class Exchange:
         """
         self._requests.ask(LocalAsker(callback, over), 0, Query(topic, body, b""), timeout_s, True, now)
         self._hand_over(now)
+
+    def drain(self, left_s: float, reason: str, now: float) -> None:
+        """Have clients go to other brokers before this one leaves; nobody new is let in
+        (`mesh.dataplane.draining`)."""
+        self._sessions.leaving = reason
+        self._draining.begin(self._sessions.all(), left_s, reason)
+        self._hand_over(now)
+
+    @property
+    def draining(self) -> bool:
+        return bool(self._draining.reason)
+
+    @property
+    def movable(self) -> int:
+        """Clients that go to other brokers by themselves when this one leaves."""
+        return sum(map(self._draining.may_move, self._sessions.all()))
+
+    @property
+    def drained(self) -> bool:
+        """Whether all clients that can move are gone, and nothing waits for other brokers."""
+        return not self.movable and not any(link.outlet.behind for link in self._members.neighbours())
 
     def leave(self, reason: str, now: float) -> None:
         """Tell every client that this broker goes; what is published from now on is refused."""
@@ -374,13 +410,17 @@ class Exchange:
         boot: int = 0,
         counts: bool = False,
         durable: bool = False,
+        marks: bool = False,
     ) -> None:
         """A link is admitted; its Bus pipe carries blocks from now on. Replaces an earlier link.
 
         ``counts``: the other side says what it received in its run ``boot``
         (`mesh.wire.capabilities.RECEIVED`). ``durable``: it may be a home (`mesh.wire.capabilities.DURABLE`).
+        ``marks``: it sends marks back (`mesh.wire.capabilities.MARK`).
         """
-        self._peers.link_up(member_id, name, pipe, rtt_s, now, boot=boot, counts=counts, durable=durable)
+        self._peers.link_up(
+            member_id, name, pipe, rtt_s, now, boot=boot, counts=counts, durable=durable, marks=marks
+        )
         self._hand_over(now)
 
     def peer_down(self, member_id: int, now: float) -> None:
@@ -462,7 +502,7 @@ class Exchange:
         turn = self._turn
         home = self.home
         due_at_home = home is not None and home.due(now)  # a timer may have been early
-        if turn.dirty or turn.due or turn.ends or due_at_home or self._interest.changed:
+        if turn.dirty or turn.due or turn.ends or due_at_home or self._interest.changed or self.draining:
             self._hand_over(now)
         return min(paced, self._next_scan, self._next_scan if due is None else due)
 
@@ -471,6 +511,8 @@ class Exchange:
             outlet.backlog.check_stall(now)
         for link in self._members.neighbours():
             link.ingress.grant()  # what is given back tells the other side what has arrived
+            if link.marks_owed:
+                link.send_marks()
         self._sessions.scan(now, late_s)
         self._entry.scan(now)
 
@@ -488,6 +530,8 @@ class Exchange:
         turn, home = self._turn, self._sessions.home
         if home is not None:
             home.hand_over(now)
+        if self._draining.reason:
+            self._draining.step()
         if self._interest.changed:
             self._interest.flush()
         if turn.unread:

@@ -33,8 +33,10 @@ from mesh.dataplane.credit import HeldCredit, Ingress
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.outlets import Outlet, block_encoder
 from mesh.dataplane.ports import Pipe, Port, Turn
+from mesh.errors import SessionError
 from mesh.wire.session_frames import (
     Kind,
+    Leaving,
     ReceiveWindow,
     SendCredit,
     credit_frame,
@@ -42,6 +44,8 @@ from mesh.wire.session_frames import (
     messages_in,
 )
 
+MARKS_MAX: Final = 1024
+"""Marks that one link may wait for; a broker that leaves sends a few."""
 GONE_MAX: Final = 1024
 """Former members whose counters are kept by themselves."""
 
@@ -117,7 +121,7 @@ class Member:
 
 class Neighbour:
     """A link that is up. ``counts``: the other side says what it has received, in its run ``boot``.
-    ``durable``: it may be a home of durable subscriptions."""
+    ``durable``: it may be a home of durable subscriptions. ``marks``: it sends marks back."""
 
     __slots__ = (
         "_asked",
@@ -130,6 +134,8 @@ class Neighbour:
         "ingress",
         "lowest_heard",
         "lowest_told",
+        "marks",
+        "marks_owed",
         "member",
         "outlet",
         "over",
@@ -149,6 +155,7 @@ class Neighbour:
         rtt_s: float,
         counts: bool,
         durable: bool,
+        marks: bool,
         now: float,
     ) -> None:
         self.member = member
@@ -161,6 +168,9 @@ class Neighbour:
         self.rtt_s = rtt_s
         self.counts = counts
         self.durable = durable
+        self.marks = marks
+        self.marks_owed: list[int] = []
+        """Marks that go back once nothing waits here."""
         self.lowest_heard: OrderedDict[tuple[int, int], int] = OrderedDict()
         self.lowest_told: OrderedDict[tuple[int, int], int] = OrderedDict()
         """Of each publisher and boot, the lowest number for which it waits, as the other side or this one
@@ -201,6 +211,22 @@ class Neighbour:
     def granted(self, messages: int, size: int, now: float) -> None:
         """Credit of the other side."""
         self.outlet.granted(messages, size, now)
+        if self.marks_owed:
+            self.send_marks()
+
+    def owe_mark(self, stamp: int) -> None:
+        """MARK came. Raises `SessionError` for too many at once."""
+        if len(self.marks_owed) >= MARKS_MAX:
+            raise SessionError(f"more than {MARKS_MAX} marks wait to be sent back")
+        self.marks_owed.append(stamp)
+        self.send_marks()
+
+    def send_marks(self) -> None:
+        """Those that are owed, behind all blocks that wait here."""
+        if not self.outlet.behind:
+            owed, self.marks_owed = self.marks_owed, []
+            for stamp in owed:
+                self.send(encode(Kind.LEAVING, Leaving.MARKED, stamp, ""))
 
 
 class Unresolved:
@@ -279,6 +305,7 @@ class Members:
         rtt_s: float,
         counts: bool,
         durable: bool,
+        marks: bool,
         now: float,
     ) -> Neighbour:
         """A link is admitted; the one before is over already."""
@@ -293,6 +320,7 @@ class Members:
             rtt_s=rtt_s,
             counts=counts,
             durable=durable,
+            marks=marks,
             now=now,
         )
         self._links[pipe] = link

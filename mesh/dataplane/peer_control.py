@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from mesh.dataplane.counters import Tally
+from mesh.dataplane.draining import Draining
 from mesh.dataplane.entry_broker import EntryBroker
 from mesh.dataplane.home_for_peers import HomeForPeers
 from mesh.dataplane.intake import Intake
@@ -23,7 +24,7 @@ from mesh.dataplane.subscribing import PATTERNS_AT_ONCE
 from mesh.errors import SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire.durable_frames import Durable
-from mesh.wire.session_frames import DATA, Kind, decode, encode, messages_in, name_of
+from mesh.wire.session_frames import DATA, Kind, Leaving, decode, encode, messages_in, name_of
 
 
 class PeerControl:
@@ -38,6 +39,7 @@ class PeerControl:
         requests: Requests,
         entry: EntryBroker,
         home: HomeForPeers,
+        draining: Draining,
         turn: Turn,
         tally: Tally,
         work_pending: Callable[[], None],
@@ -48,6 +50,7 @@ class PeerControl:
         self._requests = requests
         self._entry = entry
         self._home = home
+        self._draining = draining
         self._turn = turn
         self._tally = tally
         self._work_pending = work_pending
@@ -70,13 +73,14 @@ class PeerControl:
         boot: int,
         counts: bool,
         durable: bool,
+        marks: bool,
     ) -> None:
         """A link is admitted. Replaces an earlier one."""
         earlier = self._members.get(id).neighbour
         if earlier is not None:
             self._link_over(earlier, now)
         link = self._members.link_up(
-            id, name, pipe, boot=boot, rtt_s=rtt_s, counts=counts, durable=durable, now=now
+            id, name, pipe, boot=boot, rtt_s=rtt_s, counts=counts, durable=durable, marks=marks, now=now
         )
         self._router.forget_routes()
         self._entry.offering.link_up(link)
@@ -94,6 +98,7 @@ class PeerControl:
     def _link_over(self, link: Neighbour, now: float) -> None:
         self._members.link_down(link)
         self._entry.offering.link_down(link)
+        self._draining.link_down(link)
         self._router.forget_routes()
         self._requests.broker_gone(link.member, now)
 
@@ -167,6 +172,10 @@ class PeerControl:
                 requests.longer(token, more_ms, now)
             case [Kind.PING, stamp]:
                 link.send(encode(Kind.PONG, stamp))
+            case [Kind.LEAVING, Leaving.MARK, stamp, _] if link.marks:
+                link.owe_mark(stamp)
+            case [Kind.LEAVING, Leaving.MARKED, stamp, _] if link.marks:
+                self._draining.marked(link, stamp)
             case [Durable.KEPT, answers] if link.durable:
                 self._entry.kept(link, answers)
             case [Durable.LOWEST, publisher, boot, lowest] if link.durable:

@@ -39,6 +39,10 @@ class Pipe(Protocol):
     def unsent(self) -> int:
         """Data frames that wait for the connection, which takes all of them at once."""
 
+    @property
+    def remote_address(self) -> str:
+        """Where its other end is, as a URL."""
+
     def send_many(self, frames: Sequence[bytes], /) -> int:
         """Queue as many leading frames as fit; returns how many."""
 

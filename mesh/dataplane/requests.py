@@ -362,7 +362,7 @@ class Requests:
         for place, taker in enumerate(takers):
             if isinstance(taker, Responder):
                 self._now = now
-                taker.handler(topic, body, partial(self._answered_here, broker, token, place))
+                taker.ask(topic, body, partial(self._answered_here, broker, token, place), asker)
             elif isinstance(taker, ClientSubscription):
                 keep_s = timeout_s * 2 if survey else timeout_s  # late answers to surveys are passed on
                 mine = self._pending.add(taker, asker, broker, token, place, now + keep_s)

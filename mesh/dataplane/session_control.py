@@ -21,6 +21,7 @@ from typing import Any
 from mesh.access.door import AboveLimit, Door, Guest, NotAllowed
 from mesh.dataplane.counters import Tally
 from mesh.dataplane.deduplication import Publishers
+from mesh.dataplane.draining import Draining
 from mesh.dataplane.home import Home
 from mesh.dataplane.local_interest import LocalInterest
 from mesh.dataplane.members import Member
@@ -35,13 +36,14 @@ from mesh.errors import PeerError, SessionError, TopicError
 from mesh.topics import check_topic
 from mesh.topics.routing import Router
 from mesh.wire import blocks
-from mesh.wire.capabilities import ADDRESSES, INTERRUPTED, STORED
+from mesh.wire.capabilities import ADDRESSES, INTERRUPTED, MOVES, STORED
 from mesh.wire.durable_frames import KIND_MIN, Durable
 from mesh.wire.session_frames import (
     ADDRESS_SIZE_MAX,
     ADDRESSES_MAX,
     Keepalive,
     Kind,
+    Leaving,
     decode,
     encode,
     messages_in,
@@ -102,6 +104,7 @@ class SessionControl:
         interest: LocalInterest,
         requests: Requests,
         publishers: Publishers,
+        draining: Draining,
         tally: Tally,
         session_over: Callable[[Session, float], None],
         heard_lowest: Callable[[Session, int], None],
@@ -121,6 +124,7 @@ class SessionControl:
         self._subscribing = Subscribing(name, options, turn, router, interest, requests, tally, self.refuse)
         self._requests = requests
         self._publishers = publishers
+        self._draining = draining
         self._tally = tally
         self._session_over = session_over
         self._heard_lowest = heard_lowest
@@ -250,6 +254,9 @@ class SessionControl:
                 session.send_control(encode(Kind.PONG, stamp))
             case [Kind.PONG, _]:
                 pass
+            case [Kind.LEAVING, Leaving.MOVED, _, _]:
+                session.agreed.require(MOVES, "the session")
+                self._draining.moved(session)
             case [Kind.BYE, _] | [Kind.ERROR, _, _]:
                 place = self.pipes[session.port.pipe]
                 del place.sessions[session.prefix]

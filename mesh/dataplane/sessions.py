@@ -9,7 +9,7 @@ Pure. What a client may do is decided in `mesh.dataplane.session_control`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mesh.access.door import Guest
 from mesh.dataplane.backlogs import Budget, Buffer, LiveQueue, NoQueue
@@ -17,7 +17,7 @@ from mesh.dataplane.credit import HeldCredit, Ingress
 from mesh.dataplane.deduplication import Publisher
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.outlets import Encoder, Outlet, block_encoder, unlimited
-from mesh.dataplane.ports import Port
+from mesh.dataplane.ports import Pipe, Port
 from mesh.wire.capabilities import Agreed
 from mesh.wire.session_frames import Keepalive, ReceiveWindow, SendCredit
 
@@ -210,6 +210,10 @@ class Responder:
         self.patterns = patterns
         self.handler = handler
 
+    def ask(self, topic: str, body: bytes, answer: Callable[[bytes], None], asker: object) -> None:
+        """``asker``: as of `mesh.dataplane.requests`."""
+        self.handler(topic, body, answer)
+
     def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
         """Published messages are not for it."""
         return True
@@ -220,4 +224,21 @@ class Responder:
         """Never called."""
 
 
+class Guarded(Responder):
+    """Answers the sessions of clients that it ``admits``, by their pipe, and refuses all others."""
+
+    __slots__ = ("admits",)
+
+    def __init__(self, patterns: list[str], handler: Handler, admits: Callable[[Pipe], bool]) -> None:
+        super().__init__(patterns, handler)
+        self.admits = admits
+
+    def ask(self, topic: str, body: bytes, answer: Callable[[bytes], None], asker: object) -> None:
+        if isinstance(asker, Session) and self.admits(asker.port.pipe):
+            self.handler(topic, body, answer)
+        else:
+            answer(REFUSED_HERE)
+
+
+REFUSED_HERE: Final = b'{"error": "only clients of the same host may ask this, at this broker itself"}'
 LocalTaker = ClientSubscription | Subscriber | Responder

@@ -47,6 +47,12 @@ INTERRUPTED: Final = "interrupted"
 """Session: INTERRUPTED says that subscriptions may lack messages, since the broker was apart from others."""
 ADDRESSES: Final = "addresses"
 """Session: ADDRESSES tells where clients find the other live brokers, after WELCOME and when that changes."""
+GOAWAY: Final = "goaway"
+"""Session: GOAWAY says that the broker is about to leave."""
+MOVES: Final = "moves"
+"""Session: the client goes to another broker at GOAWAY, and says MOVED once it is there."""
+MARK: Final = "mark"
+"""Link: MARK is sent back behind all that waits."""
 DURABLE: Final = "durable"
 """Link: frames of durable interest, blocks of level stored, and the frames of `mesh.wire.durable_frames`. Who
 lacks it is the home of no durable subscription, and is told of none."""
@@ -93,6 +99,10 @@ class Offer:
     def of(cls, oldest: int, newest: int, capabilities: Iterable[str]) -> Offer:
         return cls(oldest, newest, frozenset(capabilities))
 
+    def without(self, *capabilities: str) -> Offer:
+        """The same, but for these."""
+        return Offer(self.oldest, self.newest, self.capabilities.difference(capabilities))
+
     def packed(self) -> list[Any]:
         """The last field of HELLO and WELCOME; ``newest`` is the first."""
         return [self.oldest, sorted(self.capabilities)]
@@ -134,7 +144,20 @@ _names: Final = list_of(text(NAME_MAX), NAMES_MAX)
 
 FIRST: Final = Offer(1, 1, frozenset())
 """What version 1 speaks, on links and in sessions."""
-LINK: Final = Offer.of(1, 2, [INTEREST_OWNER, RECEIVED, DURABLE])
+LINK: Final = Offer.of(1, 2, [INTEREST_OWNER, RECEIVED, MARK, DURABLE])
 SESSION: Final = Offer.of(
-    1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED, INTERRUPTED, ADDRESSES, STORED, PROOF]
+    1,
+    2,
+    [
+        PUBLISHER_SECRET,
+        PATTERN_PARTS,
+        SUBSCRIBE_REFUSED,
+        INTERRUPTED,
+        ADDRESSES,
+        GOAWAY,
+        MOVES,
+        STORED,
+        PROOF,
+    ],
 )
+"""What brokers offer, and clients but for what they do not do."""

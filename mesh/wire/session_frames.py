@@ -24,6 +24,8 @@ The course of a client's session::
             <--------------------------- ADDRESSES   where clients find the other live brokers
     REQUEST ---------------------------> ASK to one subscriber that answers; its ANSWER comes back as REPLY
     SURVEY  ---------------------------> ASK to all of them; REPLY for each answer, then SURVEYED
+            <--------------------------- GOAWAY      the broker is about to leave
+    MOVED   --------------------------->             the client is at another broker; the rest comes, then BYE
     PING    ---------------------------> PONG; any frame counts as life
     BYE     <--------------------------> ends the session in order; ERROR ends it for a broken rule
 
@@ -125,6 +127,7 @@ class Kind(IntEnum):
     RECEIVED = 28
     CHALLENGE = 29
     PROVE = 30
+    LEAVING = 31
 
 
 KIND_MAX: Final = 31
@@ -132,6 +135,19 @@ KIND_MAX: Final = 31
 # Kinds as plain ints: an IntEnum look-up on the path of every block would cost as much as reading its head.
 DATA: Final = int(Kind.DATA)
 CREDIT: Final = int(Kind.CREDIT)
+
+
+class Leaving(IntEnum):
+    """What a LEAVING frame says; its number and reason are 0 and empty where nothing else is said."""
+
+    GOAWAY = 0
+    """Broker to client: it is about to leave; the number is how many milliseconds it serves on."""
+    MOVED = 1
+    """Client to broker: it is at another broker."""
+    MARK = 2
+    """Broker to broker: send this number back behind all that waits."""
+    MARKED = 3
+    """Broker to broker: it is back."""
 
 
 class Role(IntEnum):
@@ -262,6 +278,7 @@ LAYOUTS: Final[dict[int, Layout]] = {
     Kind.RECEIVED: (("messages", _id),),
     Kind.CHALLENGE: (("nonce", binary(NONCE_SIZE)), ("broker", _id), ("broker_name", _text), ("mesh", _text)),
     Kind.PROVE: (("proof", binary_up_to(PROOF_MAX)),),
+    Kind.LEAVING: (("step", number(3)), ("number", _id), ("reason", _text)),
     **durable_frames.LAYOUTS,
 }
 """The fields of each kind, after the kind itself."""

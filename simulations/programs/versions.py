@@ -40,6 +40,7 @@ COPIED: Final = (
     "mesh.broker.durable_file",
     "mesh.broker.inspection",
     "mesh.broker.report",
+    "mesh.broker.http_source",
     "mesh.broker.home_shell",
     "mesh.broker.peer_events",
     "mesh.broker.node",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from io import StringIO
 
 import pytest
 
@@ -13,6 +14,7 @@ from mesh.cli.app import main
 from mesh.cli.settings import BrokerFlags
 from mesh.config import ClientConfig
 from mesh.errors import ConfigError
+from mesh.logs import CalmHandler
 
 URL = "tcp://127.0.0.1:7770"
 SETTINGS = ClientConfig(url=URL, timeout_s=5.0)
@@ -88,7 +90,7 @@ def test_a_broker_says_why_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "tell", said.append)
     monkeypatch.setattr(serving, "leave_on_signal", told_to_leave)
     options = {"name": "alpha", "listen": ["tcp://127.0.0.1:0"], "join": []}
-    asyncio.run(serving.serve(options, reload=dict, ports_file=None))
+    asyncio.run(serving.serve(options, reload=dict, ports_file=None, lines=CalmHandler(StringIO())))
     assert said[-2:] == ["alpha leaves: SIGTERM", "alpha has left"]
 
 

@@ -34,6 +34,7 @@ class FakePipe:
         self.control: list[bytes] = []
         self.data: list[bytes] = []
         self.closed = ""
+        self.remote_address = "tcp://127.0.0.1:50000"
         self.asked = False
         """Whether somebody wants to hear when the data is taken; `FakeMesh.pump` tells in any case."""
 

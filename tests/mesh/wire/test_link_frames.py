@@ -188,7 +188,7 @@ def test_the_bytes_in_the_reference_are_these() -> None:
     """docs/reference/link-format.md."""
     me = replace(hello(1, mesh="mangrove", name="alpha", boot=1 << 61, epoch=1), id=1 << 62)
     assert me.encode().startswith(b"\x9d\x20\x02\xa8mangrove")
-    offer = b"\x92\x01\x93\xa7durable\xae" + b"interest-owner" + b"\xa8received"
+    offer = b"\x92\x01\x94\xa7durable\xae" + b"interest-owner" + b"\xa4mark\xa8received"
     assert me.encode().endswith(b"\xc4\x10" + bytes([1]) * 16 + offer)
     greeting = replace(me, offer=FIRST).encode()
     expected = b"\x9c\x20\x01\xa8mangrove" + b"\xcf" + (1 << 62).to_bytes(8, "big")

@@ -1,0 +1,116 @@
+"""The way of a client from a broker that is about to leave to another one, while its session goes on.
+
+What is said is a `Landing`'s; the connection, which has two pipes meanwhile, knows which one is whose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from mesh.clients.finding import dialable
+from mesh.clients.landing import Landing
+from mesh.errors import PeerError
+from protocols import Pipe, SPError
+
+if TYPE_CHECKING:
+    from mesh.clients.connection import ClientConnection
+
+PAUSE_S = 0.1
+"""After a round of addresses in vain, for as long as the broker stays."""
+
+
+class Mover:
+    """See the module. Made at GOAWAY; `aclose` ends it."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self.landing: Landing | None = None
+        self.pipe: Pipe | None = None
+        """The landing's."""
+        self.task = connection.loop.create_task(self._run(), name=f"mesh client leaves {connection.url}")
+
+    async def _run(self) -> None:
+        """Until there is a landing that is ready. The end of the current session ends this, too."""
+        connection = self._connection
+        addresses = connection.addresses
+        while True:
+            addresses.told(dialable(connection.conversation.told))
+            for url in addresses.others():
+                if await self._land_at(url):
+                    addresses.url = url
+                    connection.may_land()
+                    return
+            await asyncio.sleep(PAUSE_S)
+
+    async def _land_at(self, url: str) -> bool:
+        connection = self._connection
+        landing = self.landing = connection.conversation.new_landing()
+        try:
+            async with asyncio.timeout(connection.connect_timeout_s):
+                await connection.dial(url)
+                while not landing.ready and not landing.over and self.pipe is not None:
+                    await connection.wait(landing, None)
+        except (TimeoutError, SPError, OSError):
+            pass
+        if landing.ready and self.pipe is not None:
+            return True
+        self._drop("it was of no use")
+        return False
+
+    def _drop(self, why: str) -> None:
+        pipe, self.pipe, self.landing = self.pipe, None, None
+        self._connection.conversation.landing = None
+        if pipe is not None:
+            pipe.close(why)
+
+    def attached(self, pipe: Pipe) -> None:
+        """The landing's connection is there."""
+        self.pipe = pipe
+        self.hand_over()
+
+    def detached(self) -> None:
+        """It is gone."""
+        self.pipe = None
+        if self.landing is not None:
+            self.landing.over = "its connection was lost"
+            self.landing.wake()
+
+    def received(self, frames: list[bytes]) -> None:
+        """Frames of the landing's connection."""
+        assert self.landing is not None and self.pipe is not None, "it has a pipe"
+        try:
+            self.landing.received(frames)
+        except PeerError as error:
+            self.pipe.close(str(error))
+            return
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Frames of the landing to its pipe."""
+        if self.pipe is not None and self.landing is not None:
+            self.pipe.send_many(self.landing.take_frames())
+
+    def tick(self) -> None:
+        """Once a keepalive interval."""
+        if self.landing is not None:
+            self.landing.ping()
+            self.hand_over()
+
+    def close(self) -> None:
+        """It is not needed any more."""
+        self.task.cancel()
+        self._drop("the client does not move")
+
+    def take(self) -> tuple[Landing, Pipe]:
+        """The landing, which is ready, and its pipe: they are the caller's now."""
+        landing, pipe = self.landing, self.pipe
+        assert landing is not None and pipe is not None and landing.ready, "there is one"
+        self.landing = self.pipe = None
+        self._connection.conversation.landing = None
+        self.task.cancel()
+        return landing, pipe
+
+    @property
+    def is_ready(self) -> bool:
+        return self.landing is not None and self.pipe is not None and self.landing.ready
