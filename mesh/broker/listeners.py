@@ -198,12 +198,14 @@ def _verifying(
     tls: TlsConfig | None, certificates: tuple[DialerRole, ...], serves: tuple[DialerRole, ...]
 ) -> TlsConfig | None:
     """Where every role must show a certificate, TLS itself refuses those without one. Where only one role
-    must, `Listeners.admit` does, since the role is known only after the handshake."""
+    must, `Listeners.admit` does, since the role is known only after the handshake. Clients are asked for one
+    wherever an authority is trusted, since it may prove which principal they are."""
     if tls is None or tls.verify is not None:
         return tls
-    return replace(
-        tls, verify=("required" if certificates == serves else "optional") if certificates else "none"
-    )
+    if certificates == serves:
+        return replace(tls, verify="required")
+    asks = certificates or (tls.has_authority and "clients" in serves)
+    return replace(tls, verify="optional" if asks else "none")
 
 
 def _without(sentence: str, url: str) -> str:

@@ -103,6 +103,22 @@ async def test_a_certificate_is_a_proof_for_clients_and_for_stock_sockets() -> N
                 assert answer in await req.recv(timeout=60)
 
 
+async def test_a_certificate_proves_though_the_address_demands_none() -> None:
+    """An address for clients alone asked nobody for a certificate, and so knew nobody by one."""
+    tls, known = certificates.config(certificates.local()), alice(certificates=("alice",))
+    async with Broker(
+        listen=Listen(SECURE, serves=("clients",)),
+        tls=tls,
+        principals=(known, Principal("anonymous", publish=("b",))),
+    ) as broker:
+        async with Client(broker.url, tls=certificates.config(certificates.alice())) as mesh:
+            await mesh.publish("a", b"")
+        async with Client(broker.url, tls=certificates.config()) as mesh:
+            await mesh.publish("b", b"")
+            with pytest.raises(NotAccepted, match=r"principals\.anonymous\.publish"):
+                await mesh.publish("a", b"")
+
+
 async def test_an_expired_certificate_proves_nothing_and_both_ends_say_so() -> None:
     old = certificates.config(certificates.authority().expired("alice@example.com"))
     where = Listen(SECURE, serves=("clients",), require_certificate=("clients",))
