@@ -72,11 +72,11 @@ def _members(picture: Picture) -> Iterator[Trouble]:
 
 def _links(picture: Picture, missing: Sequence[str]) -> Iterator[Trouble]:
     if missing:
-        yield Trouble(WARN, f"no link between {listed(missing)}")
+        yield Trouble(WARN, f"no link: {listed(missing)}")
     names = {node.id: node.name for node in picture.nodes}
     half = [f"{names[edge.a]} - {names[edge.b]}" for edge in picture.edges if not edge.whole]
     if half:
-        yield Trouble(WARN, f"only one end reports the link {listed(half)}")
+        yield Trouble(WARN, f"a link that only one end reports: {listed(half)}")
 
 
 def _drops(picture: Picture, drops_s: Mapping[str, float | None]) -> Iterator[Trouble]:

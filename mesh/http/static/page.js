@@ -243,7 +243,7 @@ function showQueues() {
   byId("durable").hidden = !frame.queues.length;
   byId("queues").tBodies[0].replaceChildren(...frame.queues.map((queue) => html("tr", "",
     html("td", "", queue.name ?? "?"), html("td", "medium", queue.home ?? "?"),
-    html("td", "number", number(queue.waiting)), html("td", "number", duration(queue.oldest_s)),
+    html("td", "number", number(queue.waiting)), html("td", "number medium", duration(queue.oldest_s)),
     html("td", `number${queue.waiting && !queue.consumers ? " worry" : ""}`, number(queue.consumers)),
     html("td", "number medium", number(queue.in_flight)), html("td", "number medium", number(queue.redelivered)),
     html("td", `number${queue.buried ? " worry" : ""}`, number(queue.buried)))));

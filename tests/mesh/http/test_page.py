@@ -16,6 +16,7 @@ import pytest
 
 from tests.mesh.http.scenes import NARROW, SCENES, WIDE, Scene, staged
 from tests.support import chromium
+from tests.support.children import ends_with_tests
 from tests.support.chromium import Browser, Page
 from tests.support.ports import free_port
 
@@ -40,6 +41,18 @@ ROWS = "document.querySelectorAll('#brokers tr.main')"
 READY = f"!!document.querySelector('#topology .node') && {ROWS}.length > 0"
 
 
+QUEUE = {
+    "name": "orders.incoming.eu-west",
+    "home": "broker-2",
+    "waiting": 12_345,
+    "oldest_s": 730.2,
+    "consumers": 0,
+    "in_flight": 12_000,
+    "redelivered": 4_000,
+    "buried": 2_000,
+}
+
+
 @cache
 def scene(name: str) -> Scene:
     return SCENES[name]()
@@ -52,6 +65,9 @@ def text(page: Page, place: str) -> Any:
 @pytest.mark.parametrize("name", list(SCENES))
 async def test_a_state_of_the_mesh_is_shown_whole_at_both_widths(name: str) -> None:
     shown = scene(name)
+    frame = json.loads(shown.frame)
+    frame["queues"] = [QUEUE, QUEUE | {"name": "mail"}]
+    shown = Scene(shown.past, json.dumps(frame).encode())
     async with Browser.run() as browser, staged(shown) as (_, url):
         for size in (WIDE, NARROW, (320, 600)):
             page = await browser.page(*size)
@@ -60,7 +76,6 @@ async def test_a_state_of_the_mesh_is_shown_whole_at_both_widths(name: str) -> N
             wide = await page.evaluate("document.documentElement.scrollWidth")
             assert wide <= size[0], "nothing is cut off or needs to be scrolled sideways"
             assert await page.evaluate(OVERLAPS) == []
-        frame = json.loads(shown.frame)
         rows = await page.evaluate("document.querySelectorAll('#brokers tr.main').length")
         assert rows == len(frame["brokers"])
         trouble = await page.evaluate("[...document.querySelectorAll('#trouble li')].map((e) => e.innerText)")
@@ -135,9 +150,8 @@ def scene_news() -> list[dict[str, Any]]:
 @asynccontextmanager
 async def broker(name: str, port: int, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
     command = (sys.executable, "-m", "mesh", "broker", "--name", name, "--listen", f"tcp://127.0.0.1:{port}")
-    process = await asyncio.create_subprocess_exec(
-        *command, *flags, "--period", "0.5", "--deadline", "0.4", stderr=asyncio.subprocess.PIPE
-    )
+    whole = ends_with_tests([*command, *flags, "--period", "0.5", "--deadline", "0.4"])
+    process = await asyncio.create_subprocess_exec(*whole, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
     try:
         while b"is ready" not in await process.stderr.readline():
