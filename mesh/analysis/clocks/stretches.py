@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 SLOTS: Final = 64
 """Of a window: each is a quarter of a period."""
+MASK: Final = (1 << SLOTS) - 1
 
 
 class Window(NamedTuple):
@@ -48,16 +49,31 @@ def heard_stretches(windows: Iterable[Window], gap: int) -> list[Heard]:
 def _pieces(window: Window, gap: int) -> list[Heard]:
     """The window itself, or what its silences leave of it."""
     slot = window.length // SLOTS
-    taken = [number for number in range(SLOTS) if window.slots >> number & 1]
+    least = -(-gap // slot)
+    if not _has_silence(window.slots & MASK, least):
+        return [Heard(window.first, window.last, 0)]
 
     def middle(number: int) -> int:
         """Of a quarter, but not before the first heartbeat nor after the last."""
         return min(window.last, max(window.first, window.start + number * slot + slot // 2))
 
+    taken = [number for number in range(SLOTS) if window.slots >> number & 1]
     found, first, error = [], window.first, 0
     for before, after in pairwise(taken):
-        if (after - before) * slot >= gap:
+        if after - before >= least:
             found.append(Heard(first, max(first, middle(before)), slot // 2))
             first, error = middle(after), slot // 2
     found.append(Heard(first, max(first, window.last), error))
     return found
+
+
+def _has_silence(slots: int, least: int) -> bool:
+    """Whether a quarter that is taken is followed by the next one ``least`` later or more. Nearly all windows
+    are whole, so this looks at all quarters at once: each spreads over the ``least - 2`` behind it."""
+    spread, reach = slots, 1
+    while reach < least - 1:
+        step = min(reach, least - 1 - reach)
+        spread |= spread << step
+        reach += step
+    between = (1 << slots.bit_length() >> 1) - (slots & -slots)
+    return bool(between & ~spread)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mesh.analysis.clocks.offsets import Offset
 from mesh.analysis.clocks.pieces import PIECE, filled, piece_of
-from mesh.analysis.clocks.stretches import SLOTS, Heard, Window, heard_stretches
+from mesh.analysis.clocks.stretches import SLOTS, Heard, Window, _has_silence, heard_stretches
 
 PERIOD = 1_000_000_000
 LENGTH = 16 * PERIOD
@@ -42,6 +42,16 @@ def test_no_long_silence_is_missed_and_no_short_one_is_found(beats: list[int]) -
         if other - one < GAP - SLOT:
             assert not any(end[0] >= one and end[1] <= other for end in cut), (one, other)
     assert (found[0].first, found[-1].last) == (beats[0], beats[-1])
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(2, 64))
+@settings(max_examples=300, deadline=None)
+def test_all_quarters_at_once_tell_what_looking_at_each_tells(slots: int, least: int) -> None:
+    taken = [number for number in range(SLOTS) if slots >> number & 1]
+
+    expected = any(after - before >= least for before, after in pairwise(taken))
+
+    assert _has_silence(slots, least) == expected
 
 
 def test_a_silence_between_windows_is_exact() -> None:
