@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -60,3 +61,54 @@ def test_what_is_neither_key_nor_token_is_said_to_be_so(
     assert main(["key", "show", str(file)]) == ExitCode.CONFIG
     assert "is no token: it has white space inside" in capsys.readouterr().err
     assert main(["key", "show", str(tmp_path / "none")]) == ExitCode.NO_INPUT
+
+
+def test_config_show_prints_principals_as_sections_and_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mangrove.toml"
+    path.write_text('[principals.alice]\ncertificates = ["a"]\npublish = ["news.#"]\nrate_max = 5\n')
+    assert main(["config", "show", "--config", str(path)]) == ExitCode.OK
+    shown = capsys.readouterr().out
+    assert '\n[principals.alice]\ncertificates = ["a"]\npublish = ["news.#"]\nrate_max = 5\n' in shown
+    assert main(["config", "show", "--json", "--config", str(path)]) == ExitCode.OK
+    document = json.loads(capsys.readouterr().out)
+    assert document["principals"] == {"alice": {"certificates": ["a"], "publish": ["news.#"], "rate_max": 5}}
+    assert main(["config", "check", str(path)]) == ExitCode.OK
+
+
+def test_config_check_names_every_mistake_in_principals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mangrove.toml"
+    path.write_text(
+        '[principals.alice]\npublsh = ["a"]\n\n[principals.bob]\nrate_max = 0\npublish = ["a..b"]\n'
+    )
+    assert main(["config", "check", str(path)]) == ExitCode.CONFIG
+    told = capsys.readouterr().err
+    for line in (
+        "mangrove.toml:2: unknown key 'publsh' in [principals.alice]; did you mean 'publish'?",
+        "mangrove.toml:5: principals.bob.rate_max must be a number",
+        "mangrove.toml:6: principals.bob.publish has a bad pattern",
+    ):
+        assert line in told
+
+
+def test_an_address_that_is_not_listened_on_cannot_demand_a_proof(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mangrove.toml"
+    path.write_text('[broker]\nlisten = ["tcp://127.0.0.1:7770"]\nrequire_proof = ["tcp://127.0.0.1:7771"]\n')
+    assert main(["config", "check", str(path)]) == ExitCode.CONFIG
+    assert "require_proof names tcp://127.0.0.1:7771, where no clients are served" in capsys.readouterr().err
+
+
+def test_the_files_of_a_client_come_from_variables_flags_and_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mangrove.toml"
+    path.write_text('[client]\nkey_file = "from-the-file"\n')
+    assert load(path=str(path), environ={}).config.client.key_file == "from-the-file"
+    environ = {"MANGROVE_KEY_FILE": "a", "MANGROVE_TOKEN_FILE": "b"}
+    client = load(path=str(path), environ=environ).config.client
+    assert (client.key_file, client.token_file) == ("a", "b")
+    flags = {"client.key_file": "c"}
+    assert load(flags, path=str(path), environ=environ).config.client.key_file == "c"
