@@ -215,6 +215,7 @@ class Draining:
     def session_over(self) -> None:
         """Nothing is under way any more: it is sent again in the next session."""
         self.session_boot = None
+        self._goes_again(self._under_way.values())
         self._under_way.clear()
         self._numbers.clear()
         self._in_topic.clear()
@@ -319,7 +320,9 @@ class Draining:
                 self._long[number] = (now + pause_s, min(BODY_MAX_S, 2 * pause_s))
                 is_sent = not self._ready or self._ready[0].first != number
                 if is_sent and number in self._numbers:
-                    self._put_back(self._pop(number, number)[0].row - 1)
+                    sent = self._pop(number, number)
+                    self._goes_again(sent)
+                    self._put_back(sent[0].row - 1)
 
     def _refuse(self, rows: Iterable[_Sent], reason: str, now: float) -> None:
         for row in rows:
@@ -436,6 +439,14 @@ class Draining:
             held.probe = None
             held.pause_s = min(PAUSE_MAX_S, 2 * held.pause_s)
             held.due = now + held.pause_s
+
+    def _goes_again(self, sent: Iterable[_Sent]) -> None:
+        """Rows were sent and are not answered. On a topic that is held since, they go before what was
+        refused."""
+        for row in sent:
+            held = self._held.get(row.topic)
+            if held is not None:
+                held.row = min(held.row, row.row - 1)
 
     def _end_pauses(self, now: float) -> None:
         if self._paused_to is not None:

@@ -394,6 +394,42 @@ def test_a_read_that_was_asked_before_a_topic_was_probed_is_void() -> None:
     assert took(file, draining, 1.0) == [5]
 
 
+def test_what_was_under_way_goes_first_when_its_session_ends_though_its_topic_is_held() -> None:
+    """Swarm seed 950011 with durable subscriptions: homes were slow with a block, and refused the one behind
+    it. In the next session the topic was tried from that one on, and the first one was not sent at all."""
+    file, draining = filled(b"a", b"a", b"b")
+    draining.session_began(1)
+    assert took(file, draining) == [1, 2, 3]
+    draining.takes_long([(1, 1)], 0.0)
+    draining.refused([(2, 2)], "no", 0.0)
+    stored(file, draining, 3, 3)
+    draining.session_over()
+    draining.session_began(1)
+    assert took(file, draining) == [] and not draining.drained
+    assert took(file, draining, PAUSE_MIN_S) == [1]
+    stored(file, draining, 1, 1)
+    assert took(file, draining, PAUSE_MIN_S) == [2]
+    stored(file, draining, 2, 2)
+    assert draining.drained and not file.rows
+
+
+def test_a_body_that_is_sent_again_goes_first_though_its_topic_is_held() -> None:
+    file = File()
+    file.append_body(b"a", 3)
+    file.append(b"a")
+    draining = Draining(file.last, window_bytes=1000)
+    draining.session_began(1)
+    assert len(took(file, draining)) == 4
+    draining.takes_long([(1, 1)], 0.0)
+    draining.refused([(2, 2)], "no", 0.0)
+    sent = [number for second in range(1, 60) for number in took(file, draining, float(second))]
+    assert sent and set(sent) == {0} and not draining.drained  # pieces are no sealed blocks here
+    stored(file, draining, 1, 1)
+    assert took(file, draining, 60.0) == [2]
+    stored(file, draining, 2, 2)
+    assert draining.drained and not file.rows
+
+
 def test_a_topic_is_probed_when_all_that_was_sent_of_it_is_answered() -> None:
     """Its second block was stored before its first."""
     file, draining = filled(b"a", b"a")
@@ -510,6 +546,8 @@ class Drains(RuleBasedStateMachine):
         self.file = File()
         self.now = 0.0
         self.away: set[bytes] = set()
+        self.slow: dict[bytes, list[Waiting]] = {}
+        """Topics whose home takes long, and what it has not answered."""
         self.appended: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
         self.stored: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
         self.parts: dict[tuple[int, int], set[bytes]] = {}
@@ -520,6 +558,8 @@ class Drains(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
+        for pending in self.slow.values():
+            pending.clear()
         self.draining = Draining(self.file.last, window_bytes=WINDOW, held_max=1)
         self.wire: deque[Send] = deque()
         self.answers: deque[tuple[str, int, int]] = deque()
@@ -565,14 +605,12 @@ class Drains(RuleBasedStateMachine):
     def session(self) -> None:
         boot = self.draining.boot
         if boot != self.draining.session_boot or boot is None:
-            self.wire.clear()
-            self.answers.clear()
+            self.forget_session()
             self.draining.session_began(boot or self.file.boot)
 
     @rule()
     def session_is_lost(self) -> None:
-        self.wire.clear()
-        self.answers.clear()
+        self.forget_session()
         self.draining.session_over()
 
     @rule()
@@ -638,6 +676,14 @@ class Drains(RuleBasedStateMachine):
         if row.topic in self.away:
             self.answers.append(("away", row.first, row.last))
             return
+        pending = self.slow.get(row.topic)
+        if pending is not None:
+            if pending and pending[0].first != row.first:
+                self.answers.append(("away", row.first, row.last))  # as it follows what is not kept yet
+            else:
+                pending.append(row)
+                self.answers.append(("long", row.first, row.last))
+            return
         if row.first < mark:
             assert key in self.stored[row.topic], "homes were told that this number is not waited for"
             self.answers.append(("past", row.first, row.last))
@@ -661,6 +707,9 @@ class Drains(RuleBasedStateMachine):
             if said == "away":
                 self.draining.refused([(first, last)], said, self.now)
                 continue
+            if said == "long":
+                self.draining.takes_long([(first, last)], self.now)
+                continue
             numbers = [(first, last)]
             past = said == "past"
             ranges = self.draining.past(numbers, self.now) if past else self.draining.acknowledged(numbers)
@@ -672,6 +721,23 @@ class Drains(RuleBasedStateMachine):
         on_the_way = {row.topic for row in self.draining._under_way.values()}
         if not self.settled or topic not in on_the_way:
             self.away ^= {topic}
+
+    @rule(topic=st.sampled_from(TOPICS))
+    def home_takes_long(self, topic: bytes) -> None:
+        """What it has not answered is lost to it, and refused at last."""
+        on_the_way = {row.topic for row in self.draining._under_way.values()}
+        if topic in self.slow:
+            pending = self.slow.pop(topic)
+            if pending:
+                self.answers.append(("away", pending[0].first, pending[0].last))
+        elif not self.settled or topic not in on_the_way:
+            self.slow[topic] = []
+
+    def forget_session(self) -> None:
+        self.wire.clear()
+        self.answers.clear()
+        for pending in self.slow.values():
+            pending.clear()
 
     # --- what holds
 
@@ -701,6 +767,8 @@ class Drains(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Once homes stay, everything is stored and freed."""
         self.away.clear()
+        for topic in list(self.slow):
+            self.home_takes_long(topic)
         self.hear_all()
         for _ in range(2000):
             if self.draining.drained and not self.file.rows:
