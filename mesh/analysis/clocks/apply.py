@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from mesh.analysis.clocks.deciding import SPANS, awake_of, stretches_of
 from mesh.analysis.clocks.pieces import PIECE
-from mesh.analysis.clocks.stretches import SLOTS, Window, heard_stretches
 from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
 
 if TYPE_CHECKING:
@@ -21,13 +21,8 @@ if TYPE_CHECKING:
 
     from mesh.analysis.reading.logs import Logs
 
-SILENCE: Final = 2.2
-"""Periods without a heartbeat that end a stretch."""
-PERIODS: Final = 16
-"""Of the listener, in a window of `Heard`."""
 LATE: Final = 1.0
 """Periods: a loop that was less late was not stopped for long enough to matter."""
-SPANS: Final = "array<struct<first:bigint,last:bigint,error:bigint>>"
 
 
 @dataclass(frozen=True)
@@ -117,7 +112,7 @@ def _boots(measured: DataFrame) -> DataFrame:
 
 def _stretches(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Runs of heartbeats of one broker at another."""
-    found = F.udf(_stretches_of, SPANS, useArrow=False)
+    found = F.udf(stretches_of, SPANS, useArrow=False)
     windows = logs.heard.groupBy("run", "src", "dst", "boot").agg(
         F.collect_list(F.struct("window", "window_ns", "first_ns", "last_ns", "slots")).alias("windows")
     )
@@ -129,7 +124,7 @@ def _stretches(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame
 
 def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """When a broker wrote rows, whatever they are of."""
-    found = F.udf(_awake_of, SPANS, useArrow=False)
+    found = F.udf(awake_of, SPANS, useArrow=False)
     heard = logs.heard.groupBy("run", F.col("dst").alias("node"), "boot", "window", "window_ns").agg(
         F.min("first_ns").alias("first_ns"),
         F.max("last_ns").alias("last_ns"),
@@ -150,26 +145,6 @@ def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
     return timed(rows.select("run", "node", "boot", "of.*")).select(
         "run", "node", "boot", at("first").alias("first"), at("last").alias("last")
     )
-
-
-def _stretches_of(windows: Any) -> list[tuple[int, ...]]:
-    length = max(row.window_ns for row in windows)
-    return [tuple(each) for each in heard_stretches(_windows(windows), round(length / PERIODS * SILENCE))]
-
-
-def _awake_of(windows: Any, others: Any) -> list[tuple[int, ...]]:
-    """A silence ends at any row. One that may be 2.2 periods long is taken for one."""
-    length = max(row.window_ns for row in windows)
-    moments = [Window(ns, length, ns, ns, 0) for ns in others or ()]
-    gap = round(length / PERIODS * SILENCE) - length // SLOTS
-    return [tuple(each) for each in heard_stretches([*_windows(windows), *moments], gap)]
-
-
-def _windows(rows: Any) -> list[Window]:
-    return [
-        Window(row.window * row.window_ns, row.window_ns, row.first_ns, row.last_ns, row.slots)
-        for row in rows
-    ]
 
 
 def _as(rows: DataFrame, record: type[msgspec.Struct]) -> DataFrame:

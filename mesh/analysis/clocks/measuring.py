@@ -6,12 +6,12 @@ pair, then the same for each ten minutes. Both take pairs of boots, not rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from mesh.analysis.clocks.offsets import Offset, Sample, solve, stand
-from mesh.analysis.clocks.pieces import PIECE, filled
+from mesh.analysis.clocks.deciding import OFFSETS, PIECES, filled_pieces, solved, solved_piece
+from mesh.analysis.clocks.pieces import PIECE
 from mesh.analysis.clocks.samples import samples
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 STEP_US: Final = 100_000
 """A wall clock that moves by more against the monotonic one, from one row to the next, has jumped."""
-OFFSETS: Final = "array<struct<boot:string,offset:bigint,error:bigint>>"
-PIECES: Final = "map<bigint,struct<offset:bigint,error:bigint>>"
 
 
 def measure(logs: Logs) -> DataFrame:
@@ -36,7 +34,7 @@ def measure(logs: Logs) -> DataFrame:
     found = samples(logs).localCheckpoint()
     rough = _rough(boots, _best(found, [])).localCheckpoint()
     known = _pieces(rough, _best(_in_pieces(found, rough), ["piece"]))
-    fill = F.udf(_filled, PIECES, useArrow=False)
+    fill = F.udf(filled_pieces, PIECES, useArrow=False)
     first, last = _piece("first_ns"), _piece("last_ns")
     return (
         boots.join(rough, ["run", "boot"])
@@ -113,7 +111,7 @@ def _best(found: DataFrame, keys: list[str]) -> DataFrame:
 
 def _rough(boots: DataFrame, best: DataFrame) -> DataFrame:
     """``run``, ``boot``, ``rough`` and ``error``: by the best samples of a boot's whole life."""
-    decide = F.udf(_solved, OFFSETS, useArrow=False)
+    decide = F.udf(solved, OFFSETS, useArrow=False)
     runs = boots.groupBy("run").agg(F.collect_list(F.struct("boot", "node", "wall")).alias("boots"))
     rows = runs.join(best, "run", "left").select("run", F.explode(decide("boots", "samples")).alias("of"))
     return rows.select("run", "of.boot", F.col("of.offset").alias("rough"), "of.error")
@@ -126,7 +124,7 @@ def _in_pieces(found: DataFrame, rough: DataFrame) -> DataFrame:
 
 def _pieces(rough: DataFrame, pairs: DataFrame) -> DataFrame:
     """``run``, ``boot`` and ``known``: offsets in the pieces in which there are samples."""
-    decide = F.udf(_solved_piece, OFFSETS, useArrow=False)
+    decide = F.udf(solved_piece, OFFSETS, useArrow=False)
     runs = rough.groupBy("run").agg(F.collect_list(F.struct("boot", "rough")).alias("boots"))
     rows = pairs.join(runs, "run").select("run", "piece", F.explode(decide("boots", "samples")).alias("of"))
     return rows.groupBy("run", "of.boot").agg(
@@ -138,23 +136,3 @@ def _piece(ns: str) -> Column:
     """The piece of a moment in this column, as `mesh.analysis.clocks.pieces.piece_of` says; beside it stands
     ``rough``."""
     return F.expr(f"({ns} div 1000 + rough) div {PIECE}")
-
-
-def _solved(boots: Any, found: Any) -> list[tuple[str, int, int | None]]:
-    walls = {row.boot: row.wall for row in boots}
-    nodes = {row.boot: row.node for row in boots}
-    offsets = solve(walls, (Sample(*row) for row in found or ()))
-    return [(boot, *offset) for boot, offset in stand(walls, nodes, offsets).items()]
-
-
-def _solved_piece(boots: Any, found: Any) -> list[tuple[str, int, int | None]]:
-    offsets = solve({row.boot: row.rough for row in boots}, (Sample(*row) for row in found))
-    return [(boot, *offset) for boot, offset in offsets.items() if offset.error is not None]
-
-
-def _filled(
-    first: int, last: int, rough: int, error: int | None, known: Any
-) -> dict[int, tuple[int | None, ...]]:
-    sampled = {row.piece: Offset(row.offset, row.error) for row in known or ()}
-    offsets = filled(first, last, Offset(rough, error), sampled)
-    return {piece: tuple(offset) for piece, offset in offsets.items()}

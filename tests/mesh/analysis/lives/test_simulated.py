@@ -32,6 +32,8 @@ class Done(NamedTuple):
     cause: str
     name: str
     at: int
+    over: int
+    """When what lasts, a pause, was over."""
 
 
 def scenario(seed: int) -> str:
@@ -77,14 +79,17 @@ def done(facts: Facts) -> Iterator[Done]:
         for name in row["a"].split(","):
             if not name.startswith("broker-"):
                 continue
-            if row["op"] in ("crash", "power_off", "pause"):
-                yield Done(row["op"], name, wall_us(row))
+            at = wall_us(row)
+            if row["op"] in ("crash", "power_off"):
+                yield Done(row["op"], name, at, at)
+            elif row["op"] == "pause":
+                yield Done("pause", name, at, at + round(row["for_s"] * 1_000_000))
             elif row["op"] == "stop":
-                yield Done("leave", name, wall_us(row))
+                yield Done("leave", name, at, at)
             elif row["op"] == "restart" and row["of"] == "restart":
-                yield Done("crash", name, wall_us(row))
+                yield Done("crash", name, at, at)
             elif row["op"] == "end" and row["of"] == "pause":
-                yield Done("resume", name, wall_us(row))
+                yield Done("resume", name, at, at)
 
 
 def played(seed: int, folder: Path) -> Facts:
@@ -98,7 +103,7 @@ def played(seed: int, folder: Path) -> Facts:
 def score(facts: Facts) -> tuple[Counter[str], list[str]]:
     """True and false positives and false negatives, and the sentences that say which."""
     found = {
-        (name, told.no): Done(str(told.cause), name, told.end)
+        (name, told.no): Done(str(told.cause), name, told.end, told.end)
         for name, lives in lives_of(facts).items()
         for told in lives
         if told.cause in SCORED
@@ -128,10 +133,12 @@ def score(facts: Facts) -> tuple[Counter[str], list[str]]:
 
 
 def _wrote(facts: Facts, truth: Done) -> bool:
-    """Whether the log of that time is there: a later power loss takes it, and with it all signs of a
-    pause."""
+    """Whether its log goes on until the next stats row: a later power loss takes it, and with it how late
+    the loop was."""
     return any(
-        facts.names[boot.node] == truth.name and boot.first <= truth.at <= boot.last - 3 * PERIOD
+        facts.names[boot.node] == truth.name
+        and boot.first <= truth.at
+        and truth.over + round(boot.stats_s * 1_000_000) <= boot.last
         for boot in facts.boots
     )
 

@@ -1,0 +1,64 @@
+"""The decisions on clocks as functions of Spark: rows in, tuples out. They run where there is nothing but
+Python."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mesh.analysis.clocks.offsets import Offset, Sample, solve, stand
+from mesh.analysis.clocks.pieces import filled
+from mesh.analysis.clocks.stretches import SLOTS, Window, heard_stretches
+
+OFFSETS: Final = "array<struct<boot:string,offset:bigint,error:bigint>>"
+PIECES: Final = "map<bigint,struct<offset:bigint,error:bigint>>"
+SPANS: Final = "array<struct<first:bigint,last:bigint,error:bigint>>"
+SILENCE: Final = 2.2
+"""Periods without a heartbeat that end a stretch."""
+PERIODS: Final = 16
+"""Of the listener, in a window."""
+
+
+def solved(boots: Any, found: Any) -> list[tuple[str | int | None, ...]]:
+    """Rough `OFFSETS` of a run's boots (``boot``, ``node``, ``wall``) by their best samples, which may be
+    none."""
+    walls = {row.boot: row.wall for row in boots}
+    nodes = {row.boot: row.node for row in boots}
+    offsets = solve(walls, (Sample(*row) for row in found or ()))
+    return [(boot, *offset) for boot, offset in stand(walls, nodes, offsets).items()]
+
+
+def solved_piece(boots: Any, found: Any) -> list[tuple[str | int | None, ...]]:
+    """The same in ten minutes, of boots (``boot``, ``rough``) that have a sample in them."""
+    offsets = solve({row.boot: row.rough for row in boots}, (Sample(*row) for row in found))
+    return [(boot, *offset) for boot, offset in offsets.items() if offset.error is not None]
+
+
+def filled_pieces(
+    first: int, last: int, rough: int, error: int | None, known: Any
+) -> dict[int, tuple[int | None, ...]]:
+    """`PIECES` of one boot, from its first to its last."""
+    sampled = {row.piece: Offset(row.offset, row.error) for row in known or ()}
+    offsets = filled(first, last, Offset(rough, error), sampled)
+    return {piece: tuple(offset) for piece, offset in offsets.items()}
+
+
+def stretches_of(windows: Any) -> list[tuple[int, ...]]:
+    """`SPANS` of heartbeats of one broker at another, without a silence of 2.2 periods."""
+    length = max(row.window_ns for row in windows)
+    return [tuple(each) for each in heard_stretches(_windows(windows), round(length / PERIODS * SILENCE))]
+
+
+def awake_of(windows: Any, others: Any) -> list[tuple[int, ...]]:
+    """`SPANS` in which a broker wrote rows: heartbeats, and ``others`` at these nanoseconds. A silence that
+    may be 2.2 periods long is taken for one."""
+    length = max(row.window_ns for row in windows)
+    moments = [Window(ns, length, ns, ns, 0) for ns in others or ()]
+    gap = round(length / PERIODS * SILENCE) - length // SLOTS
+    return [tuple(each) for each in heard_stretches([*_windows(windows), *moments], gap)]
+
+
+def _windows(rows: Any) -> list[Window]:
+    return [
+        Window(row.window * row.window_ns, row.window_ns, row.first_ns, row.last_ns, row.slots)
+        for row in rows
+    ]
