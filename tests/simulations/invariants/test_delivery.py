@@ -97,6 +97,16 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
+def test_what_an_outbox_sends_again_may_come_behind_later_messages() -> None:
+    """Swarm seed 950074 with durable subscriptions: a subscriber was cut off, and got it with the retry."""
+    evidence = right_history()
+    _swapped(evidence)
+    assert not judged(evidence, "in_order").ok
+    for each in evidence.ledger.publications.values():
+        each.outbox = each.topic == "orders"
+    assert judged(evidence, "in_order").ok
+
+
 def test_a_subscriber_that_did_not_stand_throughout_is_owed_nothing() -> None:
     evidence = right_history()
     evidence.ledger.subscriptions[0].until_s = 17.0
