@@ -53,7 +53,8 @@ def test_a_broker_and_its_status_need_no_user_name(tmp_path: Path) -> None:
     finally:
         broker.terminate()
         _, rest = broker.communicate(timeout=60)
-    assert (broker.returncode, rest) == (0, "")
+    goodbye = "mesh broker: alpha leaves: SIGTERM\nmesh broker: alpha has left\n"
+    assert (broker.returncode, rest) == (0, goodbye)
 
 
 def test_a_key_file_below_a_home_that_nobody_knows_is_one_sentence(tmp_path: Path) -> None:

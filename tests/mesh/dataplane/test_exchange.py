@@ -514,6 +514,44 @@ def test_the_program_around_the_broker_publishes_subscribes_and_asks() -> None:
         exchange.publish("no good", [b""], "sent", mesh.now)
 
 
+def test_the_program_around_the_broker_asks_everybody_and_hears_who_was_silent() -> None:
+    """The page of a broker asks so: each answer once, then once that it is over, and nothing after that."""
+    mesh = FakeMesh(3)
+    for node in mesh.nodes.values():
+        node.exchange.respond("$sys.status", lambda topic, body, node=node: node.name.encode())
+    mesh.pump()
+    exchange = mesh.nodes[1].exchange
+    answers: list[bytes] = []
+    over: list[list[str]] = []
+
+    def ask() -> None:
+        answers.clear()
+        over.clear()
+        exchange.survey(
+            "$sys.status",
+            b"",
+            1.0,
+            lambda status, body: answers.append(body),
+            lambda missing: over.append(list(missing)),
+            mesh.now,
+        )
+
+    ask()
+    mesh.pump()
+    assert sorted(answers) == [b"node1", b"node2", b"node3"] and over == [[]]
+    mesh.held.add((1, 2))
+    ask()
+    mesh.pump()
+    assert sorted(answers) == [b"node1", b"node3"] and not over, "node2 may still answer"
+    mesh.turn(1.5)
+    assert over == [["node2"]]
+    mesh.held.clear()
+    mesh.pump()
+    mesh.turn(5.0)
+    assert len(answers) == 2 and over == [["node2"]], "what comes too late is nobody's any more"
+    assert not exchange._requests.open_questions
+
+
 def test_a_silent_client_lapses_after_three_intervals_but_not_because_the_broker_was_late() -> None:
     mesh = FakeMesh(1)
     client = mesh.client(keepalive_s=1.0)
