@@ -91,7 +91,7 @@ def by_the_end_of_the_logs(evidence: Evidence, stay: Stay, heard: list[Span]) ->
     if stay.followed:
         return None
     pause = evidence.silence
-    if stay.log is not None and not evidence.heard and not evidence.linked:
+    if stay.log is not None and not stay.log.torn:  # who is cut off writes little but counters
         pause = max(pause, round(stay.log.stats_s * SECOND))
     sign = last_sign(stay, heard)
     return Ending(evidence.end, None) if sign >= evidence.end - pause - FLUSH else None

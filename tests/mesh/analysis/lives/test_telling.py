@@ -346,6 +346,21 @@ def test_a_broker_that_writes_alone_is_up_until_its_log_ends() -> None:
     assert states(alone) == [("up", None)]
 
 
+def test_one_that_is_cut_off_to_the_end_is_up_until_its_log_ends() -> None:
+    """It writes counters every five seconds, and nothing else."""
+    cut = of(boots=[boot("1", 0, 94)], heard=[heard("b", 0, 40)], linked=[down("b", 43, "dead")])
+
+    assert states(cut) == [("up", None)]
+
+
+def test_one_whose_log_is_cut_short_before_the_logs_end_lost_its_power() -> None:
+    torn = of(
+        boots=[boot("1", 0, 90, torn=True)], heard=[heard("b", 0, 95)], linked=[down("b", 97.6, "dead")]
+    )
+
+    assert states(torn) == [("up", "power_off"), ("down", None)]
+
+
 def test_rows_in_any_order_tell_the_same() -> None:
     for known, expected in EXPECTED.values():
         turned = replace(
