@@ -61,6 +61,8 @@ class Ran(NamedTuple):
 
     presence: dict[int, Times]
     absence: dict[int, list[Lived]]
+    stays: dict[int, Times]
+    """When each was there at all, pauses and joining included."""
 
 
 def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]]) -> Ran:
@@ -80,7 +82,26 @@ def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]]) -> Ran:
             times = _since_joined(times, absence.get(node, []), joined_at[node])
         if times:
             presence[node] = times
-    return Ran(presence, absence)
+    return Ran(presence, absence, _stays(up, absence))
+
+
+def _stays(up: Mapping[int, list[tuple[int, int]]], absence: Mapping[int, list[Lived]]) -> dict[int, Times]:
+    """Only a pause joins two stretches: what follows another at once is another process."""
+    found: dict[int, Times] = {}
+    for node, spans in up.items():
+        pauses = [(life.start, life.end) for life in absence.get(node, []) if life.state == "paused"]
+        stays: Times = []
+        paused = False
+        for begin, until, pause in sorted(
+            [(*span, False) for span in spans] + [(*span, True) for span in pauses]
+        ):
+            if stays and stays[-1][1] == begin and (pause or paused):
+                stays[-1] = (stays[-1][0], until)
+            else:
+                stays.append((begin, until))
+            paused = pause
+        found[node] = stays
+    return found
 
 
 def _since_joined(times: Times, absence: Iterable[Lived], joined_at: list[int]) -> Times:
@@ -111,6 +132,7 @@ def outages(
     silences: list[Silence] = []
     for gap in gaps:
         limit = int(SILENT_PERIODS * max(period[gap.src], period[gap.dst]))
+        gap = _whole(gap, ran.stays.get(gap.dst, []))
         listened = clip(ran.presence.get(gap.dst, []), gap.begin, gap.until)
         if not any(until - begin > limit for begin, until in listened):
             continue
@@ -125,6 +147,17 @@ def outages(
         if cause is not None:
             rows.append(Outage(gap.src, gap.dst, gap.last, gap.next, expected, cause, gap.error_s))
     return rows, silences
+
+
+def _whole(gap: Gap, stays: Times) -> Gap:
+    """A silence with which a boot's log begins or ends was there as long as the process: a log ends before
+    its writer does if that was killed, and begins later if its first files are gone."""
+    for begin, until in stays:
+        if gap.next is None and begin < gap.until < until:
+            gap = gap._replace(until=until)
+        if gap.last is None and begin < gap.begin < until:
+            gap = gap._replace(begin=begin)
+    return gap
 
 
 def _ought(gap: Gap, limit: int, closed: list[int]) -> bool:

@@ -70,6 +70,17 @@ class Oracle:
                 found.append((max(start, begin), min(life.end, end)))
         return sorted(found)
 
+    def stay(self, node: str, first: int, last: int) -> tuple[int, int]:
+        """From the start to the end of the process that wrote from first to last."""
+        there = [life for life in self.lives if life.node == node and life.state in ("up", "paused")]
+        begin = min((life.start for life in there if life.start <= first < life.end), default=first)
+        while any(life.end == begin for life in there):
+            begin = next(life.start for life in there if life.end == begin)
+        end = max((life.end for life in there if life.start < last <= life.end), default=last)
+        while any(life.start == end for life in there):
+            end = next(life.end for life in there if life.start == end)
+        return begin, end
+
     def gaps(self) -> Iterator[tuple[str, str, int | None, int | None, int, int]]:
         """Every time of more than 2.2 periods in which one boot heard nothing of a broker."""
         nodes = sorted({life.node for life in self.lives})
@@ -85,6 +96,9 @@ class Oracle:
                     begin = boot.first if last is None else last
                     until = boot.last if following is None else following
                     if until - begin > self.silent:
+                        stay = self.stay(boot.node, boot.first, boot.last)
+                        begin = min(begin, stay[0]) if last is None else begin
+                        until = max(until, stay[1]) if following is None else until
                         yield src, boot.node, last, following, begin, until
 
     def outages(self) -> set[Outage]:

@@ -225,6 +225,28 @@ def test_a_broker_that_dies_or_joins_is_on_its_side() -> None:
         check_times(part, 15, 40)
 
 
+def test_a_log_that_ends_before_its_writer_died_in_a_cut_does_not_end_it() -> None:
+    """What a killed broker had not written yet was taken for time in which it heard everybody."""
+    story = death_on_a_side()
+    facts = story.facts()
+    lost = us(0.8)
+    gaps = [
+        gap._replace(until=gap.until - lost) if gap.dst == 4 and gap.next is None else gap
+        for gap in facts.gaps
+    ]
+    (part,) = decide(facts._replace(gaps=gaps)).parts
+    check_times(part, 15, 40)
+
+
+def test_a_process_that_follows_another_at_once_did_not_listen_before() -> None:
+    story = Story(4, lives=[(3, "up", 0, 20), (3, "up", 20, 60)], joins_s={})
+    facts = story.facts()
+    late = Gap(0, 3, None, us(24), us(20), us(24), 0.0)
+    found = decide(facts._replace(gaps=[late], joined_at={**facts.joined_at, 3: [us(0.5), us(20.5)]}))
+    assert [(row.src, row.cause) for row in found.outages] == [(0, "cut")]
+    assert found.parts == []
+
+
 def test_the_last_of_a_side_ends_the_part() -> None:
     story = Story(4, lives=[(0, "down", 25, 60)]).cut(15, 40, (0,), (1, 2, 3))
     (part,) = story.parts()
@@ -409,6 +431,10 @@ def always(_: object) -> Callable[..., bool]:
 
 def everything_left(without: Callable[..., Any]) -> Callable[..., Any]:
     return lambda times, less: times
+
+
+def as_the_log_has_it(_: object) -> Callable[..., Any]:
+    return lambda gap, stays: gap
 
 
 def joined_at_once(_: object) -> Callable[..., Any]:
