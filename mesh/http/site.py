@@ -89,6 +89,9 @@ class Site:
                 return Response(HTTPStatus.OK, self.metrics.get(), CONTENT_TYPE)
             case "/status.json":
                 return Response(HTTPStatus.OK, self.status.get(), JSON)
+            case "/live" if EVENTS not in request.headers.get("accept", ""):
+                # Pages of other sites can have it as an image or a script, which holds a place until they go.
+                return sentence(HTTPStatus.NOT_ACCEPTABLE, f"/live is for those who accept {EVENTS}")
             case "/live":
                 return Response(HTTPStatus.OK, type=EVENTS, stream=True)
             case path if path in self._files:

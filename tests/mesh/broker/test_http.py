@@ -44,7 +44,7 @@ async def test_a_broker_that_leaves_is_not_ready_and_closes_its_pages() -> None:
         beta = await cluster.broker("beta", alpha)
         await whole([alpha, beta])
         page, probe = await Caller.dial(URL), await Caller.dial(URL)
-        page.ask("/live")
+        page.ask("/live", accept="text/event-stream")
         assert (await page.head()).headers["content-type"] == "text/event-stream"
         leaving = asyncio.create_task(alpha.leave())
         await asyncio.sleep(0)
@@ -96,7 +96,7 @@ async def test_a_page_is_told_of_the_whole_mesh_and_of_a_death() -> None:
         others = [await cluster.broker(name, alpha) for name in ("beta", "gamma")]
         await whole([alpha, *others])
         page = await Caller.dial(URL)
-        page.ask("/live")
+        page.ask("/live", accept="text/event-stream")
         await page.head()
 
         async def frame() -> dict[str, Any]:
@@ -141,7 +141,7 @@ async def test_without_a_page_nobody_is_asked() -> None:
         await asyncio.sleep(60)
         assert asked == 0
         page = await Caller.dial(URL)
-        page.ask("/live")
+        page.ask("/live", accept="text/event-stream")
         await page.head()
         await asyncio.sleep(20)
         assert 8 <= asked <= 12

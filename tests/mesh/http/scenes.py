@@ -174,6 +174,7 @@ class Stage:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.pushes: dict[Callable[[bytes], None], None] = {}
+        self.server: HttpServer | None = None
 
     def add(self, push: Callable[[bytes], None]) -> bytes:
         self.pushes[push] = None
@@ -195,7 +196,7 @@ async def staged(scene: Scene) -> AsyncIterator[tuple[Stage, str]]:
     stage = Stage(scene)
     listen = HttpListen("0")
     site = Site(_Still(), Guard(listen, "here"), answers=dict, clock=asyncio.get_running_loop().time)
-    server = HttpServer(listen, site.answer, stage)
+    server = stage.server = HttpServer(listen, site.answer, stage)
     await server.open()
     try:
         yield stage, f"{server.url}/"

@@ -65,7 +65,7 @@ def test_a_page_open_for_a_day_costs_no_more_than_one_open_for_two_hours(
         looking = asyncio.create_task(live.run())
         page = await Caller.dial(server.url)
         seen["page"] = page  # it lives as long as the test
-        page.ask("/live")
+        page.ask("/live", accept="text/event-stream")
         await page.head()
         try:
             while True:

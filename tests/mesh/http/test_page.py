@@ -101,6 +101,27 @@ async def test_words_of_others_are_text_and_never_markup() -> None:
             assert not browser.errors, "the policy of the page had nothing to stop"
 
 
+async def test_pages_of_other_sites_get_nothing_out_of_a_broker() -> None:
+    """As a browser really asks: a fetch, a stream, an image and a script of a page from elsewhere."""
+    async with Browser.run() as browser, staged(scene("calm")) as (stage, url):
+        page = await browser.page()  # about:blank is nobody's own
+        assert stage.server is not None
+        answers = stage.server.answers
+        assert await page.evaluate(f"fetch('{url}livez').then(() => 'read', () => 'failed')") == "failed"
+        await page.evaluate(f"fetch('{url}live', {{mode: 'no-cors'}}).then(() => 1, () => 1)")
+        for making in (
+            f"const it = new EventSource('{url}live'); it.onerror = done",
+            f"const it = new Image(); it.onerror = done; it.src = '{url}live'",
+            f"const it = document.createElement('script'); it.onerror = done; it.src = '{url}live';"
+            " document.documentElement.append(it)",
+        ):
+            await page.evaluate(f"new Promise((done) => {{ {making} }}).then(() => 1)")
+        assert set(answers) <= {403, 406} and sum(answers.values()) == 5, answers
+        assert not stage.pushes
+        await page.go(url)
+        await page.until(READY)
+
+
 async def test_a_broker_has_its_details_and_keeps_them_open() -> None:
     async with Browser.run() as browser, staged(scene("death")) as (stage, url):
         page = await browser.page(*NARROW)
