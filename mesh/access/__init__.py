@@ -1,4 +1,4 @@
-"""Who clients are, what they may do, and how much of it: principals, proofs, rights and limits."""
+"""The identities, rights and limits of clients: principals, proofs, rules and rates."""
 
 from mesh.access.principals import (
     ACTIONS,

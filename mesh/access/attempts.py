@@ -1,4 +1,4 @@
-"""Wrong proofs by address: whoever fails again and again has to wait, longer each time. Pure.
+"""Wrong proofs by address: a host that fails again and again has to wait, longer each time. Pure.
 
 Attempts are counted by the host they come from and by what was claimed. So a client that has the right key is
 not kept out by another one behind the same address that has a wrong one.

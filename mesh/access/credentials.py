@@ -1,4 +1,4 @@
-"""What a client has to prove who it is: a key or a token. Pure."""
+"""A client's means to prove its identity: a key or a token. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mesh.access.keys import SigningKey
 
 
 class Credential(Protocol):
-    """Something that proves who its owner is."""
+    """Proves the identity of its owner."""
 
     @property
     def claim(self) -> tuple[str, bytes]:
-        """What HELLO names: the method, and by what the broker knows it."""
+        """The fields that HELLO carries: the method, and the name of the key or token."""
 
     def prove(self, about: bytes) -> bytes:
         """The proof over a statement (`mesh.access.proofs.statement`)."""

@@ -1,13 +1,14 @@
-"""The door of one broker: which principal a client is, whether it may come in, and what it holds here. Pure.
+"""The door of one broker: it tells which principal a client is, admits it, and counts what it holds. Pure.
 
-* `Origin` is what is known of a connection before the client says anything.
-* `Door.unproven` tells who a client is that names no proof: by its certificate, or nobody.
-* `Door.claim` and `Door.proven` tell who a client is that proves it: the first before the challenge, the
-  second with the answer to it.
-* `Standing` is what a principal has at this broker, over all its sessions; a `Guest` is one of these.
+* `Origin` describes a connection before the client says anything.
+* `Door.unproven` identifies a client that names no proof: by its certificate, or as anonymous.
+* `Door.claim` and `Door.proven` identify a client that proves its identity: the first before the challenge,
+  the second with the answer to it.
+* `Standing` holds the rights and counts of a principal at this broker, over all its sessions. A `Guest` is
+  one session or connection.
 
 A reload (`Door.set_policy`) changes standings in place, so that the rights of sessions that exist change with
-it. `Door.is_valid` says whether a guest's proof still makes it the principal that it was.
+it. `Door.is_valid` is False for a guest whose proof no longer makes it the same principal.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class NotAllowed(SessionError):
 
 
 class WrongProof(SessionError):
-    """What a client says does not prove who it is. It is told so after ``held_s`` only: whoever guesses waits
-    for each guess."""
+    """The proof of a client is wrong. It is told so after ``held_s``, so that each guess costs the guesser
+    time."""
 
     reason = "wrong_proof"
 
@@ -63,20 +64,20 @@ class AboveLimit(SessionError):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a client's connection comes from."""
+    """The source of a client's connection."""
 
     names: tuple[str, ...] | None = None
-    """Of its certificate, which a trusted authority has signed; None: it showed none."""
+    """The names in its certificate, which a trusted authority has signed; None: it showed none."""
     near: bool = True
-    """Whether it comes from this machine."""
+    """True if it comes from this machine."""
     host: str = ""
     must_prove: bool = False
-    """Whether the address it came to serves nobody anonymous, and why not: its URL."""
+    """True if its address demands a proof."""
     url: str = ""
 
 
 class Standing:
-    """What one principal has at this broker."""
+    """The rights and the counts of one principal at this broker."""
 
     __slots__ = ("bucket", "connections", "name", "principal", "rights", "subscriptions")
 
@@ -91,7 +92,7 @@ class Standing:
 
     @property
     def told_name(self) -> str:
-        """As WELCOME says it, and publisher ids are bound to it; empty for who proved nothing."""
+        """The name in WELCOME, to which publisher ids are bound; empty for an anonymous client."""
         return "" if self.name == ANONYMOUS else self.name
 
     def become(self, principal: Principal, now: float) -> None:
@@ -127,7 +128,7 @@ class Standing:
         return most if window is None else min(most, window)
 
     def keeps_back(self, paced: Paced, messages: int, /) -> bool:
-        """Whether a publisher has to wait for credit of so many messages; otherwise they count as given."""
+        """True if a publisher has to wait for this credit; otherwise the messages count as given."""
         bucket = self.bucket
         if bucket is None or bucket.take(messages):
             return False
@@ -155,7 +156,7 @@ class Guest(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a client says it can prove."""
+    """The identity that a client says it can prove."""
 
     method: str
     identity: bytes
@@ -196,7 +197,7 @@ class Door:
     # --- who somebody is
 
     def unproven(self, origin: Origin) -> Guest:
-        """Whoever names no proof in HELLO, and every stock socket. Raises `NotAllowed`."""
+        """The guest that a client without a proof in HELLO is, or a stock socket. Raises `NotAllowed`."""
         if origin.names is not None:
             return Guest(self._standing(self._name_by(origin.names)), "certificate", origin.names)
         if origin.must_prove:
@@ -243,7 +244,7 @@ class Door:
         return Guest(self._standing(name), method, identity)
 
     def is_valid(self, guest: Guest) -> bool:
-        """Whether its proof still makes it the principal that it was."""
+        """True if its proof still makes it the principal that it was."""
         standing, method, proof = guest
         match method:
             case "":

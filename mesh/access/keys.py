@@ -1,7 +1,7 @@
 """Ed25519 keys: made, read, signing and checked, by the package ``cryptography``.
 
 A private key lies in a PEM file (PKCS #8, not encrypted), as ``openssl genpkey -algorithm ed25519`` writes it
-too. The package is an extra of the installation and is loaded by those who have a key, or check one.
+too. The package is an extra of the installation. It is loaded when a key is used or checked.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SigningKey:
 
 
 def check_signature(public: bytes, about: bytes, signature: bytes) -> bool:
-    """Whether a signature is that of a public key's owner. Raises `ConfigError` where ``cryptography`` is
+    """True if the owner of a public key made the signature. Raises `ConfigError` where ``cryptography`` is
     missing."""
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature

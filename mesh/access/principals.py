@@ -1,4 +1,4 @@
-"""Principals: whom clients can prove to be, what each may do, and how much of it. Pure.
+"""Principals: the identities that clients can prove, with their rights and limits. Pure.
 
 A principal has a name, proofs by which a client shows that it is this principal, rights and limits. A right
 is an action and patterns:
@@ -6,14 +6,14 @@ is an action and patterns:
 * ``publish``: to topics;
 * ``subscribe``: to patterns, also for a durable subscription;
 * ``ask``: requests and surveys on topics, those of the mesh (``$sys.status``) included;
-* ``answer``: requests and surveys on patterns; whoever answers hears what is published there, and so needs
-  ``subscribe``, too.
+* ``answer``: requests and surveys on patterns; an answering client hears what is published there, and so
+  needs ``subscribe``, too.
 
-What no pattern allows is refused, and so is what any ``deny_`` pattern matches: **deny wins**, whatever the
-order or the detail of the patterns (`mesh.access.rights`).
+An action that no pattern allows is refused, and so is one that any ``deny_`` pattern matches: **deny wins**,
+whatever the order or the detail of the patterns (`mesh.access.rights`).
 
-Two names are given: `ANONYMOUS` is who proves nothing, `CERTIFIED` who shows a certificate of a trusted
-authority that no principal names. Unless they are configured they may do everything.
+Two names are given: `ANONYMOUS` for clients that prove nothing, `CERTIFIED` for those with a certificate of a
+trusted authority that no principal names. Unless they are configured they may do everything.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ GIVEN: Final = (ANONYMOUS, CERTIFIED)
 
 Anonymity = Literal["nowhere", "loopback", "everywhere"]
 ANONYMITIES: Final[tuple[Anonymity, ...]] = get_args(Anonymity)
-"""From where clients may come that prove nothing."""
+"""The places from which anonymous clients are served."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 PATTERNS_MAX: Final = 256
-"""Of one list. Each pattern of a subscription is held against each of these."""
+"""Patterns in one list. Each pattern of a subscription is compared with each of them."""
 PROOFS_MAX: Final = 4096
-"""Of one principal and kind."""
+"""Proofs of one kind that one principal may have."""
 PUBLIC: Final = ("#",)
 EVERYTHING: Final = ("#", "$sys.#")
 NEEDED: Final[dict[Action, tuple[str, ...]]] = {
@@ -52,7 +52,7 @@ NEEDED: Final[dict[Action, tuple[str, ...]]] = {
     "ask": EVERYTHING,
     "answer": PUBLIC,
 }
-"""Patterns of who may do everything. Nobody publishes or answers on the mesh's own topics."""
+"""Patterns of a principal that may do everything. No client publishes or answers on the mesh's own topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Principal:
         keys: public keys, as ``mesh key show`` prints them.
         tokens: hashes of tokens, as ``mesh key token`` prints them.
         connections_max: sessions, and connections of stock sockets, at one broker; one more is refused.
-        rate_max: messages published a second at one broker; who publishes more is slowed down.
+        rate_max: messages published a second at one broker; a faster publisher is slowed down.
         message_bytes_max: bytes of a message's body; a larger one is refused.
         subscriptions_max: subscriptions at one broker; one more is refused.
         window_max: messages under way from one client, and to one consumer of a durable subscription.
@@ -100,7 +100,7 @@ class Principal:
             raise ConfigError(f"principals.{self.name} {problem}")
 
     def problem(self) -> str:
-        """What is wrong with it as a whole; empty: nothing."""
+        """The mistake in it as a whole; empty: there is none."""
         if not any(self.allowed(action) for action in ACTIONS):
             return f'gives no right; add {", ".join(ACTIONS[:-1])} or {ACTIONS[-1]}, such as publish = ["#"]'
         if self.name in GIVEN and (self.certificates or self.keys or self.tokens):
@@ -121,7 +121,7 @@ class Principal:
 
     @property
     def may_do_everything(self) -> bool:
-        """Whether no right needs to be looked at."""
+        """True if no right needs to be looked up."""
         return all(
             not self.denied(action) and set(self.allowed(action)) >= set(NEEDED[action]) for action in ACTIONS
         )
@@ -136,7 +136,7 @@ def everything(name: str) -> Principal:
 
 
 def problem_of(key: str, value: Any) -> str:
-    """What is wrong with the value of one key; empty: nothing. Part of a sentence behind its name."""
+    """The mistake in the value of one key, as part of a sentence behind its name; empty: there is none."""
     check = _CHECKS.get(key)
     if check is None:
         return "is no key of a principal"
@@ -218,7 +218,7 @@ _CHECKS: Final[dict[str, Callable[[Any], str]]] = {
     "window_max": _whole(1, 1 << 20),
 }
 KEYS: Final[Sequence[str]] = tuple(key for key in _CHECKS if key != "name")
-"""What a principal's section of the configuration may have."""
+"""The keys of a principal's section of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a client says to prove who it is, and how keys and tokens are written down.
+"""The proofs of clients, and the text forms of keys and tokens.
 
 A client that has a key or a token names it in HELLO. The broker answers with CHALLENGE, which holds a nonce
 of this one opening and the broker's id. The client answers with PROVE: a proof over the `statement`, which
@@ -9,8 +9,9 @@ only, and nobody can change what the client said in HELLO.
   public key: ``ed25519:`` and base64.
 * **A token** is a file of random text. The token does not travel: as in SCRAM (RFC 5802), the proof is the
   *client key*, a hash of the token, masked by an HMAC of the statement under the *stored key*, a hash of the
-  client key. The configuration holds the stored key: ``sha256:`` and hex digits. Who reads the configuration
-  can check a proof and cannot make one; who listens on the way learns neither. Who does both can.
+  client key. The configuration holds the stored key: ``sha256:`` and hex digits. A reader of the
+  configuration can check a proof and cannot make one. An eavesdropper learns neither key. Both together can
+  impersonate the client.
 
 This module is pure.
 """
@@ -41,7 +42,7 @@ TOKEN_PREFIX: Final = "sha256:"
 
 
 def statement(hello: bytes, challenge: bytes) -> bytes:
-    """What a proof is made over: the HELLO and the CHALLENGE frame, without their backtrace."""
+    """The input of a proof, made of the HELLO and the CHALLENGE frame without their backtrace."""
     digest = hashlib.sha256(b"mangrove session proof 1 ")
     for frame in (hello, challenge):
         digest.update(len(frame).to_bytes(4, "big"))
@@ -53,27 +54,27 @@ def statement(hello: bytes, challenge: bytes) -> bytes:
 
 
 def client_key(token: bytes) -> bytes:
-    """What a client makes of its token, and never says."""
+    """The secret that a client derives from its token, and never sends."""
     return hashlib.sha256(b"mangrove token 1 " + token).digest()
 
 
 def stored_key(client: bytes) -> bytes:
-    """What the configuration holds of a token, made of its client key."""
+    """The hash of a client key, which the configuration holds."""
     return hashlib.sha256(b"mangrove token stored 1 " + client).digest()
 
 
 def token_id(stored: bytes) -> bytes:
-    """What HELLO names a token by."""
+    """The name of a token in HELLO."""
     return hashlib.sha256(b"mangrove token id 1 " + stored).digest()[:TOKEN_ID_SIZE]
 
 
 def token_proof(client: bytes, about: bytes) -> bytes:
-    """The proof of who has a token, over a `statement`."""
+    """The proof of a token, over a `statement`."""
     return _masked(client, stored_key(client), about)
 
 
 def check_token(stored: bytes, about: bytes, proof: bytes) -> bool:
-    """Whether the proof is that of the token behind a stored key; compared in constant time."""
+    """True if the proof is that of the token behind a stored key; compared in constant time."""
     if len(proof) != HASH_SIZE:
         return False
     return hmac.compare_digest(stored_key(_masked(proof, stored, about)), stored)

@@ -16,7 +16,7 @@ SHORTEST_S: Final = 0.02
 
 
 class Paced(Protocol):
-    """Who is owed credit."""
+    """A publisher that is owed credit."""
 
     def grant(self) -> None:
         """Give back all that is owed, or wait again."""
@@ -31,7 +31,7 @@ class Bucket:
         self.rate = rate
         self.level = self.burst
         self.waiting: dict[Paced, None] = {}
-        """Those whose credit is kept back."""
+        """Publishers whose credit is kept back."""
         self._at = now
 
     @property

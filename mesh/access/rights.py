@@ -1,4 +1,4 @@
-"""What a principal may do: rules, their one order, and the rule that refuses. Pure.
+"""The rights of a principal: which actions its rules allow, and which rule refuses. Pure.
 
 **Deny wins.** An action on a topic is allowed if an ``allow`` pattern matches the topic and no ``deny``
 pattern does. So rules have no order, a more detailed pattern is worth no more than a wide one, and a rule
@@ -61,7 +61,7 @@ class Rights:
         return found
 
     def may_hear(self, topic: bytes) -> bool:
-        """Whether a consumer that cannot be refused a pattern gets what is published there; kept as well."""
+        """True if a consumer that cannot be refused a pattern gets this topic. The decision is kept."""
         found = self._hearing.get(topic)
         if found is None:
             if len(self._hearing) >= CACHED_MAX:
@@ -90,7 +90,7 @@ class Rights:
         )
 
     def narrowed(self, patterns: tuple[str, ...]) -> list[str]:
-        """What a consumer that cannot be refused a pattern sees of ``patterns``: the parts of them that it
+        """The parts of ``patterns`` for a consumer that cannot be refused a pattern: those that it
         may subscribe to. Topics that are denied among them are left out at delivery (`refusal`)."""
         principal = self._principal
         meets = (meet(pattern, allowed) for pattern in patterns for allowed in principal.allowed("subscribe"))
@@ -110,7 +110,7 @@ class Rights:
         )
 
     def gives(self, action: Action) -> bool:
-        """Whether the principal may do it at all."""
+        """True if some pattern allows the action."""
         return bool(self._principal.allowed(action))
 
     def _sentence(self, action: Action, what: str, rule: str) -> str:

@@ -1,4 +1,4 @@
-"""Where a client's connection comes from: the names of its certificate, and whether it is on this machine.
+"""The origin of a client's connection: the names in its certificate, and if it is on this machine.
 Pure.
 
 A connection is near if it comes by ipc or inproc, from a loopback address, or from the very address that it
@@ -21,7 +21,7 @@ COMMON_NAME: Final = "CN="
 
 
 class Connected(Protocol):
-    """What is known of a connection (`protocols.Pipe`, `protocols.PipeView`)."""
+    """A connection (`protocols.Pipe`, `protocols.PipeView`)."""
 
     @property
     def url(self) -> str: ...
@@ -34,8 +34,8 @@ class Connected(Protocol):
 
 
 def certificate_names(identity: PeerIdentity | None) -> tuple[str, ...] | None:
-    """By what a principal may be configured: the subject, its common names and the other names; None
-    without a certificate."""
+    """The names by which a principal may be configured: the subject, its common names and the other names;
+    None without a certificate."""
     if identity is None or not (identity.subject or identity.names):
         return None
     parts = [part.lstrip() for part in _PART.findall(identity.subject)]
@@ -46,7 +46,7 @@ def certificate_names(identity: PeerIdentity | None) -> tuple[str, ...] | None:
 
 
 def is_near(pipe: Connected) -> bool:
-    """Whether the other end is on this machine."""
+    """True if the other end is on this machine."""
     if not has_host(pipe.url):
         return True
     remote = address_of(pipe.remote_address)

@@ -1,4 +1,4 @@
-"""Who the clients behind stock SP sockets are: by their certificate, or nobody.
+"""The identities of clients behind stock SP sockets: by their certificate, or anonymous.
 
 They say no HELLO, so they can prove nothing else. Rights and limits hold for them as for sessions. A socket
 that could do nothing at all is refused when it connects (`admit`), and so is one too many; the reason is
@@ -51,7 +51,7 @@ class StockGuests:
             raise PipeRefused(str(error), reason=error.reason) from error
 
     def of(self, pipe: Pipe) -> Standing:
-        """Who is behind a connection, which counts as one of its principal's from the first look on. Raises
+        """The principal behind a connection, which counts as one of its own from the first call on. Raises
         `NotAllowed`, `AboveLimit`."""
         guest = self._guests.get(pipe)
         if guest is None:

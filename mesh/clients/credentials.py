@@ -1,4 +1,4 @@
-"""What a client proves itself with, read from the files that the program names."""
+"""Credentials of a client, read from the files that the program names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sections ``[principals.NAME]``: whom clients can prove to be, and what each may do."""
+"""The sections ``[principals.NAME]``: identities of clients, with their rights and limits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How a session is opened: who the client is, and the challenge of one that can prove it. Pure.
+"""The opening of a session: the identity of the client, and the challenge that it has to answer. Pure.
 
-A HELLO that names no proof begins its session at once, as whoever its connection says it is. One that names
+A HELLO that names no proof begins its session at once. Its connection tells the identity. One that names
 a key or a token is answered with CHALLENGE and waits here for PROVE, at most `PROVE_S`. A nonce is good for
 one PROVE: right or wrong, the opening is over then. Openings are bounded over all connections
 (`WAITING_MAX`); the oldest makes room.
@@ -31,7 +31,7 @@ HELD_MAX: Final = 1024
 Place = tuple[Pipe, bytes]
 """A connection and a backtrace."""
 OriginOf = Callable[[Any], Origin]
-"""Of a pipe as the broker around has it."""
+"""Gives the origin of a pipe, as the broker around has it."""
 
 
 class NotProven(SessionError):
@@ -54,7 +54,7 @@ class _Opening:
     def __init__(self, hello: Hello, about: bytes, claim: Claim, until: float) -> None:
         self.hello = hello
         self.about = about
-        """What the proof is to be made over; HELLO itself may be long, and is not kept."""
+        """The input of the proof. HELLO itself may be long, and is not kept."""
         self.claim = claim
         self.until = until
 
@@ -79,8 +79,8 @@ class Openings:
         return len(self._waiting)
 
     def hello(self, pipe: Pipe, prefix: bytes, frame: bytes, hello: Hello, now: float) -> Guest | None:
-        """Who sent HELLO; None: it is challenged, or waits to be refused. ``frame`` is the HELLO without its
-        backtrace. Raises `SessionError`."""
+        """The sender of HELLO; None: it is challenged, or waits to be refused. ``frame`` is the HELLO without
+        its backtrace. Raises `SessionError`."""
         if (pipe, prefix) in self._held:
             return None
         self._forget(pipe, prefix)
@@ -100,7 +100,7 @@ class Openings:
         return None
 
     def prove(self, pipe: Pipe, prefix: bytes, proof: bytes, now: float) -> tuple[Hello, Guest] | None:
-        """Who sent PROVE, and the HELLO before it; None: it waits to be refused. Raises `SessionError`."""
+        """The sender of PROVE with its HELLO; None: it waits to be refused. Raises `SessionError`."""
         if (pipe, prefix) in self._held:
             return None
         opening = self._forget(pipe, prefix)

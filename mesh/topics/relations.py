@@ -1,4 +1,4 @@
-"""How two patterns relate: whether one covers the other, whether they overlap, and what both match. Pure.
+"""Relations of two patterns: one covers the other, they overlap, and the pattern of what both match. Pure.
 
 Two patterns of this grammar have at most one pattern that matches exactly what both match, so `meet` is
 exact.
@@ -10,7 +10,7 @@ from mesh.topics.grammar import SIZE_MAX, is_system
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether ``wide`` matches every topic that ``narrow`` matches; both are valid patterns."""
+    """True if ``wide`` matches every topic that ``narrow`` matches; both are valid patterns."""
     if is_system(wide) != is_system(narrow):
         return False
     (wanted, wide_open), (tokens, narrow_open) = _split(wide), _split(narrow)
@@ -20,7 +20,7 @@ def covers(wide: str, narrow: str) -> bool:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether there is a topic that both match."""
+    """True if some topic matches both."""
     return meet(one, other) is not None
 
 
