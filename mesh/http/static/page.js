@@ -90,14 +90,22 @@ function show() {
   document.title = `${frame.mesh}: ${states.alive ?? 0} alive${states.dead ? `, ${states.dead} dead` : ""}`;
   say(byId("counts"), ["alive", "suspect", "dead", "left"].filter((state) => states[state])
     .map((state) => `${states[state]} ${state}`).join(" · "));
-  document.body.classList.toggle("many", frame.brokers.length > MANY_ROWS);
+  arrange(frame.brokers.length > MANY_ROWS);
   showTrouble();
   showFigures(states);
   say(byId("legend"), drawTopology(byId("topology"), frame));
   showBrokers();
   showQueues();
+  showReasons();
   showEvents();
   showLink();
+}
+
+// A long table of brokers has a column of its own, and the rest stands below the topology.
+function arrange(many) {
+  document.body.classList.toggle("many", many);
+  const column = byId(many ? "left" : "right");
+  if (byId("feed").parentElement !== column) column.append(byId("durable"), byId("feed"));
 }
 
 function showTrouble() {
@@ -249,6 +257,14 @@ function showQueues() {
     html("td", `number${queue.buried ? " worry" : ""}`, number(queue.buried)))));
   const more = frame.queues_count - frame.queues.length;
   say(byId("more-queues"), more > 0 ? `${more} more are not shown.` : "");
+}
+
+function showReasons() {
+  const rows = [["dropped", frame.drops], ["refused", frame.refused]].flatMap(([what, counts]) =>
+    Object.entries(counts).map(([reason, count]) => html("tr", "",
+      html("td", "", reason.replaceAll("_", " ")), html("td", "", what), html("td", "number", number(count)))));
+  byId("reasons").hidden = !rows.length;
+  byId("counts-by-reason").tBodies[0].replaceChildren(...rows);
 }
 
 function showEvents() {

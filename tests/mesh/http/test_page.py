@@ -67,6 +67,7 @@ async def test_a_state_of_the_mesh_is_shown_whole_at_both_widths(name: str) -> N
     shown = scene(name)
     frame = json.loads(shown.frame)
     frame["queues"] = [QUEUE, QUEUE | {"name": "mail"}]
+    frame["drops"], frame["refused"] = {"slow_stock_subscriber": 123_456}, {"websocket_origin": 3}
     shown = Scene(shown.past, json.dumps(frame).encode())
     async with Browser.run() as browser, staged(shown) as (_, url):
         for size in (WIDE, NARROW, (320, 600)):
@@ -76,6 +77,8 @@ async def test_a_state_of_the_mesh_is_shown_whole_at_both_widths(name: str) -> N
             wide = await page.evaluate("document.documentElement.scrollWidth")
             assert wide <= size[0], "nothing is cut off or needs to be scrolled sideways"
             assert await page.evaluate(OVERLAPS) == []
+        reasons = await text(page, "#reasons")
+        assert "slow stock subscriber" in reasons and "123k" in reasons and "refused" in reasons
         rows = await page.evaluate("document.querySelectorAll('#brokers tr.main').length")
         assert rows == len(frame["brokers"])
         trouble = await page.evaluate("[...document.querySelectorAll('#trouble li')].map((e) => e.innerText)")
