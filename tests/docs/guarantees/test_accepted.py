@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -49,6 +50,49 @@ def test_accepted_once_though_its_acknowledgement_is_lost_with_the_broker() -> N
         world.run_until(lambda: bool(receipts), timeout_s=60, what="the receipt of another broker's life")
         world.run_for(5)
         assert listener.got == [b"1"]
+
+
+def accepted_and_killed(world: World, addresses: Callable[[list[str]], str | list[str]]) -> list[bytes]:
+    """A broker acknowledges a message and is killed before another one has it; what came of it there.
+    ``addresses``: those of the publisher, given all."""
+    mesh = Mesh(world, brokers=2)
+    listener = Listener(mesh, "broker-2")
+    urls = [url_of(world.network.hosts[name].address) for name in mesh.brokers]
+    accepted: list[Receipt] = []
+    go = asyncio.Event()
+
+    async def publish_from_afar(process: Process) -> None:
+        async with Client(addresses(urls), environment=environment_of(process)) as client:
+            while client.broker != "broker-1":
+                world.inject("reset", ["afar"], [client.broker])
+                await asyncio.sleep(1)
+            process.exposed = client
+            while not go.is_set():
+                await asyncio.sleep(0.01)
+            accepted.append(await client.publish(TOPIC, b"1"))
+            await process.stopping.wait()
+
+    node = world.add_node("publisher", publish_from_afar, host="afar")
+    node.start()
+    world.run_until(lambda: node.exposed is not None, timeout_s=60, what="a session")
+    world.inject("partition", ["broker-1"], ["broker-2"])
+    go.set()
+    world.run_until(lambda: bool(accepted), timeout_s=5, what="the receipt")
+    assert accepted[0].absent == () and accepted[0].broker == "broker-1"
+    world.inject("crash", ["broker-1"])
+    world.heal()
+    world.run_for(10)
+    return listener.got
+
+
+def test_accepted_is_lost_with_a_broker_that_had_not_passed_it_on() -> None:
+    with World(1) as world:
+        assert accepted_and_killed(world, lambda urls: urls[0]) == []
+
+
+def test_accepted_outlives_its_broker_if_its_client_has_other_addresses() -> None:
+    with World(1) as world:
+        assert accepted_and_killed(world, lambda urls: urls) == [b"1"]
 
 
 def test_accepted_to_nobody_goes_nowhere() -> None:
