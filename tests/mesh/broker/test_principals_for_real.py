@@ -24,7 +24,7 @@ from mesh.wire.session_frames import Kind, decode, encode
 from mesh.wire.session_opening import hello
 from protocols import HandshakeError, Req0, SocketOptions, SPError
 from tests.mesh.broker.raw_sessions import ADDRESS
-from tests.mesh.loopback import LOCAL, REQ, Stranger
+from tests.mesh.loopback import LOCAL, REQ, Stranger, eventually
 from tests.support import certificates
 from tests.support.children import ends_with_tests
 from tests.support.ports import free_port
@@ -192,9 +192,11 @@ async def test_guessers_that_never_stop_cost_a_broker_less_than_a_twentieth_of_a
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen(ends_with_tests(command), stderr=log)
     try:
-        while "is ready" not in (tmp_path / "log").read_text():
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            await asyncio.sleep(0.1)
+        said = tmp_path / "log"
+        await eventually(
+            lambda: "is ready" in said.read_text() or process.poll() is not None, "it is ready", 120
+        )
+        assert process.poll() is None, said.read_text()
         broker = next(
             each
             for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
