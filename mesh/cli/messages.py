@@ -311,6 +311,8 @@ async def _survey(
             name = printable(f"{answer.broker}/{answer.responder}")
             sys.stdout.buffer.write(f"{name} ".encode() + answer.body + b"\n")
     sys.stdout.buffer.flush()
+    if result.refused and not result.asked:
+        raise CommandFailed(ExitCode.FAILED, f"nobody was asked, {result.refused[0]}")
     for refusal in result.refused:
         print(printable(f"mesh survey: refused by {refusal}"), file=sys.stderr)
     if result.missing:
