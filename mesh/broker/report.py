@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mesh.broker.inspection import Inspection
 from mesh.broker.options import BrokerOptions
-from mesh.broker.status import About, LoopLateness, Rates, Stored, build_snapshot, stats_fields
+from mesh.broker.status import About, HomeStatus, LoopLateness, Rates, build_snapshot, stats_fields
 from mesh.broker.status_encoding import encode_status
 from mesh.environment import Environment
 from mesh.http.source import Figures
@@ -101,10 +101,10 @@ class Report:
         self.lateness.close_interval()
         return stats_fields(self._inspection.load, self._inspection.links, self.lateness, self._stored())
 
-    def _stored(self) -> Stored:
+    def _stored(self) -> HomeStatus:
         inspection = self._inspection
         now_us = int(self._environment.wall_time() * 1e6)
-        return Stored(inspection.queues, inspection.journal, inspection.queues_twice, now_us)
+        return HomeStatus(inspection.queues, inspection.journal, inspection.queues_twice, now_us)
 
     def meta_fields(self) -> dict[str, Any]:
         """The fields of both ``meta`` rows."""

@@ -177,7 +177,7 @@ class JournalView:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class HomeStatus:
     """What this broker is home to; ``now_us`` is since the epoch."""
 
     queues: Sequence[QueueStatus]
@@ -255,7 +255,7 @@ def build_snapshot(
     events: Sequence[Mapping[str, Any]],
     *,
     interest: Collection[str],
-    stored: Stored,
+    stored: HomeStatus,
     log: LogStatus,
     state_file: StateStatus | None,
     durable_file: StateStatus | None,
@@ -311,7 +311,7 @@ def build_snapshot(
 
 
 def stats_fields(
-    load: Load, links: Sequence[LinkStatus], lateness: LoopLateness, stored: Stored
+    load: Load, links: Sequence[LinkStatus], lateness: LoopLateness, stored: HomeStatus
 ) -> dict[str, Any]:
     """The fields of a ``stats`` row. A broker that is no home has those of the last two not."""
     fields: dict[str, Any] = {

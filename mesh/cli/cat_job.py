@@ -20,7 +20,7 @@ from protocols.tls import TlsConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SocketKind:
     """What a protocol may do, and the name of its socket in both engines."""
 
     socket: str
@@ -30,18 +30,18 @@ class Kind:
 
 
 KINDS: Final = {
-    "push": Kind("Push0", "must", prints=False),
-    "pull": Kind("Pull0", "never"),
-    "pub": Kind("Pub0", "must", prints=False),
-    "sub": Kind("Sub0", "never"),
-    "req": Kind("Req0", "must"),
-    "rep": Kind("Rep0", "may", answers=True),
-    "surveyor": Kind("Surveyor0", "must"),
-    "respondent": Kind("Respondent0", "may", answers=True),
-    "bus": Kind("Bus0", "may"),
-    "pair": Kind("Pair0", "may"),
-    "pair1": Kind("Pair1", "may"),
-    "star": Kind("Star0", "may"),
+    "push": SocketKind("Push0", "must", prints=False),
+    "pull": SocketKind("Pull0", "never"),
+    "pub": SocketKind("Pub0", "must", prints=False),
+    "sub": SocketKind("Sub0", "never"),
+    "req": SocketKind("Req0", "must"),
+    "rep": SocketKind("Rep0", "may", answers=True),
+    "surveyor": SocketKind("Surveyor0", "must"),
+    "respondent": SocketKind("Respondent0", "may", answers=True),
+    "bus": SocketKind("Bus0", "may"),
+    "pair": SocketKind("Pair0", "may"),
+    "pair1": SocketKind("Pair1", "may"),
+    "star": SocketKind("Star0", "may"),
 }
 
 
@@ -49,7 +49,7 @@ KINDS: Final = {
 class Job:
     """Checked and complete; ``count`` None is forever or once, as `Cat` says."""
 
-    kind: Kind
+    kind: SocketKind
     dial: list[str]
     listen: list[str]
     body: bytes | None
@@ -115,7 +115,7 @@ def chosen_protocol(flags: Protocols) -> str:
     return given[0]
 
 
-def check_fits(name: str, kind: Kind, sending: Sending, printing: Printing) -> None:
+def check_fits(name: str, kind: SocketKind, sending: Sending, printing: Printing) -> None:
     """Flags that a protocol has no use for are a mistake, not a wish."""
     has_data = sending.data is not None or sending.file is not None
     if sending.data is not None and sending.file is not None:

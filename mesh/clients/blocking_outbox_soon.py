@@ -24,7 +24,7 @@ from mesh.clients.blocking_publishing_soon import UNBOUND, BlockingPending
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.calls import PUBLISH_TIMEOUT_S
 from mesh.clients.outbox_filling import check_topic
-from mesh.clients.pending import Outcome
+from mesh.clients.pending import AnyPending
 from mesh.clients.tickets import Waitable
 from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, NotReady, Unknown
 
@@ -171,5 +171,5 @@ class BlockingOutboxSoon:
         else:
             pending.place[0].callbacks.append((callback, pending))
 
-    def _post(self, callback: Callable[[Any], object], outcome: Outcome) -> None:
+    def _post(self, callback: Callable[[Any], object], outcome: AnyPending) -> None:
         self._session.conversation.pendings.calls.append((callback, outcome))

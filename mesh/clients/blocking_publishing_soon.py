@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, Self
 from mesh.clients.arguments import checked_body, checked_seconds, level_number, packed
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.calls import PUBLISH_TIMEOUT_S
-from mesh.clients.pending import Group, Outcome, Pendings
+from mesh.clients.pending import AnyPending, Group, Pendings
 from mesh.clients.pending_batch import BatchOutcome
 from mesh.clients.tickets import Ticket
 from mesh.errors import MeshError, MeshTimeout, NotReady, Unknown
@@ -30,7 +30,7 @@ DEFER_S: Final = 0.001
 """Longest time that a message waits for others while they keep coming."""
 
 
-class BlockingPending(Outcome, eq=False):
+class BlockingPending(AnyPending, eq=False):
     """What becomes of a message that was published soon: `result` waits for it.
 
     It is known with the message's own ``timeout`` at the latest. A failure that nobody looks at is logged.
@@ -164,7 +164,7 @@ class BlockingSoonPublisher:
         if not group.over:
             self._must_be_ours(group)
         with session.lock.held:
-            Outcome.on_done(pending, callback)
+            AnyPending.on_done(pending, callback)
             session.call_back()
 
     def _must_be_ours(self, group: Group) -> None:

@@ -38,7 +38,7 @@ from mesh.errors import (
 from mesh.logs import log
 from mesh.outbox.draining import Range
 from mesh.outbox.port import OpenedOutbox
-from mesh.outbox.records import Damaged, Waiting
+from mesh.outbox.records import Damaged, OutboxBlock
 from mesh.wire.fields import shown
 from mesh.wire.session_frames import Receipt
 from protocols.peer_warnings import PeerWarnings
@@ -279,7 +279,7 @@ class ClientOutbox:
         if self._again_at is None and (sealed := self._filling.next_append(self._port.holding.size)):
             self._ask(self._port.append, sealed, self._appended)
 
-    def _appended(self, result: list[Waiting] | Exception) -> None:
+    def _appended(self, result: list[OutboxBlock] | Exception) -> None:
         if isinstance(result, Exception):
             self._failed(result)
             woken = self._filling.appended(result)
@@ -297,7 +297,7 @@ class ClientOutbox:
         if rows:
             self._ask(self._port.free, rows, partial(self._freed, rows))
 
-    def _freed(self, rows: list[Range], result: list[Waiting] | Exception) -> None:
+    def _freed(self, rows: list[Range], result: list[OutboxBlock] | Exception) -> None:
         if isinstance(result, Exception):
             self._unfreed += rows
             self._failed(result)
@@ -314,7 +314,7 @@ class ClientOutbox:
                 partial(self._port.read, wanted.after_row, wanted.bytes_max), wanted.without, self._found
             )
 
-    def _found(self, rows: list[Waiting | Damaged] | Exception) -> None:
+    def _found(self, rows: list[OutboxBlock | Damaged] | Exception) -> None:
         if isinstance(rows, Exception):
             self._failed(rows)
             return

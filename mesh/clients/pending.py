@@ -1,7 +1,7 @@
 """Messages that were published without waiting, and their outcomes. Pure.
 
-`publish_soon` gathers a message and returns an `Outcome`, which is two words: a `Group`, and a place in it. A
-group is what was gathered of one batch in one turn. Its messages share one `Ticket`, and nearly always one
+`publish_soon` gathers a message and returns an `AnyPending`, which is two words: a `Group` and a place in it.
+A group is what was gathered of one batch in one turn. Its messages share one `Ticket`, and nearly always one
 block and one acknowledgement. While they wait there is one group for hundreds of them and one time at which
 their patience is over, but no task, no future and no timer.
 
@@ -9,9 +9,9 @@ A group is *open* until its ticket is done or its time is over. Then it is *over
 its messages changes no more: a receipt, or the error in ``errors``. If both an acknowledgement and the end
 of the time come, the first one counts.
 
-Errors are never silent. Those that nobody has looked at when the last `Outcome` of a group is forgotten are
-counted in ``unheard``, and the shell warns of them. To look is to await, or to call `result` or `exception`;
-to be called back is not.
+Errors are never silent. Those that nobody has looked at when the last `AnyPending` of a group is forgotten
+are counted in ``unheard``, and the shell warns of them. To look is to await, or to call `result` or
+`exception`; to be called back is not.
 
 At most ``most`` messages are open. Beyond them, as without credit, `publish_soon` takes none: `NotReady`.
 """
@@ -39,7 +39,7 @@ STALE_MIN: Final = 64
 """Deadlines of groups that are over, before the others are sorted anew without them."""
 
 
-class Fate(Protocol):
+class AnyTicket(Protocol):
     """What is acknowledged as a whole: a `Ticket`, or a parcel on its way into an outbox. Woken when it is
     done."""
 
@@ -82,7 +82,7 @@ class Group(Waitable):
     )
 
     def __init__(
-        self, owner: Pendings, number: int, ticket: Fate, first: int, limit_s: float, deadline: float
+        self, owner: Pendings, number: int, ticket: AnyTicket, first: int, limit_s: float, deadline: float
     ) -> None:
         self._owner = owner
         self._unseen: set[int] = set()
@@ -97,7 +97,7 @@ class Group(Waitable):
         self.over = False
         self.errors: dict[int, MeshError] = {}
         """Of those that failed, by their place in the batch."""
-        self.callbacks: list[tuple[Callable[[Any], object], Outcome]] = []
+        self.callbacks: list[tuple[Callable[[Any], object], AnyPending]] = []
 
     def __del__(self) -> None:
         if self._unseen:
@@ -159,7 +159,7 @@ GiveUp = Callable[[Group, str], MeshError]
 """Gives a group up and says what it ends with; the sentence is why it was not acknowledged."""
 
 
-class Outcome(msgspec.Struct, eq=False):
+class AnyPending(msgspec.Struct, eq=False):
     """What becomes of one published message. A `msgspec.Struct`, as one is made for every message; the
     collector sees it, unlike a `Delivery`, since programs have it in frames that errors refer to, and those
     nobody looks at are told when it goes."""
@@ -218,14 +218,14 @@ class Pendings:
         """Messages that failed, of which nobody heard."""
         self.tell: Callable[[int, MeshError], None] = _nobody
         """Set by a shell: told how many more these are, with the error of the first."""
-        self.calls: deque[tuple[Callable[[Any], object], Outcome]] = deque()
+        self.calls: deque[tuple[Callable[[Any], object], AnyPending]] = deque()
         """Callbacks that are due, for a shell that does not set ``call``."""
-        self.call: Callable[[Callable[[Any], object], Outcome], None] = lambda *due: self.calls.append(due)
+        self.call: Callable[[Callable[[Any], object], AnyPending], None] = lambda *due: self.calls.append(due)
         self.gate = Waitable()
         """Woken when a full number of messages is full no more."""
         self._cancel = cancel
         # those that may still grow; read directly by a shell's `publish_soon`
-        self.open: dict[Fate | None, Group] = {}
+        self.open: dict[AnyTicket | None, Group] = {}
         self._groups: dict[int, Group] = {}
         self._give_up: dict[int, GiveUp] = {}
         self._number = 0
@@ -249,7 +249,7 @@ class Pendings:
         self.open.clear()
 
     def add(
-        self, ticket: Fate, index: int, limit_s: float, now: float, give_up: GiveUp | None = None
+        self, ticket: AnyTicket, index: int, limit_s: float, now: float, give_up: GiveUp | None = None
     ) -> Group:
         """The group of a message, the ``index``-th of its batch. ``now`` is used once a turn and batch.
         ``give_up``: how to, if ``ticket`` is no `Ticket`."""
@@ -262,7 +262,7 @@ class Pendings:
         self.count += 1
         return group
 
-    def _group(self, ticket: Fate, index: int, limit_s: float, now: float) -> Group:
+    def _group(self, ticket: AnyTicket, index: int, limit_s: float, now: float) -> Group:
         self._number += 1
         group = self._groups[self._number] = Group(self, self._number, ticket, index, limit_s, now + limit_s)
         ticket.waiters[group.end] = None

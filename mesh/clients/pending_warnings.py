@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mesh.clients.blocking_copies import belongs_to_this_process
-from mesh.clients.pending import Outcome
+from mesh.clients.pending import AnyPending
 from mesh.errors import MeshError
 from mesh.logs import log
 from protocols.peer_warnings import PeerWarnings
@@ -35,7 +35,7 @@ class PendingWarnings:
             what = f"{count} published messages" if count > 1 else "a published message"
             self._unheard.warn(self._clock(), None, "nobody looked at what became of %s: %s", what, error)
 
-    def call(self, callback: Callable[[Any], object], outcome: Outcome) -> None:
+    def call(self, callback: Callable[[Any], object], outcome: AnyPending) -> None:
         """Call back. What the callback raises is logged, unless it ends the program."""
         try:
             callback(outcome)

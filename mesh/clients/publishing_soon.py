@@ -20,7 +20,7 @@ from mesh.clients.calls import PUBLISH_TIMEOUT_S
 from mesh.clients.connection import ClientConnection
 from mesh.clients.outbox import ClientOutbox
 from mesh.clients.outbox_filling import LEVEL as OUTBOX
-from mesh.clients.pending import Group, Outcome, Pendings
+from mesh.clients.pending import AnyPending, Group, Pendings
 from mesh.clients.pending_batch import BatchOutcome
 from mesh.clients.pending_warnings import PendingWarnings
 from mesh.clients.publishing import MESSAGE_COST
@@ -29,7 +29,7 @@ from mesh.wire.blocks import SPLIT, HeaderValue
 from mesh.wire.session_frames import Receipt
 
 
-class Pending(Outcome, eq=False):
+class Pending(AnyPending, eq=False):
     """What becomes of a message that was published soon: await it, now or later, once or several times.
 
     Awaiting returns the `Receipt`, or raises as `Client.publish` does: `NotAccepted`, `Unknown`. It ends with

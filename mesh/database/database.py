@@ -13,7 +13,7 @@ from collections.abc import Callable
 import apsw
 
 from mesh.database import room
-from mesh.database.kind import Kind
+from mesh.database.kind import DatabaseKind
 from mesh.database.opening import FULL, LOG, Place, open_database
 from mesh.database.settings import one
 from mesh.errors import StorageError, StoreFull
@@ -23,7 +23,7 @@ class Database:
     """One open database. ``undone`` is called after a transaction was undone, so that its owner reads its
     state in memory again; an error there ends the database."""
 
-    def __init__(self, place: Place, kind: Kind, now_us: int) -> None:
+    def __init__(self, place: Place, kind: DatabaseKind, now_us: int) -> None:
         """Open it, made if there is none. Raises `Locked`, `StoreFull` or the kind's errors."""
         self.db = open_database(place, kind, now_us)
         self.place = place

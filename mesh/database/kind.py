@@ -32,7 +32,7 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DatabaseKind:
     """One kind of database. The words complete its errors' sentences."""
 
     name: str

@@ -25,7 +25,7 @@ import apsw
 
 from mesh.database import wal
 from mesh.database.files import Files
-from mesh.database.kind import Damage, Kind
+from mesh.database.kind import Damage, DatabaseKind
 from mesh.database.room import PAGE_SIZE
 from mesh.database.settings import every, one, set_up
 from mesh.errors import Locked, StorageError, StoreFull
@@ -58,7 +58,7 @@ class Place:
         return [os.path.join(folder, entry) for entry in databases]
 
 
-def open_database(place: Place, kind: Kind, now_us: int) -> apsw.Connection:
+def open_database(place: Place, kind: DatabaseKind, now_us: int) -> apsw.Connection:
     """The database of this kind, made if there is none. Raises `Locked`, `StoreFull` or the kind's errors."""
     with _sentences(place, kind):
         size = place.files.size(place.path)
@@ -85,7 +85,7 @@ def open_database(place: Place, kind: Kind, now_us: int) -> apsw.Connection:
         return db
 
 
-def _check(db: apsw.Connection, place: Place, kind: Kind) -> None:
+def _check(db: apsw.Connection, place: Place, kind: DatabaseKind) -> None:
     try:
         if db.readonly("main"):
             raise kind.errors.read_only(
@@ -101,7 +101,7 @@ def _check(db: apsw.Connection, place: Place, kind: Kind) -> None:
         raise Damage(f"SQLite says {error}") from error
 
 
-def _whose(db: apsw.Connection, path: str, kind: Kind) -> None:
+def _whose(db: apsw.Connection, path: str, kind: DatabaseKind) -> None:
     """Refuse what is not of this kind, or another's. The first statement takes the lock."""
     found = one(db, "pragma application_id")
     if found != (kind.application_id,):
@@ -152,7 +152,7 @@ def _is_in(place: Place, pages: Mapping[int, memoryview]) -> bool:
         file.xClose()
 
 
-def _settle(db: apsw.Connection, kind: Kind) -> None:
+def _settle(db: apsw.Connection, kind: DatabaseKind) -> None:
     wrong = set_up(db, kind.name)
     if wrong is not None:
         raise kind.errors.other(wrong)
@@ -165,7 +165,7 @@ def _leave(db: apsw.Connection, place: Place, log_size: int | None) -> None:
         place.files.remove(place.path + LOG)
 
 
-def _make(place: Place, kind: Kind) -> None:
+def _make(place: Place, kind: DatabaseKind) -> None:
     """Write a new database under another name and rename it, so that it is there wholly or not at all."""
     new = place.path + ".new"
     for left in ("", LOG, "-journal"):
@@ -187,7 +187,7 @@ def _make(place: Place, kind: Kind) -> None:
     place.files.rename(new, place.path)
 
 
-def _set_aside(place: Place, kind: Kind, why: str, now_us: int) -> StorageError:
+def _set_aside(place: Place, kind: DatabaseKind, why: str, now_us: int) -> StorageError:
     """Rename a damaged database with its log; the error to raise."""
     aside = f"{place.path}{DAMAGED}{now_us}"
     for end in (LOG, ""):
@@ -199,7 +199,7 @@ def _set_aside(place: Place, kind: Kind, why: str, now_us: int) -> StorageError:
 
 
 @contextmanager
-def _sentences(place: Place, kind: Kind) -> Iterator[None]:
+def _sentences(place: Place, kind: DatabaseKind) -> Iterator[None]:
     """Errors of the disk and of SQLite as one sentence each."""
     path, errors = place.path, kind.errors
     try:
@@ -246,7 +246,7 @@ def _sentences(place: Place, kind: Kind) -> Iterator[None]:
         ) from error
 
 
-def _full(place: Place, kind: Kind) -> StoreFull:
+def _full(place: Place, kind: DatabaseKind) -> StoreFull:
     return StoreFull(f"the disk has no room for the {kind.name} {place.path}; make room and start again")
 
 

@@ -35,7 +35,7 @@ Buffer = bytes | memoryview
 """A block: bytes of its own, or a view into the frame it came in (no copy for large ones)."""
 
 
-class Waiting:
+class QueuedBlock:
     """One block that waits. ``number`` is its place in the consumer's sequence; 0: it gets one when it goes.
     ``finished``: it is a whole frame already (a question), not a block that wants a head."""
 
@@ -73,11 +73,11 @@ class Backlog(Protocol):
     def dropped(self) -> int:
         """Messages dropped, cumulative."""
 
-    def push(self, item: Waiting, now: float) -> bool:
+    def push(self, item: QueuedBlock, now: float) -> bool:
         """A block that cannot go now; True if it takes ``item.number`` in the consumer's sequence (dropped,
         it leaves a gap), False if it gets its number when it goes."""
 
-    def pop(self) -> Waiting | None:
+    def pop(self) -> QueuedBlock | None:
         """The next block to go; None: none waits."""
 
     def progress(self, now: float) -> None:
@@ -100,11 +100,11 @@ class NoQueue:
     def __init__(self) -> None:
         self.dropped = 0
 
-    def push(self, item: Waiting, now: float) -> bool:
+    def push(self, item: QueuedBlock, now: float) -> bool:
         self.dropped += item.messages
         return True
 
-    def pop(self) -> Waiting | None:
+    def pop(self) -> QueuedBlock | None:
         return None
 
     def progress(self, now: float) -> None: ...
@@ -149,8 +149,8 @@ class LiveQueue:
         self.stalled = False
         self._options = options
         self._budget = budget
-        self._items: deque[Waiting] = deque()
-        self._free: deque[Waiting] = deque()
+        self._items: deque[QueuedBlock] = deque()
+        self._free: deque[QueuedBlock] = deque()
         """Those of the items that hold nobody's credit, in the same order."""
         self._gone = 0
         """Dropped blocks whose places are still among the items."""
@@ -170,11 +170,11 @@ class LiveQueue:
     def free_bytes(self) -> int:
         return self._free_bytes
 
-    def held(self) -> Iterator[Waiting]:
+    def held(self) -> Iterator[QueuedBlock]:
         """Those that hold their sender's credit, oldest first."""
         return (item for item in self._items if item.held is not None)
 
-    def push(self, item: Waiting, now: float) -> bool:
+    def push(self, item: QueuedBlock, now: float) -> bool:
         if not self:
             self._progress_at = now  # the consumer had nothing to take until now
         assert item.block is not None
@@ -193,7 +193,7 @@ class LiveQueue:
             self._bound()
         return True
 
-    def pop(self) -> Waiting | None:
+    def pop(self) -> QueuedBlock | None:
         items = self._items
         while items:
             item = items.popleft()
@@ -255,7 +255,7 @@ class LiveQueue:
                 self._add_free(item, len(item.block))
         self._bound()
 
-    def _add_free(self, item: Waiting, size: int) -> None:
+    def _add_free(self, item: QueuedBlock, size: int) -> None:
         self._free.append(item)
         self._count_free(item.messages, size)
 
@@ -277,7 +277,7 @@ class LiveQueue:
                 return
             self._drop(self._free.popleft())
 
-    def _drop(self, item: Waiting) -> None:
+    def _drop(self, item: QueuedBlock) -> None:
         """Its place stays among the items until it comes to the front, or until most places are such."""
         assert item.block is not None
         size = len(item.block)

@@ -36,7 +36,7 @@ from mesh.dataplane.ports import Turn
 from mesh.dataplane.publications import CONFLICT, PAST, Key, Part, Publication
 from mesh.dataplane.refused_topics import RefusedTopics
 from mesh.dataplane.sessions import Session
-from mesh.dataplane.stored import Stored
+from mesh.dataplane.stored import StoredPublications
 from mesh.dataplane.stored_replies import StoredReplies
 from mesh.errors import SessionError
 from mesh.wire import blocks
@@ -73,7 +73,7 @@ class EntryBroker:
         self._own = own
         self._tally = tally
         self._work_pending = work_pending
-        self._stored = Stored()
+        self._stored = StoredPublications()
         self._past: OrderedDict[tuple[Key, int], Past] = OrderedDict()
         self._refused_topics = RefusedTopics()
         self.refused = self._refused_topics.refused

@@ -61,7 +61,7 @@ class HomeHooks(JournalHooks, Telling, Protocol):
 
 
 class _Fresh:
-    """A row that was committed just now, as a `mesh.work.rows.Stored`."""
+    """A row that was committed just now, as a `mesh.work.rows.StoredRow`."""
 
     __slots__ = ("block", "count", "row")
 

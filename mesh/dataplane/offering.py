@@ -22,7 +22,7 @@ from mesh.dataplane.intake import Intake
 from mesh.dataplane.members import Neighbour
 from mesh.dataplane.ports import Turn
 from mesh.dataplane.publications import Key, Part
-from mesh.dataplane.stored import Stored
+from mesh.dataplane.stored import StoredPublications
 from mesh.wire.durable_frames import KEEP, Durable, Kept
 from mesh.wire.session_frames import AGAIN, encode
 
@@ -41,7 +41,7 @@ class Offering:
         self,
         id: int,
         routes: DurableRoutes,
-        stored: Stored,
+        stored: StoredPublications,
         intake: Intake,
         own: HomeForPeers,
         turn: Turn,

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from mesh.dataplane.backlogs import Backlog, Buffer, Waiting
+from mesh.dataplane.backlogs import Backlog, Buffer, QueuedBlock
 from mesh.dataplane.credit import HeldCredit
 from mesh.dataplane.ports import Port
 from mesh.wire.session_frames import SendCredit, data_head
@@ -108,11 +108,11 @@ class Outlet:
         self, block: Buffer, messages: int, hops: int, flags: int, held: HeldCredit | None, now: float
     ) -> None:
         """Let a block that was offered wait, at the expense of its sender if the backlog sees it so."""
-        self._wait(Waiting(block, messages, hops, flags, number=self.sequence + 1, held=held), now)
+        self._wait(QueuedBlock(block, messages, hops, flags, number=self.sequence + 1, held=held), now)
 
     def offer_frame(self, frame: bytes, now: float) -> None:
         """A finished frame (a question) that counts as one message and stays in order with the blocks."""
-        item = Waiting(frame, 1, finished=True)
+        item = QueuedBlock(frame, 1, finished=True)
         if self.behind or not self.credit.open or self.port.full:
             self._wait(item, now)
         else:
@@ -159,7 +159,7 @@ class Outlet:
         self.port.blocked.pop(self, None)
         return self.backlog.close()
 
-    def _wait(self, item: Waiting, now: float) -> None:
+    def _wait(self, item: QueuedBlock, now: float) -> None:
         port = self.port
         if self.backlog.push(item, now) and not item.finished:
             self.sequence += 1
@@ -169,7 +169,7 @@ class Outlet:
         if port.bytes_out >= port.bytes_max:
             port.blocked[self] = None
 
-    def _send(self, item: Waiting, block: Buffer) -> None:
+    def _send(self, item: QueuedBlock, block: Buffer) -> None:
         credit, port = self.credit, self.port
         size = len(block)
         credit.messages -= item.messages

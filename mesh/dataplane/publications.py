@@ -143,30 +143,30 @@ class Publication:
         kept = self.kept
         return [home.name for home in kept], [home.name for home in self.homes if home not in kept]
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> Ending | None:
         """How it ends; None: it goes on."""
         kept, refused, past = self.kept, self.refused, self.past
         for home in self.homes:
             if home not in kept and home not in refused and home not in past:
                 return None
         if refused:
-            return None if kept or past else Outcome(False, next(iter(refused.values())))
+            return None if kept or past else Ending(False, next(iter(refused.values())))
         if past:
             return PAST
         return KEPT if kept else UNWANTED
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Ending:
     """How a publication ends; if it is not kept, with a sentence, empty if that is for want of a home."""
 
     kept: bool
     sentence: str = ""
 
 
-KEPT: Final = Outcome(True)
-UNWANTED: Final = Outcome(False)
-PAST: Final = Outcome(False, "past")
+KEPT: Final = Ending(True)
+UNWANTED: Final = Ending(False)
+PAST: Final = Ending(False, "past")
 
 
 class Source:

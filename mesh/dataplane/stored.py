@@ -39,7 +39,7 @@ PUBLICATION_BYTES: Final = 1000
 BODIES_MAX: Final = 256
 
 
-class Stored:
+class StoredPublications:
     """All publications under way."""
 
     def __init__(self) -> None:

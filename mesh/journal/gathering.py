@@ -56,7 +56,7 @@ def carry_out(journal: Journal, submissions: Sequence[Submission], now_us: int) 
     consuming makes room.
     """
     try:
-        answers = journal.commit([entry for it in submissions for entry in it.entries], now_us).answers
+        answers = journal.commit([entry for it in submissions for entry in it.entries], now_us)
     except StoreFull as full:
         others = [it for it in submissions if not it.stores]
         if not others or len(others) == len(submissions):

@@ -19,11 +19,11 @@ from mesh.database.opening import Place
 from mesh.database.settings import every, one
 from mesh.journal.commit import Book, Commit, Named, parts_in
 from mesh.journal.records import (
+    Answer,
     Block,
     Damaged,
     Entry,
     Kept,
-    Outcome,
     Store,
     Verdict,
     Waiting,
@@ -78,8 +78,8 @@ class Journal:
 
     # --- writing
 
-    def commit(self, entries: Sequence[Entry], now_us: int) -> Outcome:
-        """Carry out the entries in order, all or none; on disk when this returns.
+    def commit(self, entries: Sequence[Entry], now_us: int) -> Sequence[Answer]:
+        """Carry out the entries in order, all or none; on disk when this returns their answers.
 
         Raises `StoreFull` when the disk has no room: nothing of it is there, nor will be. Raises
         `JournalFailed` when the disk failed: nothing of it is there now, and all of it may be there when the
@@ -92,7 +92,7 @@ class Journal:
             commit = Commit(self._db, self._book, now_us)
             answers = commit.do_all(entries)
             commit.finish()
-        return Outcome(answers)
+        return answers
 
     @property
     def chores(self) -> bool:

@@ -1,6 +1,6 @@
 """What goes into a journal and comes out of it.
 
-A commit is a list of entries, done in order, all or none; its outcome has one answer for each entry.
+A commit is a list of entries, done in order, all or none; there is one answer for each entry.
 
 A floor and a bitmap say which messages of a block are settled: the first ``floor`` of them, and message
 ``floor + i`` for each bit i that is set, counted from the lowest bit of the first byte.
@@ -9,7 +9,7 @@ A floor and a bitmap say which messages of a block are settled: the first ``floo
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -130,13 +130,6 @@ class Answer:
     verdict: Verdict
     row: int = 0
     subscription: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a commit's entries, in their order."""
-
-    answers: Sequence[Answer]
 
 
 @dataclass(frozen=True, slots=True)

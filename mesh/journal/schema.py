@@ -17,7 +17,7 @@ from typing import Final
 
 import apsw
 
-from mesh.database.kind import Errors, Kind
+from mesh.database.kind import DatabaseKind, Errors
 from mesh.database.settings import every
 from mesh.errors import (
     AnothersJournal,
@@ -82,9 +82,9 @@ def check(db: apsw.Connection, path: str, broker: str, mesh: str) -> None:
     every(db, "select max(row) from part")
 
 
-def journal_of(broker: str, mesh: str) -> Kind:
+def journal_of(broker: str, mesh: str) -> DatabaseKind:
     """The journal of this broker as a kind of database."""
-    return Kind(
+    return DatabaseKind(
         name="journal",
         elsewhere="name another state folder",
         again="this broker is started again",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.database.background import BackgroundDatabase
 from mesh.errors import OutboxError, OutboxFailed, StorageError
 from mesh.outbox.gathering import Change, Job, Question
-from mesh.outbox.records import Damaged, Holding, Opening, Waiting
+from mesh.outbox.records import Damaged, Holding, Opening, OutboxBlock
 from mesh.outbox.worker import Told
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class BackgroundOutbox(BackgroundDatabase[Job, Told, tuple[Opening, Holding]]):
         if not self._open:
             raise StorageError("this outbox is closed")
 
-    def append(self, sealed: Sequence[bytes], told: Callable[[list[Waiting] | Exception], None]) -> None:
+    def append(self, sealed: Sequence[bytes], told: Callable[[list[OutboxBlock] | Exception], None]) -> None:
         """`Outbox.append`, with what else waits. Raises `StorageError` when too much waits, or when it is
         closed."""
         self.check()
@@ -69,7 +69,7 @@ class BackgroundOutbox(BackgroundDatabase[Job, Told, tuple[Opening, Holding]]):
         self._hand_over(Change(sealed, (), told, size))
 
     def free(
-        self, ranges: Sequence[tuple[int, int]], told: Callable[[list[Waiting] | Exception], None]
+        self, ranges: Sequence[tuple[int, int]], told: Callable[[list[OutboxBlock] | Exception], None]
     ) -> None:
         """`Outbox.free`, with what else waits."""
         self.check()
@@ -80,7 +80,7 @@ class BackgroundOutbox(BackgroundDatabase[Job, Told, tuple[Opening, Holding]]):
         after_row: int,
         bytes_max: int,
         without: Sequence[bytes],
-        told: Callable[[list[Waiting | Damaged] | Exception], None],
+        told: Callable[[list[OutboxBlock | Damaged] | Exception], None],
     ) -> None:
         """`Outbox.read`."""
         self.ask(lambda outbox: outbox.read(after_row, bytes_max, without=without), told)

@@ -39,7 +39,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from mesh.outbox.records import Damaged, Waiting
+from mesh.outbox.records import Damaged, OutboxBlock
 
 WINDOW_BYTES: Final = 4 << 20
 WINDOW_BLOCKS: Final = 1024
@@ -114,7 +114,7 @@ class Draining:
         """Rows up to here were read, or passed over."""
         self._asked: Range | None = None
         """The read under way: behind which row, and the end then."""
-        self._ready: deque[Waiting] = deque()
+        self._ready: deque[OutboxBlock] = deque()
         self._ready_bytes = 0
         self._under_way: dict[int, _Sent] = {}
         self._numbers: dict[int, list[int]] = {}
@@ -139,7 +139,7 @@ class Draining:
 
     # --- what there is
 
-    def appended(self, rows: Sequence[Waiting]) -> None:
+    def appended(self, rows: Sequence[OutboxBlock]) -> None:
         """Rows were committed."""
         for row in rows:
             follows = self._cursor == self._end and self._asked is None
@@ -156,7 +156,7 @@ class Draining:
         passed_over = tuple(topic for topic, held in self._held.items() if held.probe is None)
         return Read(self._cursor, self.window_bytes, passed_over)
 
-    def found(self, rows: Sequence[Waiting | Damaged]) -> None:
+    def found(self, rows: Sequence[OutboxBlock | Damaged]) -> None:
         """The answer to `wants`."""
         assert self._asked is not None
         after_row, end = self._asked
@@ -244,7 +244,7 @@ class Draining:
             self._send_again_what_takes_long(now)
         if self.session_boot is None or self._paused_to is not None:
             return []
-        rows: list[tuple[Waiting, bool]] = []
+        rows: list[tuple[OutboxBlock, bool]] = []
         while (
             bytes_max > 0 and messages_max > 0 and self._ready and self._has_room_for(row := self._ready[0])
         ):
@@ -358,11 +358,11 @@ class Draining:
             self._ready.remove(piece)
             self._ready_bytes -= len(piece.block)
         sent = self._pop(row.first, row.first) if row.boot == self.session_boot else []
-        others: list[Waiting | _Sent] = [*pieces, *sent]
+        others: list[OutboxBlock | _Sent] = [*pieces, *sent]
         for it in others:
             self._damaged[it.row] = Damaged(it.row, it.boot, it.first, it.last, PIECE_MISSING)
 
-    def _add_ready(self, row: Waiting) -> None:
+    def _add_ready(self, row: OutboxBlock) -> None:
         self._ready.append(row)
         self._ready_bytes += len(row.block)
 
@@ -378,7 +378,7 @@ class Draining:
         held = self._held.get(topic)
         return held is not None and held.probe is None
 
-    def _has_room_for(self, row: Waiting) -> bool:
+    def _has_room_for(self, row: OutboxBlock) -> bool:
         if not self._under_way or row.first in self._numbers:  # pieces of a body, stored with the last one
             return True
         if self._alone:
@@ -386,7 +386,7 @@ class Draining:
         fits = self._under_way_bytes + len(row.block) <= self.window_bytes
         return fits and len(self._under_way) < WINDOW_BLOCKS
 
-    def _may_go(self, row: Waiting) -> bool:
+    def _may_go(self, row: OutboxBlock) -> bool:
         """Whether a block may be sent now. On a topic that is being probed only the probe may; the first
         block that comes is the probe."""
         held = self._held.get(row.topic)
@@ -396,7 +396,7 @@ class Draining:
             held.probe = (row.boot, row.first)
         return held.probe == (row.boot, row.first)
 
-    def _begin(self, row: Waiting) -> bool:
+    def _begin(self, row: OutboxBlock) -> bool:
         """It is under way; whether others of its topic are."""
         others = self._in_topic.get(row.topic, 0)
         if row.first in self._numbers:

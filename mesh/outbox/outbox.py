@@ -28,7 +28,7 @@ from mesh.database.files import Files, RealFiles
 from mesh.database.opening import Place
 from mesh.database.settings import every, one
 from mesh.errors import OutboxError, StoreFull
-from mesh.outbox.records import MAX_BYTES, Damaged, Holding, Opening, Waiting
+from mesh.outbox.records import MAX_BYTES, Damaged, Holding, Opening, OutboxBlock
 from mesh.outbox.schema import outbox_of
 from mesh.wire import blocks
 from mesh.wire.session_opening import SECRET_SIZE, client_id, verified
@@ -101,7 +101,7 @@ class Outbox:
             database.close()
             raise
 
-    def append(self, sealed: Sequence[bytes], now_us: int) -> list[Waiting]:
+    def append(self, sealed: Sequence[bytes], now_us: int) -> list[OutboxBlock]:
         """Keep blocks of this publisher and boot, all or none; on disk when this returns.
 
         Their numbers rise from call to call. Raises `StoreFull` when they do not fit: nothing of them is
@@ -120,7 +120,7 @@ class Outbox:
 
     def change(
         self, sealed: Sequence[bytes], ranges: Iterable[tuple[int, int]], now_us: int
-    ) -> list[Waiting]:
+    ) -> list[OutboxBlock]:
         """`free` and then `append` as one commit, so that it is synced once."""
         self._check_process()
         rows, last = self._rows_of(sealed)
@@ -138,7 +138,7 @@ class Outbox:
 
     def read(
         self, after_row: int, bytes_max: int, *, without: Sequence[bytes] = (), rows_max: int = ROWS_MAX
-    ) -> list[Waiting | Damaged]:
+    ) -> list[OutboxBlock | Damaged]:
         """Blocks behind a row in the order of appending: of about so many bytes, at least one.
 
         ``without``: topics to pass over, some hundred at most. A block that is not what was appended is named
@@ -147,7 +147,7 @@ class Outbox:
         self._check_process()
         self._database.check()
         marks = ", ".join("?" * len(without))
-        found: list[Waiting | Damaged] = []
+        found: list[OutboxBlock | Damaged] = []
         try:
             keys = every(
                 self._db,
@@ -232,7 +232,7 @@ class Outbox:
             )
         self._database.reserve(wanted)
 
-    def _insert(self, rows: Sequence[Waiting], now_us: int) -> None:
+    def _insert(self, rows: Sequence[OutboxBlock], now_us: int) -> None:
         values = [
             (
                 it.row, it.boot, it.first, it.last, _messages_in(it.block), len(it.block) + ROW_COST,
@@ -248,9 +248,9 @@ class Outbox:
         if gone:
             self._count(-len(gone), -sum(row[0] for row in gone), -sum(row[1] for row in gone))
 
-    def _rows_of(self, sealed: Sequence[bytes]) -> tuple[list[Waiting], int]:
+    def _rows_of(self, sealed: Sequence[bytes]) -> tuple[list[OutboxBlock], int]:
         """The rows that blocks will be, and the last of their numbers."""
-        rows: list[Waiting] = []
+        rows: list[OutboxBlock] = []
         last = self._last
         part = -1
         for row, block in enumerate(sealed, self._row + 1):
@@ -265,12 +265,12 @@ class Outbox:
             last = first + count - 1
             part = first if flags & blocks.PIECE else -1
             topic = block[blocks.HEAD_SIZE : blocks.HEAD_SIZE + topic_size]
-            rows.append(Waiting(row, boot, first, last, bytes(topic), block))
+            rows.append(OutboxBlock(row, boot, first, last, bytes(topic), block))
         return rows, last
 
     def _waiting(
         self, row: int, boot: int, first: int, last: int, topic: bytes, crc: int
-    ) -> Waiting | Damaged:
+    ) -> OutboxBlock | Damaged:
         try:
             found = one(self._db, "select data from block where row = ?", (row,))
         except apsw.CorruptError as error:
@@ -280,7 +280,7 @@ class Outbox:
             return Damaged(
                 row, boot, first, last, f"its {len(data)} bytes do not have the CRC they were appended with"
             )
-        return Waiting(row, boot, first, last, topic, data)
+        return OutboxBlock(row, boot, first, last, topic, data)
 
     def _count(self, blocks_: int, messages: int, size: int) -> None:
         self._blocks += blocks_

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from mesh.outbox.records import Damaged, Holding, Opening, Waiting
+from mesh.outbox.records import Damaged, Holding, Opening, OutboxBlock
 
 
 class OpenedOutbox(Protocol):
@@ -25,12 +25,14 @@ class OpenedOutbox(Protocol):
     def check(self) -> None:
         """Raise `OutboxError` in a fork, `StorageError` when it is closed."""
 
-    def append(self, sealed: Sequence[bytes], told: Callable[[list[Waiting] | Exception], None], /) -> None:
+    def append(
+        self, sealed: Sequence[bytes], told: Callable[[list[OutboxBlock] | Exception], None], /
+    ) -> None:
         """`Outbox.append`, in a commit with what else waits. Raises `StorageError`, too, when too much
         waits."""
 
     def free(
-        self, ranges: Sequence[tuple[int, int]], told: Callable[[list[Waiting] | Exception], None], /
+        self, ranges: Sequence[tuple[int, int]], told: Callable[[list[OutboxBlock] | Exception], None], /
     ) -> None:
         """`Outbox.free`, in a commit with what else waits."""
 
@@ -39,7 +41,7 @@ class OpenedOutbox(Protocol):
         after_row: int,
         bytes_max: int,
         without: Sequence[bytes],
-        told: Callable[[list[Waiting | Damaged] | Exception], None],
+        told: Callable[[list[OutboxBlock | Damaged] | Exception], None],
         /,
     ) -> None:
         """`Outbox.read`."""

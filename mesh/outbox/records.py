@@ -15,7 +15,7 @@ MAX_BYTES: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class OutboxBlock:
     """A block that is not freed."""
 
     row: int

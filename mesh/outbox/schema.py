@@ -10,7 +10,7 @@ from typing import Final
 
 import apsw
 
-from mesh.database.kind import Damage, Errors, Kind
+from mesh.database.kind import Damage, DatabaseKind, Errors
 from mesh.database.settings import one
 from mesh.errors import (
     OutboxDamaged,
@@ -50,9 +50,9 @@ def check(db: apsw.Connection, _path: str) -> None:
         raise Damage("the secret of its publisher is missing")
 
 
-def outbox_of(secret: bytes) -> Kind:
+def outbox_of(secret: bytes) -> DatabaseKind:
     """An outbox as a kind of database; a new one is of the publisher with this secret."""
-    return Kind(
+    return DatabaseKind(
         name="outbox",
         elsewhere="name another file",
         again="it is opened again",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mesh.work.orders import Load
-from mesh.work.rows import Row, Stored
+from mesh.work.rows import Row, StoredRow
 
 ROW_OVERHEAD: Final = 512
 """What a row costs here beside its bytes."""
@@ -65,7 +65,7 @@ class Backlog:
         room = self._ahead_bytes - self._size
         return Load(self._read_to, 1 + room // ROW_OVERHEAD, room)
 
-    def committed(self, stored: Sequence[Stored], *, wanted: bool) -> Iterator[Row]:
+    def committed(self, stored: Sequence[StoredRow], *, wanted: bool) -> Iterator[Row]:
         """New rows of the journal; ``wanted``: somebody may take them soon. Yields those that are taken."""
         for entry in stored:
             ready = self.all_read and self._asked is None
@@ -77,7 +77,7 @@ class Backlog:
         """The journal has rows up to this one, which are read in their turn."""
         self._newest = max(self._newest, row)
 
-    def loaded(self, stored: Sequence[Stored], through: int, *, wanted: bool) -> Iterator[Row]:
+    def loaded(self, stored: Sequence[StoredRow], through: int, *, wanted: bool) -> Iterator[Row]:
         """What was read for a `Load`, ``through`` a row; 0: there is no more. Yields what is taken."""
         asked, self._asked = self._asked, None
         if not wanted or self._asked_behind != self._read_to:
@@ -120,7 +120,7 @@ class Backlog:
             self._read_to = row.number - 1
             yield row
 
-    def _append(self, stored: Stored) -> Row:
+    def _append(self, stored: StoredRow) -> Row:
         row = Row(stored)
         self._read_to = row.number
         if row.fresh:

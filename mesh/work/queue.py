@@ -37,7 +37,7 @@ from mesh.work.masks import first_run, indices, packed, span
 from mesh.work.options import WorkOptions
 from mesh.work.orders import Attempts, Bury, Deliver, Fetch, Order, Settle
 from mesh.work.probing import Probing
-from mesh.work.rows import Row, Stored
+from mesh.work.rows import Row, StoredRow
 from mesh.work.statistics import WorkCounters, WorkSnapshot
 from mesh.work.waiting import Delays, Shelf
 
@@ -113,7 +113,7 @@ class WorkQueue:
 
     # --- rows
 
-    def committed(self, stored: Sequence[Stored]) -> None:
+    def committed(self, stored: Sequence[StoredRow]) -> None:
         """Rows that the journal has since just now, in their order."""
         for row in self._backlog.committed(stored, wanted=bool(self._consumers)):
             self._rows[row.number] = row
@@ -122,7 +122,7 @@ class WorkQueue:
         """The journal has rows up to this one, which are not at hand: they are read in their turn."""
         self._backlog.grew(row)
 
-    def loaded(self, stored: Sequence[Stored], through: int) -> None:
+    def loaded(self, stored: Sequence[StoredRow], through: int) -> None:
         """The answer to `Load`: rows in their order, and the last row that was looked at, 0 if there are no
         more. Damaged rows among them are left out, and stay in the journal."""
         for row in self._backlog.loaded(stored, through, wanted=bool(self._consumers)):

@@ -20,7 +20,7 @@ PIECE_SIZE: Final = 1 << 16
 """What a piece of a large body counts for in a consumer's window: none has more bytes."""
 
 
-class Stored(Protocol):
+class StoredRow(Protocol):
     """A row as the journal gives it. A large body is one row of one message, whose pieces have rows too."""
 
     @property
@@ -74,7 +74,7 @@ class Row:
         "whole",
     )
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: StoredRow) -> None:
         self.number = stored.row
         self.block: bytes | None = stored.block
         self.size = len(stored.block)

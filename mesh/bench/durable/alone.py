@@ -39,7 +39,7 @@ class BareJournal:
     def __init__(self, folder: str) -> None:
         path = str(Path(folder, "bare"))
         self._journal = Journal.open(path, broker="bench", mesh="bench", now_us=0)
-        answer = self._journal.commit([Subscribe("bench", (TOPIC,))], 0).answers[0]
+        answer = self._journal.commit([Subscribe("bench", (TOPIC,))], 0)[0]
         self._wants = (answer.subscription,)
         self._next = 1
         self._block = b"\0" * 8 + BODY

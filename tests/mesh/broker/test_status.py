@@ -12,13 +12,13 @@ from mesh.broker.event_log import LogStatus
 from mesh.broker.identity import StateStatus
 from mesh.broker.status import (
     About,
+    HomeStatus,
     JournalView,
     LinkStatus,
     Load,
     LoopLateness,
     MemberStatus,
     Rates,
-    Stored,
     Traffic,
     as_key,
     build_snapshot,
@@ -48,7 +48,7 @@ ABOUT = About(
     started=1.0,
     period_s=1.0,
 )
-STORED = Stored(
+STORED = HomeStatus(
     [
         QueueStatus(
             "mail",
@@ -165,7 +165,7 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
 
 
 def test_a_stats_row_carries_the_links_counters() -> None:
-    fields = stats_fields(LOAD, [LINK], LoopLateness(), Stored([], None, {}, 0))
+    fields = stats_fields(LOAD, [LINK], LoopLateness(), HomeStatus([], None, {}, 0))
     assert "queues" not in fields and "journal" not in fields, "it is no home"
     assert fields["links"] == [
         {
@@ -229,7 +229,7 @@ def test_durable_subscriptions_are_in_the_status_and_in_stats_rows() -> None:
 
 def test_of_many_durable_subscriptions_those_with_most_messages_are_shown() -> None:
     queues = [QueueStatus(f"q{number:05}", (), number, 0, None, None) for number in range(10_000)]
-    shown = Stored(queues, None, {}, 0).entries(200)
+    shown = HomeStatus(queues, None, {}, 0).entries(200)
     assert [queue["name"] for queue in shown] == [f"q{number:05}" for number in range(9_800, 10_000)]
     assert shown[0]["oldest_s"] is None and shown[0]["bytes"] is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from mesh.clients.outbox_conversation import OutboxConversation
-from mesh.outbox.records import Opening, Waiting
+from mesh.outbox.records import Opening, OutboxBlock
 from mesh.wire import blocks
 from mesh.wire.capabilities import FIRST, SESSION
 from mesh.wire.durable_frames import Durable
@@ -35,11 +35,11 @@ class Program:
         self.rows += fresh
         self.draining.appended(fresh)
 
-    def row(self, row: int, boot: int, first: int, topic: bytes = b"t") -> Waiting:
+    def row(self, row: int, boot: int, first: int, topic: bytes = b"t") -> OutboxBlock:
         sealed = blocks.seal(
             topic, [b"x"], publisher=PUBLISHER, boot=boot, sequence=first, level=blocks.STORED
         )
-        return Waiting(row, boot, first, first, topic, sealed)
+        return OutboxBlock(row, boot, first, first, topic, sealed)
 
     def read(self) -> None:
         while (wanted := self.draining.wants()) is not None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mesh.clients.conversation import Conversation
-from mesh.clients.pending import STALE_MIN, Outcome
+from mesh.clients.pending import STALE_MIN, AnyPending
 from mesh.errors import MeshError, NotAccepted, Unknown
 from mesh.wire.blocks import ACCEPTED, STORED
 from mesh.wire.session_frames import Kind, Receipt, encode
@@ -25,10 +25,10 @@ def soon(
     limit_s: float = 10.0,
     now: float = 0.0,
     level: int = STORED,
-) -> Outcome:
+) -> AnyPending:
     ticket, index = conversation.add(topic, b"x", level, b"")
     assert ticket is not None
-    return Outcome(conversation.pendings.add(ticket, index, limit_s, now), index)
+    return AnyPending(conversation.pendings.add(ticket, index, limit_s, now), index)
 
 
 def said(conversation: Conversation, kind: int, *fields: object) -> None:
@@ -40,11 +40,11 @@ def accepted(conversation: Conversation, first: int, last: int) -> None:
     said(conversation, Kind.ACK, STORED, [[first, last]], [], ["h"])
 
 
-def result(outcome: Outcome) -> Receipt:
+def result(outcome: AnyPending) -> Receipt:
     return outcome._result()
 
 
-def called(conversation: Conversation) -> list[Outcome]:
+def called(conversation: Conversation) -> list[AnyPending]:
     """Who is to be called back, in order."""
     calls = conversation.pendings.calls
     return [calls.popleft()[1] for _ in range(len(calls))]
@@ -78,7 +78,7 @@ def test_what_waiting_callers_publish_in_between_keeps_its_place() -> None:
 
 def test_nothing_is_known_of_an_open_one() -> None:
     outcome = soon(settled())
-    assert repr(outcome) == "<Outcome waits>"
+    assert repr(outcome) == "<AnyPending waits>"
     with pytest.raises(MeshError, match="not known yet"):
         outcome.exception()
 
@@ -128,7 +128,7 @@ def test_those_of_a_batch_that_were_acknowledged_in_time_succeed() -> None:
     conversation = settled(size=1 << 24)
     ticket, index = conversation.add_many("t", [bytes(1000)] * 100, STORED)
     assert ticket is not None
-    outcomes = [Outcome(conversation.pendings.add(ticket, index + n, 5.0, 0.0), n) for n in range(100)]
+    outcomes = [AnyPending(conversation.pendings.add(ticket, index + n, 5.0, 0.0), n) for n in range(100)]
     conversation.flush()
     accepted(conversation, 1, 65)
     assert not outcomes[0].done()
@@ -275,9 +275,9 @@ class PendingMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.conversation = settled(200, 1 << 16)
         self.now = 0.0
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[AnyPending] = []
         self.ends: dict[int, str] = {}
-        self.calls: list[Outcome] = []
+        self.calls: list[AnyPending] = []
         self.conversation.pendings.call = lambda _, outcome: self.calls.append(outcome)
 
     @rule(

@@ -19,7 +19,7 @@ from mesh.errors import JournalFailed, StorageError, StoreFull
 from mesh.journal.gathering import Submission, carry_out, next_commit
 from mesh.journal.journal import Journal
 from mesh.journal.port import Result
-from mesh.journal.records import Damaged, Entry, Outcome, Store, Waiting
+from mesh.journal.records import Answer, Damaged, Entry, Store, Waiting
 from mesh.wire import blocks
 from mesh.wire.capabilities import SESSION
 from mesh.wire.durable_frames import BACK_OFF, WORK_SIZE, Durable, Kept, read_work
@@ -95,7 +95,7 @@ class SteppedJournal:
         except Exception as error:
             return error
 
-    def commit(self, entries: Sequence[Entry], now_us: int) -> Outcome:
+    def commit(self, entries: Sequence[Entry], now_us: int) -> Sequence[Answer]:
         self.commits += 1
         if self.brim or (self.full and any(isinstance(entry, Store) for entry in entries)):
             raise StoreFull("the disk is full")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.dataplane.backlogs import Budget, LiveQueue, NoQueue, Waiting
+from mesh.dataplane.backlogs import Budget, LiveQueue, NoQueue, QueuedBlock
 from mesh.dataplane.credit import HeldCredit, Ingress
 from mesh.dataplane.options import DeliveryOptions
 from mesh.wire.session_frames import ReceiveWindow
@@ -34,7 +34,7 @@ class Queue(LiveQueue):
         """A block that has to wait; one that holds nobody's credit settles at once, as in the exchange."""
         self.number += 1
         held = HeldCredit(ingress, messages, len(block)) if ingress is not None else None
-        assert self.push(Waiting(block, messages, number=self.number, held=held), now)
+        assert self.push(QueuedBlock(block, messages, number=self.number, held=held), now)
         if held is not None and not held.outlets:
             held.ingress.settle(messages, len(block))
 
@@ -63,7 +63,7 @@ def test_the_last_queue_that_holds_a_block_gives_its_credit_back() -> None:
     one, two = Queue(), Queue()
     held = HeldCredit(one.session, 5, 10)
     for queue in (one, two):
-        queue.push(Waiting(b"x", 5, held=held), 0.0)
+        queue.push(QueuedBlock(b"x", 5, held=held), 0.0)
     one.pop()
     assert owed(one.session) == 0
     two.close()
@@ -159,7 +159,7 @@ def test_queues_of_one_session_share_a_budget_of_bytes() -> None:
 
 def test_without_a_queue_what_cannot_go_is_dropped_and_counted() -> None:
     none = NoQueue()
-    none.push(Waiting(b"x", 7), 0.0)
+    none.push(QueuedBlock(b"x", 7), 0.0)
     assert (none.dropped, none.messages, none.pop(), none.close()) == (7, 0, None, 0)
 
 

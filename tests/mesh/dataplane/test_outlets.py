@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mesh.dataplane.backlogs import Budget, LiveQueue, NoQueue, Waiting
+from mesh.dataplane.backlogs import Budget, LiveQueue, NoQueue, QueuedBlock
 from mesh.dataplane.options import DeliveryOptions
 from mesh.dataplane.outlets import Outlet, block_encoder, unlimited
 from mesh.dataplane.ports import Port
@@ -129,14 +129,14 @@ class Cursor:
     def messages(self) -> int:
         return len(self.journal.blocks) - self.place
 
-    def push(self, item: Waiting, now: float) -> bool:
+    def push(self, item: QueuedBlock, now: float) -> bool:
         return False  # the journal has it
 
-    def pop(self) -> Waiting | None:
+    def pop(self) -> QueuedBlock | None:
         if self.place == len(self.journal.blocks):
             return None
         self.place += 1
-        return Waiting(self.journal.blocks[self.place - 1], 1)
+        return QueuedBlock(self.journal.blocks[self.place - 1], 1)
 
     def progress(self, now: float) -> None: ...
 

@@ -8,9 +8,9 @@ from mesh.dataplane.credit import HeldCredit, Ingress
 from mesh.dataplane.deduplication import Publishers
 from mesh.dataplane.durable_routes import KnownHome
 from mesh.dataplane.options import ExchangeOptions
-from mesh.dataplane.publications import KEPT, PAST, UNWANTED, Outcome, Part, Publication
+from mesh.dataplane.publications import KEPT, PAST, UNWANTED, Ending, Part, Publication
 from mesh.dataplane.sessions import Session
-from mesh.dataplane.stored import ORPHANED_S, PAUSES_S, Stored
+from mesh.dataplane.stored import ORPHANED_S, PAUSES_S, StoredPublications
 from mesh.wire.capabilities import Agreed
 from mesh.wire.durable_frames import Kept
 from mesh.wire.session_frames import Keepalive, ReceiveWindow
@@ -24,7 +24,7 @@ class Desk:
     """A machine, one session, and what it had given back."""
 
     def __init__(self) -> None:
-        self.stored = Stored()
+        self.stored = StoredPublications()
         self.publishers = Publishers(16)
         self.session = self.begin_session()
 
@@ -76,8 +76,8 @@ class Desk:
         ([(A, Kept.KEPT), (B, Kept.UNWANTED)], KEPT),
         ([(A, Kept.UNWANTED), (B, Kept.UNWANTED)], UNWANTED),
         ([(A, Kept.REFUSED)], None),
-        ([(A, Kept.REFUSED), (B, Kept.REFUSED)], Outcome(False, "a says")),
-        ([(A, Kept.UNWANTED), (B, Kept.REFUSED)], Outcome(False, "b says")),
+        ([(A, Kept.REFUSED), (B, Kept.REFUSED)], Ending(False, "a says")),
+        ([(A, Kept.UNWANTED), (B, Kept.REFUSED)], Ending(False, "b says")),
         ([(A, Kept.REFUSED), (B, Kept.KEPT)], None),
         ([(A, Kept.REFUSED), (B, Kept.DOUBT)], None),
         ([(A, Kept.PAST)], None),
@@ -92,7 +92,7 @@ class Desk:
     ],
 )
 def test_how_a_publication_ends_by_what_its_homes_say(
-    said: list[tuple[KnownHome, Kept]], outcome: Outcome | None
+    said: list[tuple[KnownHome, Kept]], outcome: Ending | None
 ) -> None:
     desk = Desk()
     publication, _ = desk.publish(1, A, B)

@@ -23,7 +23,7 @@ def opened(folder: Path, **given: Any) -> Journal:
 
 def done(journal: Journal, *entries: Entry, now_us: int = NOW_US) -> Sequence[Answer]:
     """The answers to one commit."""
-    return journal.commit(entries, now_us).answers
+    return journal.commit(entries, now_us)
 
 
 def subscribed(journal: Journal, name: str = "mail", *patterns: str) -> int:

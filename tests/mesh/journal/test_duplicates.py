@@ -90,7 +90,7 @@ def test_a_block_that_begins_below_the_mark_is_past_whatever_was_forgotten(tmp_p
         done(journal, store(18, mail, count=2))
         entries = [store(30, mail, lowest=20), store(19, mail, count=3)]
         batches = [entries] if in_one_commit else [[entry] for entry in entries]
-        answers = [answer for batch in batches for answer in journal.commit(batch, NOW_US).answers]
+        answers = [answer for batch in batches for answer in journal.commit(batch, NOW_US)]
         assert [answer.verdict for answer in answers] == [Verdict.STORED, Verdict.PAST]
         journal.close()
 

@@ -172,7 +172,7 @@ class Journals(RuleBasedStateMachine):
         self.next = {1: 1, 2: 1}
         self.sent: list[Store] = []
         entries = [Subscribe("a", ("p",)), Subscribe("b", ("p",)), store(1, 1, 2, count=4, publisher=3)]
-        for entry, answer in zip(entries, self.journal.commit(entries, NOW_US).answers, strict=True):
+        for entry, answer in zip(entries, self.journal.commit(entries, NOW_US), strict=True):
             assert answer.verdict is self.model.apply(entry, answer)
 
     def teardown(self) -> None:
@@ -228,7 +228,7 @@ class Journals(RuleBasedStateMachine):
     @rule(seed=SEEDS)
     def commit(self, seed: int) -> None:
         entries = self.entries(seed)
-        answers = self.journal.commit(entries, self.now_us).answers
+        answers = self.journal.commit(entries, self.now_us)
         for entry, answer in zip(entries, answers, strict=True):
             assert answer.verdict is self.model.apply(entry, answer), entry
 
@@ -239,7 +239,7 @@ class Journals(RuleBasedStateMachine):
         self.disk.operations.clear()
         self.disk.fail_at, self.disk.error = at, apsw.FullError
         try:
-            answers = self.journal.commit(entries, self.now_us).answers
+            answers = self.journal.commit(entries, self.now_us)
         except StoreFull:
             return
         finally:
@@ -254,7 +254,7 @@ class Journals(RuleBasedStateMachine):
         self.disk.operations.clear()
         self.disk.fail_at, self.disk.error = at, apsw.IOError
         try:
-            answers = self.journal.commit(entries, self.now_us).answers
+            answers = self.journal.commit(entries, self.now_us)
         except JournalFailed:
             answers = []
         finally:

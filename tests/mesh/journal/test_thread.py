@@ -20,7 +20,6 @@ from mesh.journal.records import (
     Damaged,
     Done,
     Entry,
-    Outcome,
     Subscribe,
     Unsubscribe,
     Verdict,
@@ -40,7 +39,7 @@ class Gated:
         self.commits: list[int] = []
         self.full = False
 
-    def commit(self, entries: Sequence[Entry], now_us: int) -> Outcome:
+    def commit(self, entries: Sequence[Entry], now_us: int) -> Sequence[Answer]:
         self.began.release()
         assert self.gate.acquire(timeout=60)
         self.commits.append(len(entries))
@@ -229,11 +228,11 @@ class Failing:
         self.stores_only = stores_only
         self.commits: list[int] = []
 
-    def commit(self, entries: Sequence[Entry], now_us: int) -> Outcome:
+    def commit(self, entries: Sequence[Entry], now_us: int) -> Sequence[Answer]:
         self.commits.append(len(entries))
         if not self.stores_only or any(hasattr(entry, "block") for entry in entries):
             raise self.error
-        return Outcome([Answer(Verdict.DONE, row=index + 1) for index in range(len(entries))])
+        return [Answer(Verdict.DONE, row=index + 1) for index in range(len(entries))]
 
 
 def submissions() -> list[Submission]:

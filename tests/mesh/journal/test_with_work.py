@@ -10,7 +10,7 @@ from mesh.wire import blocks
 from mesh.work import orders
 from mesh.work.options import WorkOptions
 from mesh.work.queue import WorkQueue
-from mesh.work.rows import Stored
+from mesh.work.rows import StoredRow
 from tests.mesh.journal.journals import bodies, done, opened, pieces, store, subscribed, waiting
 
 BODY = bytes(200_000)
@@ -36,7 +36,7 @@ class Home:
                         delivered.append(order)
                     case orders.Load(after_row, rows_max, bytes_max):
                         found = self.journal.read(self.subscription, after_row, bytes_max, rows_max)
-                        rows: list[Stored] = [row for row in found if isinstance(row, records.Waiting)]
+                        rows: list[StoredRow] = [row for row in found if isinstance(row, records.Waiting)]
                         self.queue.loaded(rows, found[-1].row if found else 0)
                     case orders.Fetch(row):
                         block = self.journal.fetch(row)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.outbox.outbox import Outbox
-from mesh.outbox.records import Waiting
+from mesh.outbox.records import OutboxBlock
 from mesh.wire import blocks
 
 NOW_US = 1_700_000_000_000_000
@@ -32,11 +32,11 @@ def appended(outbox: Outbox, *sealed_blocks: bytes) -> list[int]:
     return [row.row for row in outbox.append(sealed_blocks, NOW_US)]
 
 
-def waiting(outbox: Outbox, after_row: int = 0, bytes_max: int = 1 << 30, **given: Any) -> list[Waiting]:
+def waiting(outbox: Outbox, after_row: int = 0, bytes_max: int = 1 << 30, **given: Any) -> list[OutboxBlock]:
     """What is not freed, all of it undamaged."""
-    rows: list[Waiting] = []
+    rows: list[OutboxBlock] = []
     for row in outbox.read(after_row, bytes_max, **given):
-        assert isinstance(row, Waiting), row
+        assert isinstance(row, OutboxBlock), row
         rows.append(row)
     return rows
 

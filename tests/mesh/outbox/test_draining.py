@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mesh.outbox.draining import BODY_S, HELD_MAX, PAUSE_MAX_S, PAUSE_MIN_S, Draining, Range, Send
-from mesh.outbox.records import Damaged, Waiting
+from mesh.outbox.records import Damaged, OutboxBlock
 from mesh.wire import blocks
 
 TOPICS = (b"a", b"b", b"c", b"d")
@@ -25,15 +25,15 @@ NO_PIECE = -1
 class File:
     """The outbox's rows."""
 
-    rows: dict[int, Waiting | Damaged] = field(default_factory=dict)
+    rows: dict[int, OutboxBlock | Damaged] = field(default_factory=dict)
     last: int = 0
     boot: int = 1
     number: int = 0
 
-    def append(self, topic: bytes, count: int = 1) -> Waiting:
+    def append(self, topic: bytes, count: int = 1) -> OutboxBlock:
         return self._add(topic, blocks.seal(topic, [b"x" * 50] * count, **self._next(count)), count)
 
-    def append_body(self, topic: bytes, pieces: int) -> list[Waiting]:
+    def append_body(self, topic: bytes, pieces: int) -> list[OutboxBlock]:
         """A large body, but for its size."""
         ends = self._next(1)
         made = []
@@ -42,13 +42,13 @@ class File:
             made.append(self._add(topic, block, 1, number=ends["sequence"]))
         return made
 
-    def read(self, after_row: int, bytes_max: int, without: tuple[bytes, ...]) -> list[Waiting | Damaged]:
-        found: list[Waiting | Damaged] = []
+    def read(self, after_row: int, bytes_max: int, without: tuple[bytes, ...]) -> list[OutboxBlock | Damaged]:
+        found: list[OutboxBlock | Damaged] = []
         for row in sorted(self.rows):
             at = self.rows[row]
-            if row > after_row and not (isinstance(at, Waiting) and at.topic in without):
+            if row > after_row and not (isinstance(at, OutboxBlock) and at.topic in without):
                 found.append(at)
-                bytes_max -= len(at.block) if isinstance(at, Waiting) else 0
+                bytes_max -= len(at.block) if isinstance(at, OutboxBlock) else 0
                 if bytes_max <= 0:
                     break
         return found
@@ -67,10 +67,10 @@ class File:
         self.number += count
         return {"publisher": 7, "boot": self.boot, "sequence": first}
 
-    def _add(self, topic: bytes, block: bytes, count: int, number: int = 0) -> Waiting:
+    def _add(self, topic: bytes, block: bytes, count: int, number: int = 0) -> OutboxBlock:
         self.last += 1
         first = number or self.number - count + 1
-        row = Waiting(self.last, self.boot, first, first + count - 1, topic, block)
+        row = OutboxBlock(self.last, self.boot, first, first + count - 1, topic, block)
         self.rows[row.row] = row
         return row
 
@@ -546,14 +546,14 @@ class Drains(RuleBasedStateMachine):
         self.file = File()
         self.now = 0.0
         self.away: set[bytes] = set()
-        self.slow: dict[bytes, list[Waiting]] = {}
+        self.slow: dict[bytes, list[OutboxBlock]] = {}
         """Topics whose home takes long, and what it has not answered."""
         self.appended: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
         self.stored: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
         self.parts: dict[tuple[int, int], set[bytes]] = {}
         self.marks: dict[int, int] = {}
-        self.freed: dict[int, Waiting | Damaged] = {}
-        self.of: dict[int, Waiting] = {}
+        self.freed: dict[int, OutboxBlock | Damaged] = {}
+        self.of: dict[int, OutboxBlock] = {}
         """Whose block this object is; all are kept."""
         self.start()
 
@@ -577,7 +577,7 @@ class Drains(RuleBasedStateMachine):
     def append_body(self, topic: bytes, pieces: int) -> None:
         self._note(self.file.append_body(topic, pieces))
 
-    def _note(self, rows: list[Waiting]) -> None:
+    def _note(self, rows: list[OutboxBlock]) -> None:
         for row in rows:
             self.of[id(row.block)] = row
             key = (row.boot, row.first)

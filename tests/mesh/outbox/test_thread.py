@@ -14,7 +14,7 @@ from mesh.errors import Locked, OutboxFailed, StorageError, StoreFull
 from mesh.outbox import background, gathering
 from mesh.outbox.gathering import Change, Question, carry_out
 from mesh.outbox.outbox import Outbox
-from mesh.outbox.records import Waiting
+from mesh.outbox.records import OutboxBlock
 from mesh.outbox.thread import OutboxThread
 from tests.mesh.outbox.outboxes import NOW_US, appended, numbers, opened, sealed
 
@@ -30,7 +30,7 @@ class Gated:
 
     def change(
         self, blocks: Sequence[bytes], ranges: Iterable[tuple[int, int]], now_us: int
-    ) -> list[Waiting]:
+    ) -> list[OutboxBlock]:
         self.began.release()
         assert self.gate.acquire(timeout=60)
         self.commits.append(len(blocks))
