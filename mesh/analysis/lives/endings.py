@@ -5,7 +5,8 @@ The rules, in order. A rule that has nothing to go by leaves the question to the
 1. **It said so**: a row that it leaves, or a stop. A stop by an error is a crash.
 2. **Its links were closed at once**: the kernel of a host that runs closes the sockets of a killed process.
    So its peers read an end or a reset within moments of its last sign, and nothing after it. What a kernel
-   answers that has lost its power and is back comes later, or with the next boot.
+   answers that has lost its power and is back comes later, or with the next boot. One link may break by
+   itself just before; so where the log lost its end, more links must have been closed than kept.
 3. **It was still there** when the logs end.
 4. **Its log lost its end**: the last line is torn, or others heard it for longer than rows wait for the disk.
    Only a power loss takes rows that had been written.
@@ -79,10 +80,12 @@ def by_its_links(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending | 
     latest = stay.until - round(STARTING * evidence.period)
     if not is_whole(stay, heard) and not goes_on(evidence, stay, heard):
         latest = min(latest, sign + round(AT_ONCE * evidence.period))
-    closed = [at for at in closings(evidence, stay) if soonest <= at < latest]
+    closed = {peer: at for peer, at in closings(evidence, stay).items() if soonest <= at < latest}
     if not closed:
         return None
-    at = max(min(closed), stay.first)
+    at = max(min(closed.values()), stay.first)
+    if not is_whole(stay, heard) and len(kept(evidence, at, closed)) >= len(closed):
+        return None
     return Ending(at, "crash", max(0, at - sign))
 
 
@@ -136,17 +139,32 @@ def is_whole(stay: Stay, heard: list[Span]) -> bool:
     return log is not None and not log.torn and (not heard or heard[-1].last - log.last <= FLUSH)
 
 
-def closings(evidence: Evidence, stay: Stay) -> list[int]:
-    """When its peers' links to it were closed by its kernel, for good."""
+def closings(evidence: Evidence, stay: Stay) -> dict[str, int]:
+    """When which peer's link to it was closed by its kernel, for good."""
     last: dict[str, Linked] = {}
     for row in sorted(evidence.linked, key=lambda row: (row.at, row.up)):
         if stay.first <= row.at < stay.until:
             last[row.node] = row
-    return [
-        row.at
+    return {
+        peer: row.at
         for peer, row in last.items()
         if not row.up and is_of_kernel(row.reason) and not _heard_after(evidence, stay, peer, row.at)
-    ]
+    }
+
+
+def kept(evidence: Evidence, at: int, closed: dict[str, int]) -> list[str]:
+    """Peers that had heard it just before ``at``, and whose links went down later, or by a judgement."""
+    moment = round(AT_ONCE * evidence.period)
+    fresh = {
+        (stretch.dst, stretch.boot)
+        for stretch in evidence.heard
+        if stretch.first <= at <= stretch.last + moment and stretch.dst not in closed
+    }
+    ends: dict[str, Linked] = {}
+    for row in sorted(evidence.linked, key=lambda row: (row.at, row.up)):
+        if row.at >= at and not row.up and (row.node, row.boot) in fresh:
+            ends.setdefault(row.node, row)
+    return [peer for peer, row in ends.items() if row.at > at + moment or not is_of_kernel(row.reason)]
 
 
 def is_of_kernel(reason: str) -> bool:

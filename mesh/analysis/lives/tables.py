@@ -53,8 +53,8 @@ def lives(facts: Facts) -> DataFrame:
             "subject",
             "node boot at subject_boot to_state reason since",
         ),
-        "linked": _by(facts.linked, "peer", "node at up reason"),
-        "heard": _by(facts.stretches, "src", "dst first last"),
+        "linked": _by(facts.linked, "peer", "node boot at up reason"),
+        "heard": _by(facts.stretches, "src", "dst boot first last"),
         "awake": _by(facts.awake, "node", "boot first last"),
         "late": _by(facts.late, "node", "boot at late_s"),
     }

@@ -112,9 +112,6 @@ def score(facts: Facts) -> tuple[Counter[str], list[str]]:
     counts: Counter[str] = Counter()
     wrong = []
     for truth in done(facts):
-        if truth.cause in ("pause", "resume") and not _wrote(facts, truth):
-            counts["lost"] += 1
-            continue
         near = [
             key
             for key, each in found.items()
@@ -123,6 +120,8 @@ def score(facts: Facts) -> tuple[Counter[str], list[str]]:
         if near:
             del found[min(near, key=lambda key: abs(found[key].at - truth.at))]
             counts["tp"] += 1
+        elif truth.cause in ("pause", "resume") and not _wrote(facts, truth):
+            counts["lost"] += 1
         else:
             counts["fn"] += 1
             wrong.append(f"not found: {truth} of logs that begin at {facts.begin}")

@@ -37,7 +37,7 @@ a = "broker-2"
 for_s = 5
 
 [[fault]]
-at_s = 4
+at_s = 0.2
 kind = "clock_step"
 a = "broker-4"
 value = 3600

@@ -107,7 +107,7 @@ POWER_LOST = of(
 POWER_LOST_AND_BACK_SOON = of(
     boots=[boot("1", 0, 41, torn=True), boot("2", 51.52, 100)],
     heard=[heard("b", 0, 49.5), heard("c", 0, 100), heard("b", 51.7, 100)],
-    linked=[down("b", 51.51, "connection lost: connection reset by peer"), down("c", 51.6, "replaced")],
+    linked=[down("b", 51.51, "connection lost: connection reset by peer")],
 )
 POWER_LOST_RESET_LATER = of(
     boots=[boot("1", 0, 41, torn=True), boot("2", 60, 100)],
@@ -122,6 +122,11 @@ RESET_BEFORE_POWER_LOST = of(
         up("b", 49.65),
         down("b", 52.5, "dead"),
     ],
+)
+RESET_AND_POWER_LOST_AT_ONCE = of(
+    boots=[boot("1", 0, 41, torn=True), boot("2", 60, 100)],
+    heard=[heard("b", 0, 49.85), heard("c", 0, 49.9), heard("b", 60, 100)],
+    linked=[down("b", 49.86, "connection lost: connection reset by peer"), down("c", 52.5, "dead")],
 )
 JUDGED_THEN_POWER_LOST = of(
     boots=[boot("1", 0, 41, torn=True), boot("2", 60, 100)],
@@ -163,6 +168,10 @@ EXPECTED: dict[str, tuple[Evidence, list[Fact]]] = {
     "crashed without a log": (
         CRASHED_WITHOUT_A_LOG,
         [("up", "crash"), ("down", "restart"), ("up", None)],
+    ),
+    "reset and power lost at once": (
+        RESET_AND_POWER_LOST_AT_ONCE,
+        [("up", "power_off"), ("down", "restart"), ("up", None)],
     ),
     "judged, then power lost": (
         JUDGED_THEN_POWER_LOST,
@@ -227,8 +236,14 @@ RULES: dict[str, tuple[Any, str, Any, str]] = {
     "a link that came back was not closed for good": (
         endings,
         "closings",
-        lambda known, stay: [row.at for row in known.linked if "reset" in row.reason],
+        lambda known, stay: {row.node: row.at for row in known.linked if "reset" in row.reason},
         "reset before power lost",
+    ),
+    "one link that broke by itself is no crash": (
+        endings,
+        "kept",
+        lambda *args: [],
+        "reset and power lost at once",
     ),
     "a reset that comes late is of a kernel that is back": (
         endings,
