@@ -20,6 +20,7 @@ from mesh.printable import printable, printable_document
 Status = Mapping[str, Any]
 LIVE: Final = ("alive", "suspect")
 EVENTS_MAX: Final = 200
+LINKS_GATHERED: Final = 3
 SAME_NEWS_S: Final = 5.0
 """Observers that report the same change of the same member within this time share one line."""
 
@@ -90,6 +91,8 @@ class News:
     text: str
     state: str
     observers: tuple[str, ...]
+    ends: tuple[str, ...] = ()
+    """Of a link: the names of its two brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,8 +425,44 @@ def _news(statuses: Sequence[Status], names: Mapping[str, str]) -> tuple[News, .
             continue
         latest[what] = len(told)
         text = f"{what} ({reason})" if reason and reason != state else what  # not "left (left)"
-        told.append(News(str(row.get("ts", "")), str(row.get("kind", "")), text, state, (observer,)))
+        ends = _ends(row, names) if row.get("kind") == "link" else ()
+        told.append(News(str(row.get("ts", "")), str(row.get("kind", "")), text, state, (observer,), ends))
     return tuple(told[-EVENTS_MAX:])
+
+
+def _ends(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(sorted((names.get(str(row.get("node")), "?"), names.get(str(row.get("peer")), "?"))))
+
+
+def with_links_gathered(news: Sequence[News]) -> list[News]:
+    """The same feed, with one line where `LINKS_GATHERED` links of one broker came up or went within
+    `SAME_NEWS_S`: a broker that dies takes its links to all others with it."""
+    gathered: list[News] = []
+    taken: set[int] = set()
+    for place, item in enumerate(news):
+        if place in taken:
+            continue
+        same = [
+            at
+            for at in range(place, len(news))
+            if at not in taken
+            and news[at].ends
+            and news[at].state == item.state
+            and _seconds_between(item.ts, news[at].ts) <= SAME_NEWS_S
+        ]
+        counts: dict[str, int] = {}
+        for name in (name for at in same for name in news[at].ends):
+            counts[name] = counts.get(name, 0) + 1
+        whose = max((name for name in item.ends), key=lambda name: counts.get(name, 0), default="")
+        if counts.get(whose, 0) < LINKS_GATHERED:
+            gathered.append(item)
+            continue
+        mine = [at for at in same if whose in news[at].ends]
+        taken.update(mine)
+        observers = dict.fromkeys(name for at in mine for name in news[at].observers)
+        text = f"{len(mine)} links of {whose} {item.state.removeprefix('link-')}"
+        gathered.append(replace(item, text=text, observers=tuple(observers), ends=()))
+    return gathered
 
 
 def _told(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, str, str]:
@@ -434,7 +473,7 @@ def _told(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, str, s
         state = str(row.get("to_state", "unknown"))
         return f"{subject} {row.get('from_state', '?')} → {state}", reason, state
     if row.get("kind") == "link":
-        ends = sorted((names.get(str(row.get("node")), "?"), names.get(str(row.get("peer")), "?")))
+        ends = _ends(row, names)
         state = str(row.get("state", "?"))
         return f"link {' - '.join(ends)} {state}", reason if state == "down" else "", f"link-{state}"
     if row.get("kind") == "meta":

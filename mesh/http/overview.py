@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mesh.http.trouble import troubles
-from mesh.picture import LIVE, Picture, Status, Vertex, assemble, listed
+from mesh.picture import LIVE, Picture, Status, Vertex, assemble, listed, with_links_gathered
 from mesh.printable import printable_document
 
 SCHEMA: Final = 1
@@ -76,7 +76,7 @@ class Overview:
                 "trouble": [trouble._asdict() for trouble in troubles(picture, rates, missing)],
                 "news": [
                     {"ts": item.ts, "text": item.text, "state": item.state, "by": len(item.observers)}
-                    for item in picture.news[-NEWS_MAX:]
+                    for item in with_links_gathered(picture.news)[-NEWS_MAX:]
                 ],
                 "drops": dict(list(picture.drops.items())[:REASONS_MAX]),
                 "refused": dict(list(picture.refused.items())[:REASONS_MAX]),
