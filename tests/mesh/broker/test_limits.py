@@ -221,7 +221,7 @@ def test_a_stock_publisher_of_bad_topics_is_named_in_the_log(caplog: pytest.LogC
         stock(mesh, "bad", comes)
         world.run_for(5.0)
         assert drops(mesh) == {"bad_topic": 1}
-    (line,) = [r.getMessage() for r in caplog.records if "stock publisher" in r.getMessage()]
+    (line,) = [r.getMessage() for r in caplog.records if "stock publisher at" in r.getMessage()]
     assert "empty token" in line and "1 messages" in line
 
 

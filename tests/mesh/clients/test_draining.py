@@ -7,11 +7,17 @@ from collections import Counter
 
 import pytest
 
-from mesh import Broker, Client, NotAccepted, Unknown
+from mesh import Broker, Client, NotAccepted, Principal, Unknown
+from mesh.access import proofs
+from mesh.access.credentials import Credential, KeyCredential, TokenCredential
+from mesh.access.keys import SigningKey
 from mesh.clients.subscription import Subscription
 from tests.mesh.loopback import Cluster, crash, eventually
 
 pytestmark = pytest.mark.virtual
+
+KEY = SigningKey.generate()
+TOKEN = b"a-token-of-some-random-text"
 
 
 async def read(subscription: Subscription, got: list[bytes]) -> None:
@@ -168,3 +174,22 @@ async def test_nobody_new_is_let_in_by_a_broker_that_drains() -> None:
                 assert late.broker == "bravo"
             leave.cancel()
             await asyncio.wait([leave])
+
+
+@pytest.mark.parametrize("credential", [KeyCredential(KEY), TokenCredential(TOKEN)], ids=["key", "token"])
+async def test_a_client_proves_who_it_is_at_the_next_broker_too(credential: Credential) -> None:
+    shown = proofs.key_text(KEY.public)
+    hashed = proofs.token_text(proofs.stored_key(proofs.client_key(TOKEN)))
+    alice = Principal("alice", keys=(shown,), tokens=(hashed,), publish=("a",), subscribe=("a",))
+    async with Cluster(principals=alice) as cluster:
+        alpha, bravo = await cluster.mesh("alpha", "bravo")
+        client = Client([alpha.url, bravo.url])
+        client._credential = credential
+        async with client, client.subscribe("a") as subscription:
+            first, other = (alpha, bravo) if client.broker == "alpha" else (bravo, alpha)
+            await client.publish("a", b"1")
+            await first.leave()
+            assert client.broker == other.name and client._conversation.principal == "alice"
+            await client.publish("a", b"2")
+            assert [(await anext(subscription)).body for _ in range(2)] == [b"1", b"2"]
+            assert subscription.interrupted == 0
