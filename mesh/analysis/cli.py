@@ -1,48 +1,75 @@
-"""`mesh analyze`: the command around the job."""
+"""`mesh analyze` and `mesh analyze diff`: the commands around the pipeline."""
 
 from __future__ import annotations
 
 import json as json_text
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from mesh.analysis.cluster.settings import LOCAL_MASTER, SparkOptions, parse_conf
-from mesh.errors import ConfigError
+from mesh.errors import ConfigError, Locked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.analysis.reporting.diff import Difference
 
 # The codes of sysexits.h.
+DIFFERENT = 1
+"""`diff` found differences."""
 USAGE = 64
-NO_ROWS = 65
-"""There was input, and none of it could be used."""
+BAD_DATA = 65
+"""There was input, and it could not be used."""
+NO_INPUT = 66
 UNAVAILABLE = 69
 CANNOT_CREATE = 73
 NOT_PERMITTED = 77
 
+app = App(
+    name="analyze",
+    help="Say from the brokers' event logs how the mesh fared: lives, parts, opinions, delivery.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
 
+
+@app.default
 def analyze(
-    logdir: Path | None = None,
+    logdir: str | None = None,
     *,
-    out: Path = Path("mesh-report"),
+    out: str = "mesh-report",
     window: float = 5.0,
+    scenario: Path | None = None,
+    around: str | None = None,
+    within: float = 60.0,
     master: str = LOCAL_MASTER,
     memory: str | None = None,
     conf: tuple[str, ...] = (),
     package: Path | None = None,
-    doctor: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    doctor: bool = False,
+    json: bool = False,
 ) -> int:
-    """Say from the brokers' event logs how the mesh fared: churn, partitions, delivery.
+    """Say from the brokers' event logs how the mesh fared: lives, parts, opinions, delivery.
 
     Parameters
     ----------
     logdir
-        Folder of event logs, as brokers write them with --log-dir; folders in it are read too.
+        Folder of event logs, as brokers write them with --log-dir, or a URL of one; folders in it are read
+        too.
     out
-        Folder for report.html, summary.json, tables/ (Parquet) and quarantine/ (lines that are no rows).
+        Folder or URL for results. Each is a folder in it with report.html, summary.json, tables/ (Parquet)
+        and quarantine/ (lines that are no rows); current.json says which of them is the newest.
     window
-        Seconds in one window of the partition analysis; at least two survey periods.
+        Seconds in one window of churn, views and traffic.
+    scenario
+        Write what happened to this file, as a scenario for mesh simulate.
+    around
+        Only what happened around this time goes into the scenario, such as 14:03:20.
+    within
+        How many seconds around that time.
     master
         Where Spark runs: local[N] for N cores of this machine, or a cluster's address.
     memory
@@ -63,40 +90,138 @@ def analyze(
         return _package(package)
     if logdir is None:
         return _refuse("it needs a folder of event logs", USAGE)
+    if around is not None and scenario is None:
+        return _refuse("--around says what goes into a scenario; name its file with --scenario", USAGE)
+    if scenario is not None and scenario.exists():
+        return _refuse(f"--scenario {scenario} exists; name another file, or remove it", CANNOT_CREATE)
     try:
         spark = SparkOptions(master=master, memory=memory, conf=parse_conf(conf))
     except ValueError as error:
         return _refuse(f"--conf {error}", USAGE)
-    from mesh.analysis.cluster.reach import NoCluster
-    from mesh.analysis.job import NoRows, analyse
+    return _analyze(logdir, out, window, spark, scenario, around, within, json)
 
-    if out.exists() and not out.is_dir():
-        return _refuse(f"--out {out} is a file; name a folder for the report", CANNOT_CREATE)
+
+def _analyze(
+    logdir: str,
+    out: str,
+    window: float,
+    spark: SparkOptions,
+    scenario: Path | None,
+    around: str | None,
+    within: float,
+    json: bool,
+) -> int:
+    from mesh.analysis.cluster.reach import NoCluster
+    from mesh.analysis.incident.writing import NoScenario
+    from mesh.analysis.pipeline import ScenarioWish, analyse
+    from mesh.analysis.reading.finding import NoRows
+    from mesh.analysis.results.folder import OutputError
+    from mesh.analysis.truth.tables import OtherTruth
+
+    wish = None if scenario is None else ScenarioWish(around, within)
     progress = _Progress(quiet=json)
     try:
         with progress:
-            findings = analyse(logdir, out, window_s=window, spark=spark, say=progress.say)
+            done = analyse(logdir, out, window_s=window, spark=spark, scenario=wish, say=progress.say)
     except NoCluster as error:
         return _refuse(str(error), UNAVAILABLE)
-    except NoRows as error:
-        return _refuse(str(error), NO_ROWS)
+    except (NoRows, NoScenario, OtherTruth) as error:
+        return _refuse(str(error), BAD_DATA)
+    except OutputError as error:
+        return _refuse(str(error), error.code)
+    except Locked as error:
+        return _refuse(str(error), CANNOT_CREATE)
     except ConfigError as error:
-        return _refuse(f"--window {window:g}: {error}", USAGE)
-    except (PermissionError, NotADirectoryError) as error:
-        if not str(error.filename or "").startswith(str(out.expanduser().resolve())):
-            raise
-        return _refuse(f"--out {out} cannot be written: {error.strerror}; name another folder", CANNOT_CREATE)
+        return _refuse(str(error), USAGE)
+    if scenario is not None and done.scenario is not None:
+        try:
+            scenario.write_text(done.scenario, encoding="utf-8")
+        except OSError as error:
+            return _refuse(f"--scenario {scenario} cannot be written: {error.strerror}", CANNOT_CREATE)
     if json:
-        print(json_text.dumps(findings.as_json(), ensure_ascii=False))
+        print(json_text.dumps(done.findings.as_json(), ensure_ascii=False))
         return 0
     from rich.console import Console
 
-    from mesh.analysis.summary import summary
+    from mesh.analysis.reporting.terminal import summary
 
     console = Console(highlight=False)
-    console.print(summary(findings))
-    console.print(f"report: {Path(out) / 'report.html'}", soft_wrap=True)
+    console.print(summary(done.findings))
+    if done.known:
+        console.print("these logs were analysed before; nothing was read again", soft_wrap=True)
+    console.print(f"report: {done.where}/report.html", soft_wrap=True, markup=False)
+    if scenario is not None:
+        console.print(
+            f"scenario: {scenario}; play it with mesh simulate ./{scenario}", soft_wrap=True, markup=False
+        )
     return 0
+
+
+@app.command
+def diff(before: Path, after: Path, *, json: bool = False) -> int:
+    """Say what changed from one analysis to another. Ends with 0 if nothing did, with 1 if something did.
+
+    Parameters
+    ----------
+    before
+        A folder of results (its current one counts), one result, or a summary.json.
+    after
+        Another.
+    json
+        Print the differences as JSON.
+    """
+    from mesh.analysis.reporting.diff import differences
+
+    try:
+        found = differences(_summary(before), _summary(after))
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}", NO_INPUT)
+    except (ValueError, KeyError, TypeError) as error:
+        return _refuse(f"no summary of an analysis: {error}", BAD_DATA)
+    if json:
+        print(json_text.dumps({"schema": 1, "differences": [each._asdict() for each in found]}))
+    else:
+        _print_differences(found)
+    return DIFFERENT if found else 0
+
+
+def _summary(place: Path) -> dict[str, Any]:
+    """The summary in a file, a result, or a folder of results.
+
+    Raises:
+        OSError: there is none.
+        ValueError: it is none of ours.
+    """
+    path = place.expanduser()
+    if path.is_dir() and (path / "current.json").exists():
+        path = path / str(json_text.loads((path / "current.json").read_text())["current"])
+    if path.is_dir():
+        path = path / "summary.json"
+    summary = json_text.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(summary, dict) or not str(summary.get("schema", "")).startswith("mangrove.analysis/"):
+        raise ValueError(f"{path} is of another kind")
+    return summary
+
+
+def _print_differences(found: Sequence[Difference]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not found:
+        console.print("no difference")
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("run", "what", "before", "after"):
+        table.add_column(column, overflow="fold")
+    for each in found:
+        table.add_row(*(Text(_shown(value)) for value in each))
+    console.print(table)
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _doctor() -> int:

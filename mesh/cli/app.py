@@ -44,7 +44,7 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("drain", "mesh.cli.drain:drain", "End a broker once its clients have gone to others."),
     ("config", "mesh.cli.config:app", "Show, check or begin a configuration."),
     ("simulate", "simulations.cli.app:app", "Run a mesh in virtual time and break it on purpose."),
-    ("analyze", "mesh.analysis.cli:analyze", "Say from the event logs how the mesh fared."),
+    ("analyze", "mesh.analysis.cli:app", "Say from the event logs how the mesh fared."),
     ("bench", "mesh.cli.bench:app", "Measure sockets and brokers beside their peers, and the simulator."),
     ("demo", "mesh.demo.cli:demo", "Five brokers, two faults and a verdict, in 90 seconds."),
 )

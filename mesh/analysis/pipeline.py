@@ -1,0 +1,235 @@
+"""One analysis from logs to results: read, decide, write, tell. What `mesh analyze` and programs call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mesh.analysis.cluster.session import reason_of, spark_session
+from mesh.analysis.cluster.settings import SparkOptions
+from mesh.analysis.incident.writing import WITHIN_S, moment_of, write_scenario
+from mesh.analysis.progress import Say, Stages
+from mesh.analysis.reading.finding import NoLogs, NoRows
+from mesh.analysis.reporting.findings import Findings, findings_of
+from mesh.analysis.results.folder import Results, check_output, open_results, result_id
+from mesh.analysis.results.tables import TABLES, Outage
+from mesh.errors import ConfigError, MeshError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mesh.analysis.reporting.digest import Digest
+
+WINDOW_S: Final = 5.0
+WINDOW_MIN_S: Final = 0.1
+WINDOW_MAX_S: Final = 86_400.0
+SMALL_BYTES: Final = 16 << 20
+"""Logs up to this size are read with Spark's settings for few rows."""
+TABLES_FOLDER: Final = "tables"
+REPORT: Final = "report.html"
+SUMMARY: Final = "summary.json"
+QUARANTINE: Final = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioWish:
+    """Asks for a scenario of what happened, all of it or around a time as `moment_of` takes it."""
+
+    around: str | None = None
+    within_s: float = WITHIN_S
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What came of it."""
+
+    id: str
+    findings: Findings
+    where: str
+    """The folder of this result: ``report.html``, ``summary.json``, ``tables``, ``quarantine``."""
+    scenario: str | None = None
+    """The scenario file's text, if it was asked for."""
+    known: bool = False
+    """The same logs had been analysed before, and nothing was read again."""
+
+
+def analyse(
+    logs: str | Path,
+    out: str | Path,
+    *,
+    window_s: float = WINDOW_S,
+    spark: SparkOptions | None = None,
+    scenario: ScenarioWish | None = None,
+    say: Say = lambda stage: None,
+) -> Analysis:
+    """Analyse every log below ``logs`` (a folder or a URL) and make the result the current one of ``out``.
+
+    Raises:
+        NoLogs: nothing is there, or nothing that is a log.
+        NoRows: not one line is a row; they all are in quarantine, and what was current still is.
+        ConfigError: ``window_s`` is not between 0.1 s and a day.
+        NoScenario: there is nothing to make a scenario of.
+        OutputError: ``out`` is somebody else's, or cannot be written.
+        Locked: another analysis writes to ``out``.
+        ImportError: Spark is not installed.
+        MeshError: Java is missing, Spark did not start or gave up, or the truth is of another run.
+    """
+    if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
+        raise ConfigError(f"a window of {window_s:g} s is not between {WINDOW_MIN_S} s and a day")
+    _check_input(logs)
+    check_output(str(out))
+    options = spark or SparkOptions()
+    stages = Stages(say)
+    stages.begin("starting Spark")
+    with spark_session(replace(options, small=options.small or _is_small(logs))) as session:
+        with _in_a_sentence(), open_results(session, str(out)) as results:
+            return _Job(session, results, str(logs), window_s, stages).run(scenario)
+
+
+class _Job:
+    """One run of the pipeline; its methods are the steps, in order."""
+
+    def __init__(
+        self, spark: SparkSession, results: Results, logs: str, window_s: float, stages: Stages
+    ) -> None:
+        self._spark = spark
+        self._results = results
+        self._logs = logs
+        self._window_s = window_s
+        self._stages = stages
+
+    def run(self, scenario: ScenarioWish | None) -> Analysis:
+        """Read and decide, unless that was done of the same logs before; then tell."""
+        from mesh.analysis.reading.logs import read_logs
+
+        self._stages.begin("reading the logs")
+        logs = read_logs(self._spark, self._logs)
+        try:
+            id = result_id(logs.files, {"window_s": self._window_s})
+            known = self._results.has(id)
+            if not known:
+                self._check_rows(logs.boots_raw, logs.files, logs.quarantine, id)
+                self._decide(logs, id)
+        finally:
+            logs.close()
+        self._stages.begin("writing the report")
+        tables = self._tables(id)
+        digest = _digest(tables)
+        found = findings_of(digest)
+        self._write(id, found, digest)
+        text = None if scenario is None else self._scenario(scenario, found, digest, tables["outages"])
+        self._results.make_current(id)
+        self._stages.end()
+        return Analysis(id, found, self._results.url_of(id).removeprefix("file://"), text, known)
+
+    def _check_rows(self, boots: DataFrame, files: DataFrame, quarantine: DataFrame, id: str) -> None:
+        if not boots.isEmpty():
+            return
+        self._results.write_lines(id, QUARANTINE, quarantine)
+        lines = files.groupBy().sum("lines").collect()[0][0] or 0
+        where = self._results.url_of(id).removeprefix("file://")
+        raise NoRows(
+            f"not one of {lines} lines in {self._logs} is a row of an event log; "
+            f"they are in {where}/{QUARANTINE} with the reasons"
+        )
+
+    def _decide(self, logs: object, id: str) -> None:
+        from mesh.analysis.deciding import decide
+        from mesh.analysis.reading.logs import Logs
+        from mesh.analysis.results.spark_types import as_table
+
+        assert isinstance(logs, Logs)
+        found = decide(logs, window_s=self._window_s, say=self._stages.begin)
+        self._stages.begin("writing the tables")
+        for name, frame in found.tables.items():
+            self._results.write_table(id, name, as_table(frame, TABLES[name]))
+        self._results.write_lines(id, QUARANTINE, logs.quarantine)
+
+    def _tables(self, id: str) -> dict[str, DataFrame]:
+        """The tables as they were written, with instants as microseconds."""
+        return read_tables(self._spark, self._results.url_of(id))
+
+    def _write(self, id: str, found: Findings, digest: Digest) -> None:
+        from mesh.analysis.reporting.page.rendering import render
+
+        self._results.write_text(id, REPORT, render(found, digest))
+        summary = json.dumps(found.as_json(), indent=2, ensure_ascii=False)
+        self._results.write_text(id, SUMMARY, summary + "\n")
+
+    def _scenario(self, wish: ScenarioWish, found: Findings, digest: Digest, outages: DataFrame) -> str:
+        cut = outages.where("cause = 'cut' and expected").select(*Outage.__struct_fields__).collect()
+        at = None
+        if wish.around is not None:
+            run = found.runs[0]
+            try:
+                at = moment_of(wish.around, run.started, run.ended)
+            except ValueError as error:
+                raise ConfigError(f"--around {error}") from None
+        return write_scenario(found, digest, [Outage(*row) for row in cut], at=at, within_s=wish.within_s)
+
+
+def read_tables(spark: SparkSession, result: str) -> dict[str, DataFrame]:
+    """The tables of a result by name, with instants as microseconds, as decisions have them."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import TimestampType
+
+    from mesh.analysis.results.spark_types import table_schema
+
+    tables = {}
+    for name, record in TABLES.items():
+        schema = table_schema(record)
+        frame = spark.read.schema(schema).parquet(f"{result}/{TABLES_FOLDER}/{name}")
+        tables[name] = frame.select(
+            *(
+                F.unix_micros(column.name).alias(column.name)
+                if isinstance(column.dataType, TimestampType)
+                else F.col(column.name)
+                for column in schema.fields
+            )
+        )
+    return tables
+
+
+def _digest(tables: Mapping[str, DataFrame]) -> Digest:
+    from mesh.analysis.reporting.gathering import digest_of
+
+    return digest_of(tables)
+
+
+def _check_input(logs: str | Path) -> None:
+    """Refuse, before Spark is started, a folder that is not there."""
+    folder = Path(logs).expanduser()
+    if ":" in str(logs):
+        return
+    if not folder.exists():
+        raise NoLogs(f"there is no folder {folder}; name the one that brokers were given as --log-dir")
+
+
+def _is_small(logs: str | Path) -> bool:
+    """Whether the logs are few megabytes in a folder of this machine."""
+    folder = Path(logs).expanduser()
+    if not folder.is_dir():
+        return folder.is_file() and folder.stat().st_size <= SMALL_BYTES
+    total = 0
+    for path in folder.rglob("*"):
+        if path.is_file() and path.suffix != ".parquet":
+            total += path.stat().st_size
+        if total > SMALL_BYTES:
+            return False
+    return not any(folder.rglob("*.parquet"))
+
+
+@contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """What Spark says of its end, in one line."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise MeshError(f"Spark gave up: {reason_of(error)}") from error
