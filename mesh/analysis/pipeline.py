@@ -13,7 +13,7 @@ from mesh.analysis.cluster.session import reason_of, spark_session
 from mesh.analysis.cluster.settings import SparkOptions
 from mesh.analysis.incident.writing import WITHIN_S, moment_of, write_scenario
 from mesh.analysis.progress import Say, Stages
-from mesh.analysis.reading.finding import NoLogs, NoRows
+from mesh.analysis.reading.finding import LINES, PARQUET, NoLogs, NoRows
 from mesh.analysis.reporting.findings import Findings, findings_of
 from mesh.analysis.results.folder import Results, check_output, open_results, result_id
 from mesh.analysis.results.tables import TABLES, Outage
@@ -201,12 +201,15 @@ def _digest(tables: Mapping[str, DataFrame]) -> Digest:
 
 
 def _check_input(logs: str | Path) -> None:
-    """Refuse, before Spark is started, a folder that is not there."""
+    """Refuse, before Spark is started, a folder of this machine without a log."""
     folder = Path(logs).expanduser()
     if ":" in str(logs):
         return
+    hint = "name the folder that brokers were given as --log-dir"
     if not folder.exists():
-        raise NoLogs(f"there is no folder {folder}; name the one that brokers were given as --log-dir")
+        raise NoLogs(f"there is no folder {folder}; {hint}")
+    if folder.is_dir() and not any(path.name.endswith((*LINES, *PARQUET)) for path in folder.rglob("*")):
+        raise NoLogs(f"{folder} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {hint}")
 
 
 def _is_small(logs: str | Path) -> bool:

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -34,7 +34,7 @@ from mesh.logs import log
 from mesh.storage import disk_advice
 
 if TYPE_CHECKING:
-    from mesh.analysis.findings import Findings
+    from mesh.analysis.reporting.findings import Findings
 
 MARK = ".mangrove-demo"
 
@@ -156,30 +156,34 @@ def _top(url: str) -> Iterator[None]:
 
 def _analyse(console: Console, federation: Federation, folder: Path) -> tuple[list[Event], Path]:
     """The findings of the analysis, which reads the logs and nothing else."""
-    from mesh.analysis.job import analyse
+    from mesh.analysis.pipeline import analyse
 
     out = folder / "report"
     if not console.is_terminal:
         console.print("Spark reads the brokers' logs", highlight=False)
     with console.status("Spark reads the brokers' logs") as status:
-        findings = analyse(
-            federation.log_dir, out, say=lambda stage: status.update(f"the analysis is {stage}")
-        )
-    return _events(findings), out / "report.html"
+        done = analyse(federation.log_dir, out, say=lambda stage: status.update(f"the analysis is {stage}"))
+    return _events(done.findings), Path(done.where) / "report.html"
 
 
 def _events(findings: Findings) -> list[Event]:
-    """Failures, rejoins, leaves and partitions; that every broker joined once is not a deed of the story."""
-    events = [
-        Event(str(event.kind), event.name, event.at, event.detail)
-        for kind in (findings.failures, findings.rejoins, findings.leaves)
-        for event in kind
-    ]
-    events += [
-        Event("partition", " | ".join(",".join(side) for side in episode.sides), episode.start)
-        for episode in findings.partitions
-    ]
+    """What happened to brokers; that each of them started once is not a deed of the story."""
+    events = []
+    for run in findings.runs:
+        for found in run.events:
+            at = found.at / 1e6
+            if found.what == "part":
+                events.append(Event("partition", ",".join(found.brokers), at))
+            elif found.what != "start":
+                events += [Event(found.what, name, at) for name in found.brokers]
+                back = AFTER.get(found.what)
+                if back is not None and found.lasted_s is not None:
+                    events += [Event(back, name, at + found.lasted_s) for name in found.brokers]
     return events
+
+
+AFTER: Final = {"crash": "start", "pause": "resume"}
+"""How a broker comes back from what ended its life."""
 
 
 def _print_tally(console: Console, tally: Tally) -> None:

@@ -62,7 +62,7 @@ async def _kill_and_restart(federation: Federation, traffic: Traffic, say: Say) 
     await federation.wait_for_view(dict.fromkeys(NAMES, "alive"), NAMES, VIEW_TIMEOUT_S)
     say(f"{VICTIM} is back with a new boot and alive everywhere, {time.time() - back:.1f} s after its start")
     traffic.was_away(VICTIM, killed, time.time())
-    return [Event("failure", VICTIM, killed), Event("rejoin", VICTIM, back, "new boot")]
+    return [Event("crash", VICTIM, killed), Event("start", VICTIM, back)]
 
 
 async def _pause_and_continue(federation: Federation, traffic: Traffic, say: Say) -> list[Event]:
@@ -78,7 +78,7 @@ async def _pause_and_continue(federation: Federation, traffic: Traffic, say: Say
     await federation.wait_for_view(dict.fromkeys(NAMES, "alive"), NAMES, VIEW_TIMEOUT_S)
     say(f"{SLEEPER} refuted its death and is alive everywhere, {time.time() - back:.1f} s after SIGCONT")
     traffic.was_away(SLEEPER, paused, time.time())
-    return [Event("failure", SLEEPER, paused), Event("rejoin", SLEEPER, back, "refutation")]
+    return [Event("pause", SLEEPER, paused), Event("resume", SLEEPER, back)]
 
 
 async def leave(federation: Federation, say: Say) -> list[Event]:

@@ -11,20 +11,15 @@ WINDOW_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to one broker: ``kind`` is failure, rejoin, leave or partition.
-
-    ``detail`` tells two of a kind apart where it matters (a rejoin by ``new boot`` or by ``refutation``).
-    """
+    """Something that happened to one broker: ``kind`` is crash, start, pause, resume, leave or partition."""
 
     kind: str
     broker: str
     at: float
-    detail: str = ""
 
     def __str__(self) -> str:
         clock = datetime.fromtimestamp(self.at, UTC).strftime("%H:%M:%S.%f")[:-5]
-        detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.kind} of {self.broker}{detail} at {clock}"
+        return f"{self.kind} of {self.broker} at {clock}"
 
 
 def differences(done: Sequence[Event], found: Sequence[Event], window_s: float = WINDOW_S) -> list[str]:
@@ -38,9 +33,7 @@ def differences(done: Sequence[Event], found: Sequence[Event], window_s: float =
         matches = [
             event
             for event in left
-            if (event.kind, event.broker) == (deed.kind, deed.broker)
-            and deed.detail in ("", event.detail)
-            and abs(event.at - deed.at) <= window_s
+            if (event.kind, event.broker) == (deed.kind, deed.broker) and abs(event.at - deed.at) <= window_s
         ]
         if matches:
             left.remove(min(matches, key=lambda event: abs(event.at - deed.at)))

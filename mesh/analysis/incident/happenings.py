@@ -98,7 +98,8 @@ def incident(
     late = [node for node in order if born[node] > first_blow or _came_late(born, order, node, period_s)]
     begun = [node for node in order if node not in set(late)]
     starts = [Happening(born[node], "start", (node,)) for node in late]
-    happenings = sorted([*struck[0], *cut, *starts], key=lambda each: (each.at, each.kind, each.a))
+    ordered = sorted([*struck[0], *cut, *starts], key=lambda each: (each.at, each.kind, each.a))
+    happenings = _without_the_end(ordered, of_node)
     return Incident(
         started=max(born[node] for node in begun),
         ended=max(life.end for stretches in of_node.values() for life in stretches),
@@ -107,6 +108,18 @@ def incident(
         happenings=tuple(happenings),
         untold=tuple(struck[1]),
     )
+
+
+def _without_the_end(
+    happenings: Sequence[Happening], of_node: Mapping[str, Sequence[Life]]
+) -> Sequence[Happening]:
+    """Without the leaves at the end of a run that everybody left: every scenario ends so."""
+    if any(stretches[-1].state != "away" for stretches in of_node.values()):
+        return happenings
+    last = len(happenings)
+    while last and happenings[last - 1].kind == "stop" and happenings[last - 1].until is None:
+        last -= 1
+    return happenings[:last]
 
 
 LATE_PERIODS: Final = 10.0

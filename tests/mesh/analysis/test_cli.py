@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from mesh.analysis.reporting.findings import findings_of
 from mesh.cli.app import main
-from tests.mesh.analysis.synthetic import demo_mesh, write_logs
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.mesh.analysis.reporting.tables_by_hand import digest
 
 
 def test_a_missing_folder_ends_with_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", str(tmp_path / "nowhere")]) == 66
     said = capsys.readouterr().err
-    assert said.startswith(f"mesh analyze: there is no folder {tmp_path / 'nowhere'}; name the one that ")
+    assert said.startswith(f"mesh analyze: there is no folder {tmp_path / 'nowhere'}; name the folder that ")
 
 
 def test_an_empty_folder_ends_with_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,22 +35,69 @@ def test_a_missing_extra_is_named(
     assert "the analysis needs pyspark (pip install 'mangrove-mesh[analysis]')" in capsys.readouterr().err
 
 
-@pytest.mark.spark
-def test_a_summary_is_printed_with_the_reports_path(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ([], 64, "it needs a folder of event logs"),
+        (["logs", "--around", "12:00:00"], 64, "--around says what goes into a scenario"),
+        (["logs", "--conf", "spark"], 64, "--conf "),
+        (["logs", "--window", "0"], 64, "a window of 0 s"),
+    ],
+)
+def test_flags_that_make_no_sense(
+    arguments: list[str],
+    code: int,
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write_logs(demo_mesh(), tmp_path / "logs")
-    arguments = ["analyze", str(tmp_path / "logs"), "--out", str(tmp_path / "out")]
-    assert main(arguments) == 0
-    said = capsys.readouterr().out
-    assert "2 failures, 2 rejoins, 5 leaves and no partition" in said
-    assert str(tmp_path / "out" / "report.html") in said
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    assert main(["analyze", *arguments]) == code
+    assert sentence in capsys.readouterr().err
 
 
-@pytest.mark.spark
-def test_garbage_ends_with_bad_data(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_scenario_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "kept.toml"
+    kept.write_text("mine")
+    assert main(["analyze", str(tmp_path), "--scenario", str(kept)]) == 73
+    assert "exists; name another file" in capsys.readouterr().err
+    assert kept.read_text() == "mine"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A folder of results with one that is current."""
+    folder = tmp_path / "results"
+    (folder / "0123456789abcdef").mkdir(parents=True)
+    summary = json.dumps(findings_of(digest()).as_json())
+    (folder / "0123456789abcdef" / "summary.json").write_text(summary)
+    (folder / "current.json").write_text('{"format": 1, "no": 1, "current": "0123456789abcdef", "kept": []}')
+    return folder
+
+
+def test_diff_of_equal_results(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "diff", str(results), str(results / "0123456789abcdef")]) == 0
+    assert capsys.readouterr().out == "no difference\n"
+
+
+def test_diff_of_others(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(findings_of(digest(parts=[], part_sides=[])).as_json()))
+    assert main(["analyze", "diff", str(results), str(other), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert {each["what"] for each in told["differences"]} == {"verdict", "part"}
+    assert main(["analyze", "diff", str(results), str(other)]) == 1
+    assert "complete at 60.0 s" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("text", "code"), [(None, 66), ("{}", 65), ("half", 65), ("[]", 65)])
+def test_diff_of_what_is_no_result(
+    results: Path, tmp_path: Path, text: str | None, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "a.jsonl").write_text("garbage\n")
-    assert main(["analyze", str(tmp_path), "--out", str(tmp_path / "out")]) == 65
-    assert "not one of 1 lines" in capsys.readouterr().err
+    other = tmp_path / "other.json"
+    if text is not None:
+        other.write_text(text)
+    assert main(["analyze", "diff", str(results), str(other)]) == code
+    assert capsys.readouterr().err.startswith("mesh analyze: ")

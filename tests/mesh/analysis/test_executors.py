@@ -11,7 +11,15 @@ import pytest
 MISSING = ("msgspec", "pyspark", "pandas", "pyarrow", "rich", "cyclopts", "apsw", "networkx")
 
 
-@pytest.mark.parametrize("module", ["mesh.analysis.clocks.deciding", "mesh.analysis.lives.tables"])
+WORKERS = (
+    "mesh.analysis.clocks.deciding",
+    "mesh.analysis.lives.tables",
+    "mesh.analysis.opinions.tables",
+    "mesh.analysis.carried.round_trips",
+)
+
+
+@pytest.mark.parametrize("module", WORKERS)
 def test_functions_for_workers_load_without_any_package(module: str) -> None:
     code = f"import sys; sys.modules.update(dict.fromkeys({MISSING!r})); import {module}"
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from mesh.demo.verdict import Event, differences
 
-DONE = [Event("failure", "beta", 100.0), Event("rejoin", "beta", 110.0, "new boot")]
+DONE = [Event("crash", "beta", 100.0), Event("start", "beta", 110.0)]
 
 
 def test_the_same_events_within_a_window_are_a_pass() -> None:
-    found = [Event("rejoin", "beta", 113.0, "new boot"), Event("failure", "beta", 98.5)]
+    found = [Event("start", "beta", 113.0), Event("crash", "beta", 98.5)]
     assert differences(DONE, found) == []
 
 
 def test_a_deed_that_was_not_found_is_named() -> None:
-    assert differences(DONE, [Event("failure", "beta", 100.0)]) == [
-        "done but not found: rejoin of beta (new boot) at 00:01:50.0"
+    assert differences(DONE, [Event("crash", "beta", 100.0)]) == [
+        "done but not found: start of beta at 00:01:50.0"
     ]
 
 
 def test_a_finding_outside_its_window_counts_on_both_sides() -> None:
-    assert len(differences(DONE[:1], [Event("failure", "beta", 105.1)])) == 2
+    assert len(differences(DONE[:1], [Event("crash", "beta", 105.1)])) == 2
 
 
-def test_the_wrong_broker_or_the_wrong_way_of_rejoining_does_not_match() -> None:
-    found = [Event("failure", "gamma", 100.0), Event("rejoin", "beta", 110.0, "refutation")]
+def test_the_wrong_broker_or_another_kind_does_not_match() -> None:
+    found = [Event("crash", "gamma", 100.0), Event("resume", "beta", 110.0)]
     assert len(differences(DONE, found)) == 4
 
 

@@ -214,3 +214,9 @@ def test_whatever_brokers_are_called_the_file_is_toml(run: str, name: str, verdi
     text = scenario_text(whole(told(of)), setting(run=run, names={"a": name, "b": run}, verdict=[verdict]))
     document = tomllib.loads(text)
     assert document["fault"] == [{"at_s": 3, "kind": "crash", "a": "broker-1", "for_s": 6}]
+
+
+def test_that_everybody_leaves_at_the_end_is_no_incident() -> None:
+    of = [life for node in "abc" for life in lives(node, (90, "up", "leave"), (100, "away", None))]
+    of += lives("d", (20, "up", "crash"), (23, "down", "restart"), (91, "up", "leave"), (100, "away", None))
+    assert [each.kind for each in told(of).happenings] == ["crash"]

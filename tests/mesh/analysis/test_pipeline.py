@@ -1,0 +1,131 @@
+"""The whole pipeline on a simulated mesh: what was done to it is found, and played again."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.analysis.pipeline import ScenarioWish, analyse
+from mesh.analysis.reading.finding import NoLogs, NoRows
+from mesh.analysis.reporting.findings import Event
+from mesh.cli.app import main
+from mesh.errors import ConfigError
+from simulations.runs.playing import Play
+from simulations.scenarios.scenario_file import load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+SEED = 7
+SCENARIO = """
+name = "story"
+summary = "a crash, a pause, a split"
+brokers = 4
+
+[[fault]]
+at_s = 3
+kind = "crash"
+a = "broker-2"
+for_s = 6
+
+[[fault]]
+at_s = 16
+kind = "pause"
+a = "broker-3"
+for_s = 6
+
+[[fault]]
+at_s = 30
+kind = "partition"
+a = "broker-4"
+b = ["broker-1", "broker-2", "broker-3"]
+for_s = 8
+"""
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("story")
+    (folder / "story.toml").write_text(SCENARIO)
+    assert Play(load(str(folder / "story.toml")), seed=SEED, out=str(folder / "logs")).run().ok
+    return folder / "logs"
+
+
+def shape(event: Event) -> tuple[str, list[str]]:
+    return event.what, event.brokers
+
+
+def test_what_was_done_is_found_and_played_again(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
+    stages: list[str] = []
+    out = tmp_path / "out"
+    done = analyse(logs, out, scenario=ScenarioWish(), say=stages.append)
+
+    (run,) = done.findings.runs
+    assert [shape(event) for event in run.events if event.what not in ("start", "leave")] == [
+        ("crash", ["broker-2"]),
+        ("pause", ["broker-3"]),
+        ("part", ["broker-4"]),
+    ]
+    assert run.failures == {"crash": 1}
+    assert set(run.matches) == {"tp"}, run.matches
+    assert any("left" in stage for stage in stages)
+
+    assert json.loads((out / "current.json").read_text())["current"] == done.id
+    result = Path(done.where)
+    assert result.parent == out
+    summary = json.loads((result / "summary.json").read_text())
+    assert summary["runs"][0]["verdict"] == run.verdict
+    assert run.verdict in (result / "report.html").read_text()
+
+    again = analyse(logs, out)
+    assert again.known and again.id == done.id
+    assert again.findings == done.findings
+
+    assert done.scenario is not None
+    replay = tmp_path / "again.toml"
+    replay.write_text(done.scenario)
+    assert [fault["kind"] for fault in tomllib.loads(done.scenario)["fault"]] == [
+        "crash",
+        "pause",
+        "partition",
+    ]
+    assert Play(load(str(replay)), seed=1, out=str(tmp_path / "again")).run().ok
+    replayed = analyse(tmp_path / "again", out)
+    (copy,) = replayed.findings.runs
+    found = [event for event in copy.events if event.what not in ("start", "leave")]
+    assert [event.what for event in found] == ["crash", "pause", "part"]
+    zero, copied_zero = run.events[1].at, found[0].at
+    originals = [event for event in run.events if event.what not in ("start", "leave")]
+    for one, other in zip(originals, found, strict=True):
+        assert abs((one.at - zero) - (other.at - copied_zero)) <= 2_000_000
+        assert one.lasted_s is not None and other.lasted_s is not None
+        assert abs(one.lasted_s - other.lasted_s) <= 2
+
+
+def test_garbage_ends_with_bad_data_and_leaves_what_was_current(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.jsonl").write_text("garbage\n")
+    out = tmp_path / "out"
+    with pytest.raises(NoRows, match="not one of 1 lines"):
+        analyse(tmp_path / "logs", out)
+    assert not (out / "current.json").exists()
+    assert main(["analyze", str(tmp_path / "logs"), "--out", str(out)]) == 65
+    assert "quarantine with the reasons" in capsys.readouterr().err
+
+
+def test_a_window_must_make_sense(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a window of 0 s"):
+        analyse(tmp_path, tmp_path / "out", window_s=0)
+
+
+def test_no_logs_is_told_before_spark_starts(tmp_path: Path) -> None:
+    with pytest.raises(NoLogs, match="there is no folder"):
+        analyse(tmp_path / "nowhere", tmp_path / "out")
