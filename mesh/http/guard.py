@@ -58,7 +58,7 @@ class Guard:
     def _reader(self, request: Request) -> Response | None:
         password = self._listen.password
         if password is not None:
-            if not hmac.compare_digest(_given(request).encode(), password.encode()):
+            if not hmac.compare_digest(_given(request), password.encode()):
                 return sentence(HTTPStatus.UNAUTHORIZED, "this broker asks for a password", ASK)
             return None
         if request.local or self._listen.anybody:
@@ -94,17 +94,17 @@ def _is_foreign(request: Request, host: str) -> bool:
     return site not in ("none", "same-origin") and not follows_link
 
 
-def _given(request: Request) -> str:
-    """The password that came, as ``Basic`` (whatever the name) or ``Bearer``; empty without one."""
+def _given(request: Request) -> bytes:
+    """The password that came, as ``Basic`` (whatever the name) or ``Bearer``, in UTF-8; empty without one."""
     scheme, _, value = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return value.strip()
+        return value.strip().encode("latin-1", "replace")  # headers are bytes, read as Latin-1
     if scheme.lower() != "basic":
-        return ""
+        return b""
     try:
-        return b64decode(value.strip(), validate=True).decode().partition(":")[2]
+        return b64decode(value.strip(), validate=True).partition(b":")[2]
     except (binascii.Error, ValueError):
-        return ""
+        return b""
 
 
 def _plain(name: str) -> str:

@@ -107,7 +107,7 @@ def test_looks_without_end_keep_a_few_minutes() -> None:
     """A page left open: what is kept of the past is bounded; `test_day` has a whole day."""
     made = Overview()
     sizes = []
-    for number in range(3 * HISTORY_MAX):
+    for number in range(HISTORY_MAX + 50):
         frame([status("alpha")], made=made, now=2.0 * number)
         sizes.append(len(made.past()))
     assert {len(samples) for samples in made.history.values()} == {HISTORY_MAX}
