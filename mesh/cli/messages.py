@@ -311,7 +311,7 @@ async def _survey(
             name = printable(f"{answer.broker}/{answer.responder}")
             sys.stdout.buffer.write(f"{name} ".encode() + answer.body + b"\n")
     sys.stdout.buffer.flush()
-    if result.refused and not result.asked:
+    if result.refused and not (result.asked or result.answers or result.missing):
         raise CommandFailed(ExitCode.FAILED, f"nobody was asked, {result.refused[0]}")
     for refusal in result.refused:
         print(printable(f"mesh survey: refused by {refusal}"), file=sys.stderr)
