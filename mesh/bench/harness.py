@@ -273,7 +273,7 @@ def show(name: str, outcome: Outcome, targets: Sequence[Target], console: Consol
         console.print()
         console.print(ratios)
     for system, reason in outcome.skipped.items():
-        console.print(f"[yellow]not run: {system}: {reason}", highlight=False)
+        console.print(f"not run: {system}: {reason}", style="yellow", markup=False, highlight=False)
 
 
 def _medians_of(work: str, outcome: Outcome) -> Table:

@@ -30,7 +30,7 @@ Report = Callable[[Any], None]
 def missing(module: str) -> str | None:
     """Why a peer cannot run here, or None."""
     if importlib.util.find_spec(module) is None:
-        return f"the package {module} is not installed (pip install 'mangrove-mesh[bench]')"
+        return f"the package {module} is not installed (pip install '.[bench]' in a checkout)"
     return None
 
 

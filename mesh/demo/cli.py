@@ -97,7 +97,7 @@ def _check_analysis() -> None:
 
     for name in ("pyspark", "pandas"):
         if importlib.util.find_spec(name) is None:
-            raise ImportError(f"the demonstration needs {name} (pip install 'mangrove-mesh[analysis]')")
+            raise ImportError(f"the demonstration needs {name} (pip install '.[analysis]' in a checkout)")
     find_java(os.environ)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from mesh.analysis.cluster.java import NoJava, find_java
 
-INSTALL: Final = "pip install 'mangrove-mesh[analysis]'"
+INSTALL: Final = "pip install '.[analysis]' in a checkout"
 SPARK: Final = "4.3."
 MEMORY_BYTES: Final = 3 << 30
 """2 GB for Java's heap, as set by default, and what Java and Python take beside it."""

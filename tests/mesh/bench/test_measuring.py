@@ -51,4 +51,4 @@ def test_peak_memory_is_what_was_there_at_the_worst_moment() -> None:
 
 def test_a_missing_peer_is_told_with_the_way_to_install_it() -> None:
     assert missing("json") is None
-    assert "pip install 'mangrove-mesh[bench]'" in (missing("no_such_package") or "")
+    assert "pip install '.[bench]'" in (missing("no_such_package") or "")

@@ -78,7 +78,7 @@ def test_without_any_java_the_error_names_two_ways_out(
         find_java({"PATH": str(old)})
     sentence = str(raised.value)
     assert "Java 1.8.0_402" in sentence
-    assert "apt install" in sentence and "pip install 'mangrove-mesh[analysis]'" in sentence
+    assert "apt install" in sentence and "pip install '.[analysis]'" in sentence
 
 
 def test_the_shim_drops_one_argument_and_passes_the_rest_on(tmp_path: Path) -> None:
