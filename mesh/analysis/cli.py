@@ -48,6 +48,8 @@ def analyze(
     master: str = LOCAL_MASTER,
     memory: str | None = None,
     conf: tuple[str, ...] = (),
+    follow: bool = False,
+    timeout: float | None = None,
     package: Path | None = None,
     doctor: bool = False,
     json: bool = False,
@@ -76,6 +78,11 @@ def analyze(
         Memory of Spark's driver, which in local mode is all the job has: 2g there, Spark's default elsewhere.
     conf
         A setting of Spark, spark.SOMETHING=VALUE; may be repeated, and wins over ours.
+    follow
+        Go on reading what brokers of this machine write, and show the mesh's health; what was read is kept in
+        the output, so that a later analysis reads only what is new. With --json one line for each look.
+    timeout
+        Seconds after which --follow ends.
     package
         Write the zip for spark-submit --py-files to this file, and do nothing else.
     doctor
@@ -98,6 +105,8 @@ def analyze(
         spark = SparkOptions(master=master, memory=memory, conf=parse_conf(conf))
     except ValueError as error:
         return _refuse(f"--conf {error}", USAGE)
+    if follow:
+        return _follow(logdir, out, spark, json, timeout)
     return _analyze(logdir, out, window, spark, scenario, around, within, json)
 
 
@@ -222,6 +231,17 @@ def _print_differences(found: Sequence[Difference]) -> None:
 
 def _shown(value: Any) -> str:
     return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _follow(folder: str, out: str, spark: SparkOptions, json: bool, timeout: float | None) -> int:
+    from mesh.analysis.following.command import follow_logs
+    from mesh.analysis.results.folder import OutputError
+
+    try:
+        follow_logs(folder, out, spark, json=json, timeout_s=timeout)
+    except OutputError as error:
+        return _refuse(str(error), error.code)
+    return 0
 
 
 def _doctor() -> int:

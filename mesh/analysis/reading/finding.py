@@ -40,6 +40,8 @@ class LogFile:
     path: str
     name: str
     bytes: int
+    modified_us: int = 0
+    """When it was last written to, in microseconds since the epoch."""
 
     @property
     def is_parquet(self) -> bool:
@@ -58,14 +60,15 @@ def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
     listing = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         frame = listing.option("pathGlobFilter", PATTERN).load(literal(place))
-        found = {SAME.sub("file:/", unquote(url)): 0 for url in frame.inputFiles()}
-        found |= {row["path"]: row["length"] for row in frame.select("path", "length").collect()}
+        found = {SAME.sub("file:/", unquote(url)): (0, 0) for url in frame.inputFiles()}
+        listed = frame.selectExpr("path", "length", "unix_micros(modificationTime) as us").collect()
+        found |= {row["path"]: (row["length"], row["us"]) for row in listed}
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise NoLogs(f"there is no folder {place}; {hint}") from None
     root = _tail(os.path.abspath(place) if os.path.exists(place) else place).rstrip("/")
-    files = [LogFile(path, _name(path, root), length) for path, length in found.items()]
+    files = [LogFile(path, _name(path, root), *known) for path, known in found.items()]
     if not files:
         raise NoLogs(f"{place} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {hint}")
     if not any(file.bytes for file in files):

@@ -7,6 +7,7 @@ are merged by the same sums, minima and maxima.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -58,14 +59,15 @@ def reduce(beats: DataFrame, numbers: list[Column], *keys: str) -> DataFrame:
     )
 
 
-def merge(parts: DataFrame) -> DataFrame:
-    """Parts of windows as whole ones."""
-    return parts.groupBy(*KEY).agg(
+def merge(parts: DataFrame, numbers: Sequence[Column] = (), *keys: str) -> DataFrame:
+    """Parts of windows as whole ones; ``numbers`` and ``keys`` as in `reduce`."""
+    return parts.groupBy(*keys, *KEY).agg(
         *(F.try_sum(name).alias(name) for name in SUMS),
         *(F.min(name).alias(name) for name in LEAST),
         *(F.max(name).alias(name) for name in MOST),
         F.bit_or("slots").alias("slots"),
         *(F.max_by(name, at).alias(name) for name, at in LATEST.items()),
+        *numbers,
     )
 
 

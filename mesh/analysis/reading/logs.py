@@ -9,34 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from mesh.analysis.reading import heartbeats, numbering
 from mesh.analysis.reading.finding import find_logs
+from mesh.analysis.reading.material import BOOT, Direct, union
 from mesh.analysis.reading.repeats import Repeats
 from mesh.analysis.reading.schema import NOT_JSON, UNKNOWN
-from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, sources
+from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, listed, sources
 from mesh.analysis.results.spark_types import table_schema
 from mesh.analysis.results.tables import FileRow, Heard
 from mesh.errors import MeshError
 from mesh.eventlog.rows import KINDS, columns
-from mesh.eventlog.windows import PERIODS, window_ns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from mesh.analysis.reading.finding import LogFile
+    from mesh.analysis.reading.material import Material
+    from mesh.analysis.reading.reduced import Store
+    from mesh.analysis.reading.sources import Source
 
 RENAMES_MAX: Final = 5
 """Brokers rename a file every ten minutes or 64 MiB; the logs are read again if one did so meanwhile."""
-PERIOD_S: Final = 1.0
-"""Where no `meta` row tells it."""
-PERIOD_MIN_S: Final = 1e-6
-PERIOD_MAX_S: Final = 1e6
-BOOT: Final = ("run", "node", "boot")
+GONE: Final = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException")
+"""How Spark says that a file is not there."""
 ABOUT: Final = ("name", "host", "version", "period_s", "deadline_s", "stats_s")
 
 
@@ -66,15 +65,17 @@ class Logs:
     stats: DataFrame
     truth: DataFrame
     kept: tuple[DataFrame, ...]
+    material: Material
 
     def close(self) -> None:
         for frame in self.kept:
             frame.unpersist()
+        self.material.close()
 
 
-def read_logs(spark: SparkSession, place: str) -> Logs:
+def read_logs(spark: SparkSession, place: str, store: Store | None = None) -> Logs:
     """Every log below ``place``, a folder or a URL. There are ``files`` and ``quarantine`` even if no line is
-    a row.
+    a row. With a ``store`` only what is not in it yet is parsed, and is in it afterwards.
 
     Raises:
         NoLogs: nothing is there, or nothing that is a log.
@@ -82,7 +83,10 @@ def read_logs(spark: SparkSession, place: str) -> Logs:
     """
     for _ in range(RENAMES_MAX):
         files = find_logs(spark, place)
-        logs = _Reading(spark, files).logs()
+        reading = _begin(spark, files, store)
+        if reading is None:
+            continue
+        logs = reading.logs()
         # A broker that finished a file took its .part away, perhaps before it was read.
         if {file.path for file in files} <= {file.path for file in find_logs(spark, place)}:
             return logs
@@ -90,26 +94,36 @@ def read_logs(spark: SparkSession, place: str) -> Logs:
     raise MeshError(f"the logs in {place} are renamed faster than they can be read")
 
 
+def _begin(spark: SparkSession, files: Sequence[LogFile], store: Store | None) -> _Reading | None:
+    """None: a file was gone when the store was to take in what is new of it."""
+    from pyspark.errors import PySparkException
+
+    if store is None:
+        found = sources(spark, files)
+        return _Reading(spark, files, found, Direct(found))
+    try:
+        whole, material = store.read(files)
+    except PySparkException as error:
+        if not any(told in str(error) for told in GONE):
+            raise
+        return None
+    return _Reading(spark, files, whole, material)
+
+
 class _Reading:
     """One reading; the attributes are made in order, each from those before it."""
 
-    def __init__(self, spark: SparkSession, files: Sequence[LogFile]) -> None:
+    def __init__(
+        self, spark: SparkSession, files: Sequence[LogFile], sources: Sequence[Source], material: Material
+    ) -> None:
         self._spark = spark
         self._files = files
-        self._sources = sources(spark, files)
-        self._others = _union([source.others() for source in self._sources]).persist()
-        good = self._others.where(F.col("problem").isNull())
-        self._windows = _Windows(good)
-        self._parts = self._reduced(good).persist()
-        self._good = good
-        self._kept = [self._others, self._parts]
-
-    def _reduced(self, good: DataFrame) -> DataFrame:
-        """Heartbeats by file and window, with their numbers; ``ok`` tells sound ones."""
-        beats = [source.heartbeats() for source in self._sources] + [heartbeats_of(good)]
-        numbers = [*numbering.count(), F.min("us").alias("first_us"), F.max("us").alias("last_us")]
-        parts = _union([heartbeats.reduce(self._windows.of(each), numbers, "path", "ok") for each in beats])
-        return parts.withColumn("ok", F.col("ok") & ids_are_sound())
+        self._sources = sources
+        self._material = material
+        self._windows = material.windows
+        self._parts = material.parts
+        self._good = material.rows
+        self._kept: list[DataFrame] = []
 
     def logs(self) -> Logs:
         parts = self._parts.where("ok")
@@ -125,7 +139,7 @@ class _Reading:
         )
         doubtful = self._doubtful(extent)
         if doubtful is not None:
-            beats = _union([source.heartbeats() for source in self._sources] + [heartbeats_of(self._good)])
+            beats = union([source.heartbeats() for source in self._sources] + [heartbeats_of(self._good)])
             sound = beats.where(F.col("ok") & ids_are_sound())
             again = Repeats(_of(sound, doubtful), _of(rows, doubtful))
             counts = _without(counts, doubtful).unionByName(again.counts())
@@ -134,7 +148,7 @@ class _Reading:
             parts = _without(parts, doubtful).select(*fresh.columns).unionByName(fresh)
             rows, counts = rows.persist(), counts.persist()
             self._kept += [*again.kept, rows, counts]
-        bad = self._bad()
+        bad = self._material.bad()
         names = self._names()
         kinds = {kind: _kind(rows, kind) for kind in KINDS}
         return Logs(
@@ -148,6 +162,7 @@ class _Reading:
             stats=kinds["stats"],
             truth=kinds["truth"],
             kept=tuple(self._kept),
+            material=self._material,
         )
 
     def _extent(self, parts: DataFrame, rows: DataFrame) -> DataFrame:
@@ -169,40 +184,9 @@ class _Reading:
         self._kept.append(found)
         return None if found.isEmpty() else found
 
-    def _bad(self) -> DataFrame:
-        """``path``, ``problem`` and ``raw`` of the lines that are no rows."""
-        bad = self._others.where(F.col("problem").isNotNull()).select("path", "problem", "raw")
-        if self._parts.where(~F.col("ok")).isEmpty():
-            return bad
-        bad = _union([bad, *(source.bad_heartbeats() for source in self._sources)]).persist()
-        self._kept.append(bad)
-        return bad
-
     def _names(self) -> DataFrame:
         files = [(file.path, file.name, file.bytes) for file in self._files]
         return self._spark.createDataFrame(files, "listed string, file string, bytes long")
-
-
-class _Windows:
-    """How long the windows of a boot are, by what its `meta` rows say of its period."""
-
-    def __init__(self, rows: DataFrame) -> None:
-        told = rows.where((F.col("kind") == "meta") & F.col("period_s").between(PERIOD_MIN_S, PERIOD_MAX_S))
-        boots = told.groupBy(*BOOT).agg(F.max("period_s").alias("period_s"))
-        length = F.round(F.col("period_s") * PERIODS * 1e9).cast("long").alias("window_ns")
-        self._boots = boots.select(*BOOT, length)
-        found = self._boots.groupBy("window_ns").count().collect()
-        found.sort(key=lambda row: (-row["count"], row["window_ns"]))
-        self._usual = found[0]["window_ns"] if found else window_ns(PERIOD_S)
-        self._all_alike = len(found) <= 1
-
-    def of(self, beats: DataFrame) -> DataFrame:
-        """Heartbeats with ``window_ns``; a boot that does not tell has what most have."""
-        usual = F.lit(self._usual).cast("long")
-        if self._all_alike:
-            return beats.withColumn("window_ns", usual)
-        joined = beats.join(F.broadcast(self._boots), list(BOOT), "left")
-        return joined.withColumn("window_ns", F.coalesce("window_ns", usual))
 
 
 def _heard(parts: DataFrame, rows: DataFrame) -> DataFrame:
@@ -240,7 +224,7 @@ def _files(names: DataFrame, extent: DataFrame, counts: DataFrame, bad: DataFram
         F.min("first").alias("first"),
         F.max("last").alias("last"),
     )
-    rows = names.join(summed.withColumn("listed", _listed(F.col("path"))), "listed", "left")
+    rows = names.join(summed.withColumn("listed", listed(F.col("path"))), "listed", "left")
     filled = rows.select(
         "run", "file", "bytes", *(F.coalesce(name, zero).alias(name) for name in amounts), "first", "last"
     )
@@ -288,13 +272,7 @@ def _kind(rows: DataFrame, kind: str) -> DataFrame:
 
 def _named(rows: DataFrame, names: DataFrame) -> DataFrame:
     """With the ``file`` that a path stands for."""
-    return rows.withColumn("listed", _listed(F.col("path"))).join(names, "listed")
-
-
-def _listed(path: Column) -> Column:
-    """A path of Spark's metadata, which is a URL, as its listing gives it."""
-    plain = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
-    return F.regexp_replace(plain, "^file:/+", "file:/")
+    return rows.withColumn("listed", listed(F.col("path"))).join(names, "listed")
 
 
 def _times() -> list[Column]:
@@ -308,7 +286,3 @@ def _of(rows: DataFrame, boots: DataFrame) -> DataFrame:
 
 def _without(rows: DataFrame, boots: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(boots), list(BOOT), "left_anti")
-
-
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    return reduce(lambda one, other: one.unionByName(other), frames)

@@ -48,11 +48,10 @@ class Source(Protocol):
 
 class Lines:
     """JSON Lines. A line that looks as a broker writes a heartbeat is read as one; whatever else it may be,
-    half a line or two in one, is among the others."""
+    half a line or two in one, is among the others. ``lines`` has the columns ``path`` and ``line``."""
 
-    def __init__(self, spark: SparkSession, files: Sequence[LogFile]) -> None:
-        text = spark.read.text([escaped(file.path) for file in files])
-        self._lines = text.select(F.col("value").alias("line"), F.col("_metadata.file_path").alias("path"))
+    def __init__(self, lines: DataFrame) -> None:
+        self._lines = lines
         line = F.col("line")
         self._beats = line.contains(MARK) & line.startswith(BEGINS) & (F.locate("}", line) == F.length(line))
 
@@ -117,10 +116,22 @@ def sources(spark: SparkSession, files: Sequence[LogFile]) -> list[Source]:
     lines = [file for file in files if not file.is_parquet]
     tables = [file for file in files if file.is_parquet]
     if lines:
-        found.append(Lines(spark, lines))
+        found.append(Lines(lines_of(spark, lines)))
     if tables:
         found.append(Parquet(spark, tables))
     return found
+
+
+def lines_of(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
+    """``path`` and ``line`` of whole files of JSON Lines."""
+    text = spark.read.text([escaped(file.path) for file in files])
+    return text.select(F.col("_metadata.file_path").alias("path"), F.col("value").alias("line"))
+
+
+def listed(path: Column) -> Column:
+    """A path of Spark's metadata, which is a URL, as its listing gives it."""
+    plain = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
+    return F.regexp_replace(plain, "^file:/+", "file:/")
 
 
 def heartbeats_of(others: DataFrame) -> DataFrame:

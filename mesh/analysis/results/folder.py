@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
+from mesh.analysis.reading.finding import escaped
 from mesh.errors import Locked, MeshError
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class SparkPlace:
 
         listing = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true")
         try:
-            paths = listing.load(self._url).select("path")
+            paths = listing.load(escaped(self._url)).select("path")
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
@@ -198,7 +199,7 @@ class SparkPlace:
         from pyspark.errors import AnalysisException
 
         try:
-            lines = self._spark.read.text(f"{self._url}/{name}").collect()
+            lines = self._spark.read.text(escaped(f"{self._url}/{name}")).collect()
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
@@ -248,7 +249,7 @@ class Results:
         where = f"{self.url_of(id)}/tables/{name}"
         with writing(self.place.url):
             table.write.mode("overwrite").parquet(where)
-        return self._spark.read.schema(table.schema).parquet(where)
+        return self._spark.read.schema(table.schema).parquet(escaped(where))
 
     def write_lines(self, id: str, name: str, lines: DataFrame) -> None:
         """Write rows as JSON Lines, in a folder; nothing if there are none."""

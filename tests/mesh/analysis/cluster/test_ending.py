@@ -50,12 +50,13 @@ def interrupt_me() -> None:
 
 def test_the_first_signal_ends_the_work_and_what_was_started() -> None:
     ended = []
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
         interrupts.end_now = lambda: ended.append("java")
         interrupt_me()
         pytest.fail("the work went on")
     assert ended == ["java"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_signals_while_it_is_cleaned_up_change_nothing_but_the_end() -> None:

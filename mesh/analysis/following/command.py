@@ -1,0 +1,81 @@
+"""`mesh analyze LOGS --follow`: the shell around a follower, its store and the console."""
+
+from __future__ import annotations
+
+import json as json_text
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from mesh.analysis.cluster.session import reason_of, spark_session
+from mesh.analysis.cluster.settings import SparkOptions
+from mesh.analysis.following.health import Picture
+from mesh.analysis.following.view import as_json, view
+from mesh.analysis.reading.finding import NoLogs
+from mesh.errors import MeshError
+
+FOLDER_HINT: Final = "name the folder that brokers of this machine were given as --log-dir"
+
+
+def follow_logs(
+    folder: str, out: str, spark: SparkOptions, *, json: bool = False, timeout_s: float | None = None
+) -> None:
+    """Follow until interrupted, or for ``timeout_s``; show the mesh's health, or print it as lines of JSON.
+
+    Raises:
+        NoLogs: there is no such folder on this machine.
+        OutputError: the output is somebody else's, or cannot be written.
+        Locked: another analysis writes there.
+        MeshError: Spark did not start or gave up.
+    """
+    place = Path(folder.removeprefix("file://")).expanduser().resolve()
+    if not place.is_dir():
+        raise NoLogs(f"--follow reads files of this machine, and {folder} is no folder here; {FOLDER_HINT}")
+    if not spark.local:
+        raise MeshError("--follow reads files of this machine; leave --master away, or name local[N]")
+    from mesh.analysis.results.folder import check_output
+
+    check_output(out)
+    with _shown(json) as show, spark_session(replace(spark, small=True)) as session:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        from mesh.analysis.following.follower import follow
+        from mesh.analysis.reading.reduced import Store
+        from mesh.analysis.results.folder import REDUCED, open_place, open_results
+
+        ends = None if timeout_s is None else time.monotonic() + timeout_s
+        with open_results(session, out) as results, TemporaryDirectory(prefix="mangrove-follow-") as scratch:
+            store = Store(session, open_place(session, f"{results.place.url}/{REDUCED}"))
+            try:
+                follow(
+                    session,
+                    place,
+                    store,
+                    Path(scratch),
+                    show,
+                    until=lambda: ends is not None and time.monotonic() > ends,
+                )
+            except (PySparkException, Py4JError) as error:
+                raise MeshError(f"Spark gave up: {reason_of(error)}") from error
+
+
+@contextmanager
+def _shown(json: bool) -> Iterator[Callable[[Picture], None]]:
+    if json:
+        yield lambda picture: print(json_text.dumps(as_json(picture), ensure_ascii=False), flush=True)
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        yield lambda picture: console.print(view(picture))
+        return
+    with Live(Text("starting Spark ..."), console=console, auto_refresh=False) as live:
+        yield lambda picture: live.update(view(picture), refresh=True)

@@ -1,0 +1,160 @@
+"""How a mesh fares now, by the rows that came last. Pure, and by wall clocks: a view, not a verdict.
+
+A broker is up while it writes: it writes each heartbeat that it hears. It is silent once nothing of it came
+for
+`SILENT_S` of the newest row's time, and gone when it said that it stops. Brokers that are up are in parts if
+nobody in the one heard anybody in the other for that long.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+SILENT_S: Final = 6.0
+DEATHS_KEPT: Final = 50
+DEATHS_S: Final = 300.0
+RATE_BATCHES: Final = 10
+
+Node = tuple[str, str]
+"""The run and the id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """What a broker wrote last, in one batch."""
+
+    node: Node
+    last_us: int
+    rows: int
+    name: str | None
+    stopped: bool | None
+    """Its last `meta` row was a stop; None: it has none here."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeardLast:
+    """``dst`` heard ``src``, last at this time."""
+
+    run: str
+    dst: str
+    src: str
+    last_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Somebody was held dead; ``observers`` counts those that said so in one batch."""
+
+    node: Node
+    name: str
+    at_us: int
+    observers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one batch brought."""
+
+    wrote: tuple[Wrote, ...]
+    heard: tuple[HeardLast, ...]
+    deaths: tuple[Death, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNow:
+    """A broker; ``silent_s`` is how long nothing of it came, by the newest row."""
+
+    node: Node
+    name: str
+    state: Literal["up", "silent", "stopped"]
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All of it at one moment."""
+
+    brokers: tuple[BrokerNow, ...]
+    parts: tuple[tuple[str, ...], ...]
+    """Names, of brokers that are up; one part is a mesh that hangs together."""
+    deaths: tuple[Death, ...]
+    """The newest first, of the last minutes."""
+    rows: int
+    rows_per_s: float | None
+    behind_s: float | None
+    """From the newest row's time to now."""
+    waiting_bytes: int
+
+
+class Health:
+    """Grows with brokers and links, not with rows."""
+
+    def __init__(self) -> None:
+        self._wrote: dict[Node, Wrote] = {}
+        self._heard: dict[tuple[str, str, str], int] = {}
+        self._deaths: deque[Death] = deque(maxlen=DEATHS_KEPT)
+        self._batches: deque[tuple[float, int]] = deque(maxlen=RATE_BATCHES)
+        self._rows = 0
+
+    def take(self, batch: Batch, now_s: float) -> None:
+        """``now_s`` is the wall clock, in seconds since the epoch."""
+        for new in batch.wrote:
+            old = self._wrote.get(new.node)
+            name = new.name or (old.name if old else None)
+            stopped = new.stopped if new.stopped is not None else (old.stopped if old else None)
+            last_us = max(new.last_us, old.last_us if old else 0)
+            self._wrote[new.node] = Wrote(new.node, last_us, new.rows, name, stopped)
+            self._rows += new.rows
+        for pair in batch.heard:
+            key = (pair.run, pair.dst, pair.src)
+            self._heard[key] = max(pair.last_us, self._heard.get(key, 0))
+        self._deaths.extend(sorted(batch.deaths, key=lambda death: death.at_us))
+        self._batches.append((now_s, sum(wrote.rows for wrote in batch.wrote)))
+
+    def picture(self, now_s: float, waiting_bytes: int = 0) -> Picture:
+        newest = max((wrote.last_us for wrote in self._wrote.values()), default=0)
+        brokers = tuple(
+            sorted(
+                (self._broker(wrote, newest) for wrote in self._wrote.values()),
+                key=lambda broker: (broker.node[0], broker.name),
+            )
+        )
+        recent = [death for death in self._deaths if newest - death.at_us <= DEATHS_S * 1e6]
+        return Picture(
+            brokers=brokers,
+            parts=self._parts(brokers, newest),
+            deaths=tuple(reversed(recent)),
+            rows=self._rows,
+            rows_per_s=self._rate(),
+            behind_s=max(0.0, now_s - newest / 1e6) if newest else None,
+            waiting_bytes=waiting_bytes,
+        )
+
+    def _broker(self, wrote: Wrote, newest: int) -> BrokerNow:
+        silent_s = (newest - wrote.last_us) / 1e6
+        state: Literal["up", "silent", "stopped"]
+        state = "stopped" if wrote.stopped else "silent" if silent_s > SILENT_S else "up"
+        return BrokerNow(wrote.node, wrote.name or wrote.node[1], state, silent_s)
+
+    def _parts(self, brokers: Iterable[BrokerNow], newest: int) -> tuple[tuple[str, ...], ...]:
+        import networkx
+
+        up = {broker.node: broker.name for broker in brokers if broker.state == "up"}
+        graph = networkx.Graph()
+        graph.add_nodes_from(up)
+        for (run, dst, src), last_us in self._heard.items():
+            ends = (run, dst), (run, src)
+            if newest - last_us <= SILENT_S * 1e6 and all(end in up for end in ends):
+                graph.add_edge(*ends)
+        parts = [tuple(sorted(up[node] for node in part)) for part in networkx.connected_components(graph)]
+        return tuple(sorted(parts, key=lambda part: (-len(part), part)))
+
+    def _rate(self) -> float | None:
+        if len(self._batches) < 2:
+            return None
+        took_s = self._batches[-1][0] - self._batches[0][0]
+        rows = sum(count for _, count in list(self._batches)[1:])
+        return rows / took_s if took_s > 0 else None

@@ -1,0 +1,82 @@
+"""Growing logs as a source of Structured Streaming: bytes of files, up to whole lines.
+
+Spark's own file source takes a file once, as it is then: it doubles rows when a file loses its ``.part``, or
+misses what a killed broker wrote last. Here an offset is the number of a step, and
+`mesh.analysis.following.growing` says what a step adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from mesh.analysis.following.growing import Piece, Steps, lines_of
+
+NAME: Final = "mangrove-logs"
+COLUMNS: Final = "path string, lines string"
+PARTITIONS_MAX: Final = 8
+
+
+class GrowingLogs(DataSource):
+    """Options: ``path``, the folder of logs; ``scratch``, the folder of the steps."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return COLUMNS
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return _Reader(Path(self.options["path"]), Path(self.options["scratch"]))
+
+
+class _Pieces(InputPartition):
+    """Some of a step's, read by one task."""
+
+    def __init__(self, pieces: Sequence[tuple[str, str, int, int]]) -> None:
+        super().__init__(None)
+        self.pieces = pieces
+
+
+class _Reader(DataSourceStreamReader):
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self._folder = folder
+        self._steps = Steps(folder, scratch)
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"step": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
+        return {"step": self._steps.after(start["step"])}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        pieces = [
+            piece
+            for number in range(start["step"] + 1, end["step"] + 1)
+            for piece in self._steps.read(number).pieces
+        ]
+        return [_Pieces(share) for share in shares(pieces, PARTITIONS_MAX)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
+        assert isinstance(partition, _Pieces)
+        for path, name, start, end in partition.pieces:
+            place = self._folder / name
+            if not place.exists():  # its broker finished it meanwhile, or begins to
+                place = place.with_name(place.name.removesuffix(".part"))
+            for lines in lines_of(place, start, end):
+                yield path.replace("%", "%25"), lines
+
+
+def shares(pieces: Sequence[Piece], count: int) -> list[list[tuple[str, str, int, int]]]:
+    """At most ``count``, of about the same size; the largest pieces go first."""
+    found: list[list[tuple[str, str, int, int]]] = [[] for _ in range(min(count, len(pieces)))]
+    sizes = [0] * len(found)
+    for piece in sorted(pieces, key=lambda piece: (piece.start - piece.end, piece.name)):
+        least = sizes.index(min(sizes))
+        sizes[least] += piece.end - piece.start
+        found[least].append((piece.path, piece.name, piece.start, piece.end))
+    return found

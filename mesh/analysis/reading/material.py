@@ -1,0 +1,112 @@
+"""What files say, as far as each tells by itself: rows, heartbeats by window, lines that are no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pyspark.sql import functions as F
+
+from mesh.analysis.reading import heartbeats, numbering
+from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound
+from mesh.eventlog.windows import PERIODS, window_ns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from mesh.analysis.reading.sources import Source
+
+PERIOD_S: Final = 1.0
+"""Where no `meta` row tells it."""
+PERIOD_MIN_S: Final = 1e-6
+PERIOD_MAX_S: Final = 1e6
+BOOT: Final = ("run", "node", "boot")
+
+
+class Material(Protocol):
+    """What the tables of the logs are made of; every row has the ``path`` of its file."""
+
+    @property
+    def rows(self) -> DataFrame:
+        """Sound rows that are no heartbeats, and heartbeats that do not look as a broker writes them."""
+        ...
+
+    @property
+    def parts(self) -> DataFrame:
+        """Heartbeats by file and window, with their numbers and wall times; ``ok`` tells sound ones."""
+        ...
+
+    @property
+    def windows(self) -> Windows: ...
+
+    def bad(self) -> DataFrame:
+        """``path``, ``problem`` and ``raw`` of the lines that are no rows."""
+        ...
+
+    def close(self) -> None:
+        """Give back what Spark keeps for it."""
+        ...
+
+
+class Direct:
+    """Read from the sources, and kept by Spark while it is used."""
+
+    def __init__(self, sources: Sequence[Source], periods: DataFrame | None = None) -> None:
+        self._sources = sources
+        self._others = union([source.others() for source in sources]).persist()
+        self.rows = self._others.where(F.col("problem").isNull())
+        told = periods_of(self.rows)
+        self.windows = Windows(told if periods is None else told.unionByName(periods))
+        self.parts = self._reduced().persist()
+        self._bad: DataFrame | None = None
+
+    def _reduced(self) -> DataFrame:
+        beats = [source.heartbeats() for source in self._sources] + [heartbeats_of(self.rows)]
+        numbers = [*numbering.count(), F.min("us").alias("first_us"), F.max("us").alias("last_us")]
+        parts = union([heartbeats.reduce(self.windows.of(each), numbers, "path", "ok") for each in beats])
+        return parts.withColumn("ok", F.col("ok") & ids_are_sound())
+
+    def bad(self) -> DataFrame:
+        bad = self._others.where(F.col("problem").isNotNull()).select("path", "problem", "raw")
+        if self.parts.where(~F.col("ok")).isEmpty():
+            return bad
+        self._bad = union([bad, *(source.bad_heartbeats() for source in self._sources)]).persist()
+        return self._bad
+
+    def close(self) -> None:
+        for frame in (self._others, self.parts, self._bad):
+            if frame is not None:
+                frame.unpersist()
+
+
+class Windows:
+    """How long the windows of a boot are, by what its `meta` rows say of its period."""
+
+    def __init__(self, periods: DataFrame) -> None:
+        boots = periods.groupBy(*BOOT).agg(F.max("period_s").alias("period_s"))
+        length = F.round(F.col("period_s") * PERIODS * 1e9).cast("long").alias("window_ns")
+        self._boots = boots.select(*BOOT, length)
+        found = self._boots.groupBy("window_ns").count().collect()
+        found.sort(key=lambda row: (-row["count"], row["window_ns"]))
+        self._usual = found[0]["window_ns"] if found else window_ns(PERIOD_S)
+        self._all_alike = len(found) <= 1
+
+    def of(self, beats: DataFrame) -> DataFrame:
+        """Heartbeats with ``window_ns``; a boot that does not tell has what most have."""
+        usual = F.lit(self._usual).cast("long")
+        if self._all_alike:
+            return beats.withColumn("window_ns", usual)
+        joined = beats.join(F.broadcast(self._boots), list(BOOT), "left")
+        return joined.withColumn("window_ns", F.coalesce("window_ns", usual))
+
+
+def periods_of(rows: DataFrame) -> DataFrame:
+    """``run``, ``node``, ``boot`` and ``period_s`` as `meta` rows tell it."""
+    told = rows.where((F.col("kind") == "meta") & F.col("period_s").between(PERIOD_MIN_S, PERIOD_MAX_S))
+    return told.select(*BOOT, "period_s").distinct()
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """All rows of frames with the same columns."""
+    return reduce(lambda one, other: one.unionByName(other), frames)

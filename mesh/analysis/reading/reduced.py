@@ -1,0 +1,254 @@
+"""A store of what was read, so that a file is parsed once: later runs read what is new and what has grown.
+
+A batch is a folder: ``rows`` (all but heartbeats), ``parts`` (heartbeats by window, which merge), ``bad``
+(lines that are no rows), ``periods``, as Parquet, and a manifest. The manifest says which bytes of which file
+are in it. It is written last: a batch without one does not count, and the next batch takes its place. So what
+is between a crash and the manifest is read again, and never twice.
+
+Batches are numbered. A folder that holds several batches is named by the first and the last of them, and
+stands for these as soon as it has its manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pyspark.sql import functions as F
+
+from mesh.analysis.reading import heartbeats, numbering
+from mesh.analysis.reading.coverage import (
+    GROWING,
+    Plan,
+    Seen,
+    Slice,
+    Span,
+    plan,
+    stem_of,
+    to_look_at,
+    to_merge,
+    visible,
+)
+from mesh.analysis.reading.finding import escaped
+from mesh.analysis.reading.material import Direct, Windows, periods_of, union
+from mesh.analysis.reading.schema import row_type
+from mesh.analysis.reading.slices import heads_of, lines_of_slices
+from mesh.analysis.reading.sources import Lines, Parquet, lines_of, listed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from mesh.analysis.reading.finding import LogFile
+    from mesh.analysis.reading.sources import Source
+    from mesh.analysis.results.folder import Place
+
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+NAME: Final = re.compile(r"(\d{9})-(\d{9})")
+FRAMES: Final = ("rows", "parts", "bad", "periods")
+MARKS: Final = ("stem", "generation")
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a batch covers; one of another format is none."""
+
+    format: str
+    seen: list[Seen]
+
+
+class Store:
+    """The folder of batches. It has one writer at a time; whoever opens it sees to that."""
+
+    def __init__(self, spark: SparkSession, place: Place) -> None:
+        self._spark = spark
+        self._place = place
+        self._format = f"{FORMAT}-{hashlib.sha256(row_type().json().encode()).hexdigest()[:8]}"
+        self._spans: list[Span] = []
+        self.seen: dict[str, Seen] = {}
+        """What is covered, by the stems of the files."""
+        self._open()
+
+    def _open(self) -> None:
+        names = self._place.names()
+        found = [(int(match[1]), int(match[2])) for name in names if (match := NAME.fullmatch(name))]
+        manifests = {span: read for span in found if (read := self._manifest(span)) is not None}
+        self._spans = visible(manifests)
+        for span in self._spans:
+            self.seen.update((seen.stem, seen) for seen in manifests[span].seen)
+        for span in found:
+            if span not in self._spans:
+                self._place.remove(_name(span))
+
+    def _manifest(self, span: Span) -> Manifest | None:
+        try:
+            read = msgspec.json.decode(self._place.read(f"{_name(span)}/{MANIFEST}"), type=Manifest)
+        except msgspec.DecodeError:  # none, or half of one
+            return None
+        return read if read.format == self._format else None
+
+    def read(self, files: Sequence[LogFile]) -> tuple[list[Source], Stored]:
+        """Take in what is new of these files. Returns a way to read them again, and what is stored."""
+        todo = plan(files, self.seen, heads_of(self._spark, to_look_at(files, self.seen)))
+        new = _sources(self._spark, todo)
+        if new:
+            paths = {file.path: file.name for file in files}
+            self.append(new, todo.seen, paths)
+        whole = Plan(
+            files=[file for file in files if not file.name.endswith(GROWING)],
+            slices=[Slice(file, 0, self._end(file)) for file in files if file.name.endswith(GROWING)],
+        )
+        live = None
+        if todo.tails:
+            live = Direct([Lines(_normal(lines_of_slices(self._spark, todo.tails)))], self._periods())
+        return _sources(self._spark, whole), Stored(self, files, live)
+
+    def windows(self) -> Windows:
+        """By what all batches tell."""
+        return Windows(self._frame("periods", self._spans))
+
+    def _end(self, file: LogFile) -> int:
+        known = self.seen.get(stem_of(file.name))
+        return file.bytes if known is None else known.bytes
+
+    def append(
+        self,
+        sources: Sequence[Source],
+        seen: Sequence[Seen],
+        names: dict[str, str],
+        told: Callable[[Direct], None] = lambda direct: None,
+    ) -> None:
+        """One more batch: what the sources give, and what it covers. ``names`` are the files' by their paths.
+        ``told`` is given what was read, once it is stored.
+
+        A batch that was begun and not finished, in this process or another, is written over.
+        """
+        number = self._spans[-1][1] + 1 if self._spans else 1
+        of_stem = {each.stem: each.generation for each in seen}
+        marks = self._spark.createDataFrame(
+            [
+                (path, stem, of_stem[stem])
+                for path, name in names.items()
+                if (stem := stem_of(name)) in of_stem
+            ],
+            "listed string, stem string, generation int",
+        )
+        direct = Direct(sources, self._periods())
+        try:
+            frames = {
+                "rows": direct.rows,
+                "parts": direct.parts.where("ok").drop("ok"),
+                "bad": direct.bad(),
+            }
+            written = {name: _marked(frame, marks) for name, frame in frames.items()}
+            written["periods"] = periods_of(direct.rows)
+            self._write((number, number), written, list(seen))
+            told(direct)
+        finally:
+            direct.close()
+        self._merge()
+
+    def _write(self, span: Span, frames: dict[str, DataFrame], seen: list[Seen]) -> None:
+        for name, frame in frames.items():
+            few = frame.coalesce(1) if name in ("periods", "bad") else frame
+            few.write.mode("overwrite").parquet(f"{self._place.url}/{_name(span)}/{name}")
+        manifest = msgspec.json.encode(Manifest(self._format, seen)).decode()
+        self._place.write(f"{_name(span)}/{MANIFEST}", manifest)
+        self._spans = visible([*self._spans, span])
+        self.seen.update((each.stem, each) for each in seen)
+
+    def _merge(self) -> None:
+        """Neighbours of one size become one folder, until no size has many."""
+        while spans := to_merge(self._spans):
+            seen: dict[str, Seen] = {}
+            for span in spans:
+                manifest = self._manifest(span)
+                seen.update((each.stem, each) for each in (manifest.seen if manifest else ()))
+            parts = self._frame("parts", spans)
+            merged = {name: self._frame(name, spans) for name in ("rows", "bad")}
+            merged["parts"] = heartbeats.merge(parts, [*numbering.merge(), *_times()], *MARKS)
+            merged["periods"] = self._frame("periods", spans).distinct()
+            before = dict(self.seen)
+            self._write((spans[0][0], spans[-1][1]), merged, list(seen.values()))
+            self.seen = before
+            for span in spans:
+                self._place.remove(_name(span))
+
+    def _frame(self, name: str, spans: Sequence[Span]) -> DataFrame:
+        """What these batches have of it."""
+        return self._spark.read.parquet(
+            *(escaped(f"{self._place.url}/{_name(span)}/{name}") for span in spans)
+        )
+
+    def _periods(self) -> DataFrame | None:
+        return self._frame("periods", self._spans) if self._spans else None
+
+    def of(self, name: str, files: Sequence[LogFile]) -> list[DataFrame]:
+        """What is stored of these files as they are now, with their ``path``; empty: there is no batch."""
+        if not self._spans:
+            return []
+        now = [
+            (seen.stem, seen.generation, file.path.replace("%", "%25"))
+            for file in files
+            if (seen := self.seen.get(stem_of(file.name))) is not None
+        ]
+        ours = self._spark.createDataFrame(now, "stem string, generation int, path string")
+        return [self._frame(name, self._spans).join(F.broadcast(ours), list(MARKS)).drop(*MARKS)]
+
+    @property
+    def batches(self) -> int:
+        """Folders that are read."""
+        return len(self._spans)
+
+
+class Stored:
+    """What a store has of some files, with their last lines that are not whole."""
+
+    def __init__(self, store: Store, files: Sequence[LogFile], live: Direct | None) -> None:
+        self._live = live
+        self._bad = store.of("bad", files)
+        whole = [parts.withColumn("ok", F.lit(True)) for parts in store.of("parts", files)]
+        self.rows = union([*store.of("rows", files), *([live.rows] if live else [])])
+        self.parts = union([*whole, *([live.parts] if live else [])]).persist()
+        self.windows = live.windows if live else store.windows()
+
+    def bad(self) -> DataFrame:
+        return union([*self._bad, *([self._live.bad()] if self._live else [])])
+
+    def close(self) -> None:
+        self.parts.unpersist()
+        if self._live is not None:
+            self._live.close()
+
+
+def _sources(spark: SparkSession, todo: Plan) -> list[Source]:
+    """One for each format that occurs."""
+    texts = [file for file in todo.files if not file.is_parquet]
+    lines = [lines_of(spark, texts)] if texts else []
+    if slices := [part for part in todo.slices if part.end > part.start]:
+        lines.append(lines_of_slices(spark, slices))
+    found: list[Source] = [Lines(_normal(union(lines)))] if lines else []
+    if tables := [file for file in todo.files if file.is_parquet]:
+        found.append(Parquet(spark, tables))
+    return found
+
+
+def _normal(lines: DataFrame) -> DataFrame:
+    """With a path of one form, however it was read: as a listing has it, written as a URL."""
+    return lines.withColumn("path", F.replace(listed(F.col("path")), F.lit("%"), F.lit("%25")))
+
+
+def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:
+    """With the stem and generation of its file instead of its path."""
+    told = frame.withColumn("listed", listed(F.col("path"))).join(F.broadcast(marks), "listed")
+    return told.drop("listed", "path")
+
+
+def _times() -> list[Column]:
+    return [F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")]
+
+
+def _name(span: Span) -> str:
+    return f"{span[0]:09d}-{span[1]:09d}"

@@ -1,0 +1,71 @@
+"""What a console says of a mesh that is followed, from a few rows a batch."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+
+from mesh.analysis.following.health import Batch, Death, Health, HeardLast, Wrote
+from mesh.analysis.following.view import as_json, view
+
+START_US = 1_795_000_000_000_000
+NAMES = {"a": "alpha", "b": "beta", "c": "gamma"}
+
+
+def batch(second: int, writers: str, pairs: str = "", *, stopped: str = "", dead: str = "") -> Batch:
+    at = START_US + second * 1_000_000
+    return Batch(
+        wrote=tuple(
+            Wrote(("run", node), at, 10, NAMES[node] if second == 0 else None, node in stopped or None)
+            for node in writers
+        ),
+        heard=tuple(HeardLast("run", pair[0], pair[1], at) for pair in pairs.split()),
+        deaths=tuple(Death(("run", node), NAMES[node], at, 2) for node in dead),
+    )
+
+
+def shown(health: Health, second: float) -> str:
+    console = Console(file=StringIO(), width=80, _environ={})
+    console.print(view(health.picture(START_US / 1e6 + second)))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_a_whole_mesh_is_up_and_how_far_behind_is_said() -> None:
+    health = Health()
+    assert shown(health, 0).split("\n")[:2] == ["no rows yet", "0 rows, - a second, - behind"]
+    health.take(batch(0, "abc", "ab bc"), START_US / 1e6)
+    health.take(batch(2, "abc", "ab bc"), START_US / 1e6 + 2)
+    said = shown(health, 3.5)
+    assert said.startswith("3 up, 0 silent, 0 stopped\n60 rows, 15 a second, 1.5 s behind\n")
+
+
+def test_who_falls_silent_stands_first_and_who_stops_is_not_missed() -> None:
+    health = Health()
+    health.take(batch(0, "abc", "ab bc ac"), 0.0)
+    health.take(batch(5, "c", stopped="c"), 5.0)
+    health.take(batch(10, "a", dead="b"), 10.0)
+    picture = health.picture(START_US / 1e6 + 10)
+    states = {broker.name: broker.state for broker in picture.brokers}
+    assert states == {"alpha": "up", "beta": "silent", "gamma": "stopped"}
+    said = shown(health, 10)
+    assert said.index("beta") < said.index("alpha")
+    assert "1 up, 1 silent, 1 stopped" in said and "beta was held dead by 2" in said
+    assert as_json(picture)["silent"] == ["beta"]
+
+
+def test_brokers_that_do_not_hear_each_other_are_in_parts() -> None:
+    health = Health()
+    health.take(batch(0, "abc", "ab bc"), 0.0)
+    assert health.picture(0.0).parts == (("alpha", "beta", "gamma"),)
+    health.take(batch(10, "abc", "ab"), 10.0)
+    assert health.picture(0.0).parts == (("alpha", "beta"), ("gamma",))
+    assert "the mesh is in 2 parts" in shown(health, 10)
+
+
+def test_old_deaths_are_forgotten() -> None:
+    health = Health()
+    health.take(batch(0, "ab", dead="c"), 0.0)
+    health.take(batch(301, "ab"), 301.0)
+    assert health.picture(0.0).deaths == ()

@@ -1,0 +1,132 @@
+"""A store gives the same tables as reading the files from the start, and parses each line once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
+
+from mesh.analysis.reading import logs as logs_module
+from mesh.analysis.reading import reduced
+from mesh.analysis.reading.coverage import MERGED
+from mesh.analysis.reading.finding import find_logs
+from mesh.analysis.reading.logs import read_logs
+from mesh.analysis.reading.reduced import Store
+from mesh.analysis.results.folder import open_place
+from tests.mesh.analysis.reading.test_logs import SMALL, plain
+from tests.mesh.analysis.synthetic import write_logs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+
+NAMES = ("files", "quarantine", "boots_raw", "heard", "mem")
+
+
+def tables(spark: SparkSession, logs: Path, store: Store | None = None) -> dict[str, Any]:
+    read = read_logs(spark, str(logs), store)
+    try:
+        return {name: plain(getattr(read, name)) for name in NAMES}
+    finally:
+        read.close()
+
+
+def store_at(spark: SparkSession, tmp_path: Path) -> Store:
+    return Store(spark, open_place(spark, str(tmp_path / "out" / "reduced")))
+
+
+def grow(logs: Path, whole: dict[str, bytes], share: float) -> None:
+    """Every file as a broker would have it that has written this share of it."""
+    for name, text in whole.items():
+        done, growing = logs / name, logs / f"{name}.part"
+        if share >= 1:
+            growing.unlink(missing_ok=True)
+            done.write_bytes(text)
+        else:
+            growing.write_bytes(text[: int(len(text) * share)])
+
+
+def test_runs_over_growing_files_end_with_the_tables_of_one_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut anywhere, finished, torn; the last run, over unchanged input, parses nothing."""
+    logs = tmp_path / "logs"
+    write_logs(SMALL, logs)
+    whole = {path.name.removesuffix(".part"): path.read_bytes() for path in logs.iterdir()}
+    for path in logs.iterdir():
+        path.unlink()
+    grow(logs, whole, 0.31)
+    assert tables(spark, logs, store_at(spark, tmp_path)) == tables(spark, logs)
+    for share in (0.7, 1.0):
+        grow(logs, whole, share)
+        store_at(spark, tmp_path).read(find_logs(spark, str(logs)))[1].close()
+    expected = tables(spark, logs)
+    parsed: list[Any] = []
+    monkeypatch.setattr(reduced.Store, "append", lambda *arguments: parsed.append(arguments))
+    assert tables(spark, logs, store_at(spark, tmp_path)) == expected
+    assert parsed == []
+
+
+def test_what_was_begun_and_not_finished_is_read_again_and_counts_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = tmp_path / "logs"
+    write_logs(SMALL, logs)
+    store = store_at(spark, tmp_path)
+    monkeypatch.setattr(store._place, "write", lambda name, text: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        store.read(find_logs(spark, str(logs)))
+    assert store_at(spark, tmp_path).batches == 0
+    assert tables(spark, logs, store_at(spark, tmp_path)) == tables(spark, logs)
+
+
+def test_a_file_that_was_replaced_is_read_anew_and_one_that_is_gone_does_not_count(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    logs = tmp_path / "logs"
+    write_logs(SMALL, logs)
+    first, *rest = sorted(logs.iterdir())
+    tables(spark, logs, store_at(spark, tmp_path))
+    lines = first.read_bytes().splitlines(keepends=True)
+    first.write_bytes(b"".join(lines[1 : len(lines) // 2]))
+    os.utime(first, (2e9, 2e9))
+    rest[-1].unlink()
+    assert tables(spark, logs, store_at(spark, tmp_path)) == tables(spark, logs)
+
+
+def test_many_batches_become_few_with_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    write_logs(SMALL, logs)
+    whole = {path.name.removesuffix(".part"): path.read_bytes() for path in logs.iterdir()}
+    for path in logs.iterdir():
+        path.unlink()
+    store = store_at(spark, tmp_path)
+    for step in range(1, MERGED + 1):
+        grow(logs, whole, step / MERGED)
+        store.read(find_logs(spark, str(logs)))[1].close()
+    assert store.batches == 1
+    assert tables(spark, logs, store_at(spark, tmp_path)) == tables(spark, logs)
+
+
+def test_a_file_that_is_finished_before_it_is_read_is_looked_for_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark leaves out what is not there, and the store would have taken its lines for read."""
+    logs = tmp_path / "logs"
+    write_logs(SMALL, logs)
+    growing = sorted(logs.iterdir())[0].rename(logs / "alpha-1.jsonl.part")
+    stale = find_logs(spark, str(logs))
+    growing.rename(logs / "alpha-1.jsonl")
+    store = store_at(spark, tmp_path)
+    looks = iter([stale])
+    monkeypatch.setattr(logs_module, "find_logs", lambda spark, at: next(looks, None) or find_logs(spark, at))
+    read = read_logs(spark, str(logs), store)
+    names = {row["file"] for row in read.files.collect()}
+    read.close()
+    assert "alpha-1.jsonl" in names
+    assert set(store.seen) == {name.removesuffix(".part") for name in names}
