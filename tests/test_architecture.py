@@ -417,6 +417,7 @@ LAYERS = (
         ("pyspark", "pandas", "pynng", "cyclopts"),
     ),
     Layer(("mesh.analysis",), ("mesh.analysis", "mesh.errors", "mesh.eventlog"), ("pynng", "zmq")),
+    Layer(("mesh.bench.analysis",), ("mesh", "protocols"), ("pandas",)),
     Layer(("mesh.bench.simulate",), ("mesh", "protocols", "simulations"), ("pyspark", "pandas")),
     Layer(("mesh.bench",), ("mesh", "protocols"), ("pyspark", "pandas")),
     Layer(("mesh.cli", "mesh.__main__", "mesh.demo"), ("mesh", "protocols", "simulations"), ()),

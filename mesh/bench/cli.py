@@ -1,4 +1,4 @@
-"""`mesh bench sockets`, `mesh bench broker`, `mesh bench durable` and `mesh bench simulate`."""
+"""`mesh bench sockets`, `broker`, `durable`, `simulate` and `analyze`."""
 
 from __future__ import annotations
 
@@ -63,6 +63,13 @@ def durable(*, measuring: Measuring = MEASURING, comparing: Comparing = COMPARIN
     from mesh.bench.durable import TARGETS, cases
 
     _bench_or_compare("durable", cases, TARGETS, measuring, comparing)
+
+
+def analyze(*, measuring: Measuring = MEASURING) -> None:
+    """Measure the analysis beside Spark's scan of the same rows; how far a follower is behind."""
+    from mesh.bench.analysis.works import TARGETS, cases
+
+    _bench("analyze", cases, TARGETS, measuring)
 
 
 def simulate(*, measuring: Measuring = MEASURING, plot: str | None = None) -> None:

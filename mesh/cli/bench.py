@@ -6,7 +6,7 @@ from cyclopts import App, Parameter
 
 app = App(
     name="bench",
-    help="Measure sockets, brokers and durable subscriptions beside their peers, and the simulator.",
+    help="Measure sockets, brokers and durable subscriptions beside their peers; simulator and analysis.",
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
@@ -17,6 +17,7 @@ app.command(
 app.command(
     "mesh.bench.cli:durable", name="durable", help="Level stored beside level accepted and JetStream."
 )
+app.command("mesh.bench.cli:analyze", name="analyze", help="The analysis beside a scan by Spark.")
 app.command(
     "mesh.bench.cli:simulate", name="simulate", help="The simulator: messages a second, by the mesh's size."
 )

@@ -1,0 +1,47 @@
+"""The works of `mesh bench analyze` run, on a mesh of a few brokers; figures are not checked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.bench.analysis import works
+from mesh.bench.analysis.works import AGAIN, CPU, ROW, TARGETS, TIMES, cases, cpu_of_tree
+from mesh.bench.harness import Figures
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BURN = "import time\nwhile time.process_time() < 0.5: pass"
+
+
+def test_every_target_is_of_a_work_that_is_measured() -> None:
+    pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
+    skipped: dict[str, str] = {}
+    measured = {(case.work, case.system) for case in cases(1.0, skipped)}
+    assert skipped == {}
+    for target in TARGETS:
+        assert (target.work, target.ours) in measured
+        assert target.peer is None or (target.work, target.peer) in measured
+    assert AGAIN in {work for work, _ in measured}
+
+
+def test_time_of_the_processor_counts_what_was_started_and_ended() -> None:
+    before = cpu_of_tree()
+    subprocess.run([sys.executable, "-c", BURN], check=True, timeout=240)
+    assert cpu_of_tree() - before >= 0.4
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_logs_are_read_in_each_form(spark: SparkSession) -> None:
+    told: list[Figures] = []
+    works.run_reading(6, 2, 0, "lines", told.append, None)
+    works.run_reading(6, 2, 0, "summary", told.append, None)
+    works.run_again(6, 2, 0, told.append, None)
+    assert all(figures[CPU] > 0 for figures in told)
+    assert [sorted(figures) for figures in told[:2]] == [sorted((CPU, works.SCAN, TIMES, ROW))] * 2
