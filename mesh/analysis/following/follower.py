@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 EVERY_S: Final = 2.0
 LOOK_S: Final = 1
+STARTS_MAX: Final = 10
+STARVED: Final = "failed to connect back"
 
 
 def follow(
@@ -46,10 +48,36 @@ def follow(
     Raises:
         PySparkException: Spark gave up; what was stored stays.
     """
-    steps = Steps(folder, scratch / "steps")
-    steps.begin(store.seen)
+    from pyspark.errors import StreamingQueryException
+
     spark.dataSource.register(GrowingLogs)
     health = Health()
+    for attempt in range(1, STARTS_MAX + 1):
+        try:
+            _follow_once(spark, folder, store, scratch / str(attempt), health, show, every_s, until, wall)
+        except StreamingQueryException as error:
+            # Spark gives the source's Python 10 s to start, too few on a busy machine. To begin again is
+            # harmless: it begins where the manifests end.
+            if STARVED not in str(error) or attempt == STARTS_MAX:
+                raise
+        else:
+            return
+
+
+def _follow_once(
+    spark: SparkSession,
+    folder: Path,
+    store: Store,
+    scratch: Path,
+    health: Health,
+    show: Callable[[Picture], None],
+    every_s: float,
+    until: Callable[[], bool],
+    wall: Callable[[], float],
+) -> None:
+    """One query, from what the store covers."""
+    steps = Steps(folder, scratch / "steps")
+    steps.begin(store.seen)
 
     def take(rows: DataFrame, batch: int) -> None:
         step = steps.read(batch + 1)  # one step a batch, by the offsets of the source
