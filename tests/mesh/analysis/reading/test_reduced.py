@@ -10,9 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
 
+from mesh.analysis.reading import coverage, reduced
 from mesh.analysis.reading import logs as logs_module
-from mesh.analysis.reading import reduced
-from mesh.analysis.reading.coverage import MERGED
 from mesh.analysis.reading.finding import find_logs
 from mesh.analysis.reading.logs import read_logs
 from mesh.analysis.reading.reduced import Store
@@ -99,15 +98,18 @@ def test_a_file_that_was_replaced_is_read_anew_and_one_that_is_gone_does_not_cou
     assert tables(spark, logs, store_at(spark, tmp_path)) == tables(spark, logs)
 
 
-def test_many_batches_become_few_with_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
+def test_many_batches_become_few_with_the_same_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coverage, "MERGED", 3)
     logs = tmp_path / "logs"
     write_logs(SMALL, logs)
     whole = {path.name.removesuffix(".part"): path.read_bytes() for path in logs.iterdir()}
     for path in logs.iterdir():
         path.unlink()
     store = store_at(spark, tmp_path)
-    for step in range(1, MERGED + 1):
-        grow(logs, whole, step / MERGED)
+    for share in (0.3, 0.6, 1.0):
+        grow(logs, whole, share)
         store.read(find_logs(spark, str(logs)))[1].close()
     assert store.batches == 1
     assert tables(spark, logs, store_at(spark, tmp_path)) == tables(spark, logs)
