@@ -80,7 +80,7 @@ def analyze(
         A setting of Spark, spark.SOMETHING=VALUE; may be repeated, and wins over ours.
     follow
         Go on reading what brokers of this machine write, and show the mesh's health; what was read is kept in
-        the output, so that a later analysis reads only what is new. With --json one line for each look.
+        the output, and the next --follow goes on behind it. With --json one line for each look.
     timeout
         Seconds after which --follow ends.
     package
