@@ -173,13 +173,15 @@ def _spark() -> Iterator[SparkSession]:
 
 
 def _all_tables(spark: SparkSession, logs: Path, store: Any = None) -> None:
-    """What every later table is made of, written nowhere."""
+    """Every table of the analysis, written nowhere."""
+    from mesh.analysis.deciding import decide
+    from mesh.analysis.pipeline import WINDOW_S
     from mesh.analysis.reading.logs import read_logs
 
     read = read_logs(spark, str(logs), store)
     try:
-        for name in ("heard", "boots_raw", "files", "mem", "link", "stats", "meta"):
-            _noop(getattr(read, name))
+        for table in decide(read, window_s=WINDOW_S).tables.values():
+            _noop(table)
     finally:
         read.close()
 
