@@ -233,7 +233,10 @@ class Recorder:
         return 0
 
     def identity(self, path: str) -> tuple[int, int]:
-        return 0, zlib.crc32(self._reached(path).encode())  # files have no numbers here; a copy has its name
+        path = self._reached(path)
+        if self.find(path) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return 0, zlib.crc32(path.encode())  # files have no numbers here; a copy has its name
 
     # --- what SQLite needs besides
 
