@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from mesh.analysis.clocks.stretches import SLOTS, Window, heard_stretches
 from mesh.analysis.silence.deciding import Facts, decide
 from mesh.analysis.silence.outages import Gap, Lived
 from mesh.analysis.silence.sweep import Part
 
 SECOND: Final = 1_000_000
 GAP: Final = 2_200_000
+WINDOW_NS: Final = 16_000_000_000
 
 Link = tuple[int, int]
 
@@ -37,6 +39,8 @@ class Story:
     closed: dict[Link, list[float]] = field(default_factory=dict)
     period_s: dict[int, float] = field(default_factory=dict)
     seed: int = 1
+    windows: bool = False
+    """Heartbeats are known by windows of 16 periods and quarters of one, as in the reduced logs."""
 
     def cut(
         self, start: float, end: float, ones: Iterable[int], others: Iterable[int], ways: int = 2
@@ -121,13 +125,6 @@ class Story:
     def parts(self) -> list[Part]:
         return decide(self.facts()).parts
 
-    def told(self) -> list[tuple[str, float, float | None, tuple[tuple[int, ...], ...]]]:
-        """Parts in seconds, to a tenth."""
-        return [
-            (part.kind, part.start / SECOND, None if part.end is None else part.end / SECOND, part.sides)
-            for part in self.parts()
-        ]
-
     def _boots(self, broker: int) -> list[tuple[float, float]]:
         """A pause is within a boot."""
         boots: list[tuple[float, float]] = []
@@ -143,15 +140,36 @@ class Story:
     def _gaps(self, src: int, dst: int, times: list[float], begin: float, end: float) -> list[Gap]:
         if self.neighbours is not None and dst not in self.neighbours[src]:
             return []
-        marks: list[float | None] = [None, *times, None]
+        stretches = self._stretches(times)
+        marks: list[tuple[float, float] | None] = [None, *stretches, None]
         found = []
-        for last, following in pairwise(marks):
-            start = begin if last is None else last
-            until = end if following is None else following
-            if us(until) - us(start) > GAP:
-                known = [None if at is None else us(at) for at in (last, following)]
-                found.append(Gap(src, dst, known[0], known[1], us(start), us(until), 0.0))
+        for before, after in pairwise(marks):
+            last = None if before is None else us(before[1])
+            following = None if after is None else us(after[0])
+            start = us(begin) if last is None else last
+            until = us(end) if following is None else following
+            if until - start > GAP:
+                found.append(Gap(src, dst, last, following, start, until, 0.0))
         return found
+
+    def _stretches(self, times: list[float]) -> list[tuple[float, float]]:
+        if not self.windows:
+            return [(at, at) for at in times]
+        windows: dict[int, list[int]] = {}
+        for at in times:
+            ns = round(at * 1e9)
+            windows.setdefault(ns // WINDOW_NS, []).append(ns)
+        reduced = [
+            Window(
+                number * WINDOW_NS,
+                WINDOW_NS,
+                min(heard),
+                max(heard),
+                sum({1 << (ns % WINDOW_NS) // (WINDOW_NS // SLOTS) for ns in heard}),
+            )
+            for number, heard in windows.items()
+        ]
+        return [(each.first / 1e9, each.last / 1e9) for each in heard_stretches(reduced, GAP * 1000)]
 
 
 def us(seconds: float) -> int:

@@ -66,7 +66,7 @@ def at_every_instant(
 
 
 @given(meshes())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_the_components_are_those_of_every_instant(
     mesh: tuple[dict[int, Times], dict[Pair, Times], Ties | None],
 ) -> None:

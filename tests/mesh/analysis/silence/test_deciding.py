@@ -350,6 +350,23 @@ def test_pairs_that_never_heard_each_other_are_apart_in_a_full_mesh() -> None:
     assert [part.sides for part in found.parts] == [((0, 1), (2, 3))]
 
 
+STORIES = (flapping, nested, overlapping, bridge, bridged_later, rolling, death_on_a_side, unheard)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("told", STORIES)
+def test_reduced_logs_tell_the_same_to_an_eighth_of_a_period(told: Callable[[], Story], seed: int) -> None:
+    exact, reduced = told(), told()
+    exact.seed = reduced.seed = seed
+    reduced.windows = True
+    assert shapes(reduced) == shapes(exact)
+    for one, other in zip(exact.parts(), reduced.parts(), strict=True):
+        assert abs(one.start - other.start) <= us(0.125)
+        assert one.end is not None
+        assert other.end is not None
+        assert abs(one.end - other.end) <= us(0.125)
+
+
 # --- outages
 
 

@@ -106,12 +106,6 @@ def add(total: Score, name: str, seed: int, rows: list[Scored]) -> None:
             total.wrong.append(f"{name} {seed}: {verdict} {truth} / {found} {start_lag_s} {end_lag_s}")
 
 
-def test_a_simulated_cut_is_found_for_what_it_was(tmp_path: Path) -> None:
-    total = Score()
-    add(total, "split-and-heal", 1, play("split-and-heal", 1, tmp_path))
-    assert (total.counts, total.wrong) == (Counter(tp=2), [])
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_parts_of_a_scenario_are_what_was_done_to_it(name: str, tmp_path: Path) -> None:
