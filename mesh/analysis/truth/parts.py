@@ -47,7 +47,11 @@ def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Lim
     for (src, dst), times in cuts.items():
         for begin, until in _until_heard(times, noted.silent.get((names[src], names[dst]), [])):
             for start, end in clip(presence.get(dst, []), begin, until):
-                silences += (Silence(src, dst, *both) for both in clip(presence.get(src, []), start, end))
+                silences += (
+                    Silence(src, dst, *both)
+                    for both in clip(presence.get(src, []), start, end)
+                    if clip(times, *both)  # who came back after the cut only joins
+                )
     exact = limits._replace(least=0, one_way=0)
     found = parts(presence, silences, None, exact, noted.end)
     return [Made(part, _mended(part, cuts, noted.end)) for part in found]

@@ -62,7 +62,10 @@ def score(truth: Sequence[Row], run: Run) -> list[Scored]:
     """All rows, in order of time."""
     brokers = sorted(set(run.names.values()))
     end = max((end for *_, end, _ in run.lives), default=0)
-    did = effects([row for row in truth if row.at <= end], brokers, end)
+    # The last row of a log is that of a stop, and clocks are a little apart.
+    did = effects(
+        [row._replace(at=min(row.at, end)) for row in truth if row.at <= end + run.period], brokers, end
+    )
     rows = [*_scored_parts(did, run, brokers, end), *_scored_lives(did, run)]
     return sorted(rows, key=lambda row: row[4])
 

@@ -87,10 +87,14 @@ def test_a_silence_without_an_end_lasts_as_long_as_its_listener() -> None:
         silent=silent,
         joined=[*((node, S) for node in NAMES), ("4", round(60.5 * S))],
     )
-    assert [(each[0], each[3]) for each in rows if each[3] != "below resolution"] == [
-        ("part", "tp"),
-        ("leave", "tp"),
-    ]
+    assert [(each[0], each[3]) for each in rows] == [("part", "tp"), ("leave", "tp")]
+
+
+def test_a_stop_just_after_the_last_row_is_told() -> None:
+    """Mesh time was 2 ms behind the simulator's, and the last broker's leave was false."""
+    life: list[tuple[str, float, float, str | None]] = [("up", 0, 100, "leave")]
+    rows = told([row(100.002, "stop", "d")], lives=lived(d=life), silent=[])
+    assert [(each[0], each[3]) for each in rows] == [("leave", "tp")]
 
 
 def test_two_ids_of_one_name_are_one_broker() -> None:
