@@ -51,7 +51,7 @@ def follow(
     from pyspark.errors import StreamingQueryException
 
     spark.dataSource.register(GrowingLogs)
-    health = Health()
+    health = Health(store.names())
     for attempt in range(1, STARTS_MAX + 1):
         try:
             _follow_once(spark, folder, store, scratch / str(attempt), health, show, every_s, until, wall)

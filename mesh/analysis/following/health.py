@@ -9,7 +9,7 @@ nobody in the one heard anybody in the other for that long.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -90,9 +90,10 @@ class Picture:
 
 
 class Health:
-    """Grows with brokers and links, not with rows."""
+    """Grows with brokers and links, not with rows. ``names`` are those that were told before it began."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[Node, str] | None = None) -> None:
+        self._names = dict(names or {})
         self._wrote: dict[Node, Wrote] = {}
         self._heard: dict[tuple[str, str, str], int] = {}
         self._deaths: deque[Death] = deque(maxlen=DEATHS_KEPT)
@@ -137,7 +138,8 @@ class Health:
         silent_s = (newest - wrote.last_us) / 1e6
         state: Literal["up", "silent", "stopped"]
         state = "stopped" if wrote.stopped else "silent" if silent_s > SILENT_S else "up"
-        return BrokerNow(wrote.node, wrote.name or wrote.node[1], state, silent_s)
+        name = wrote.name or self._names.get(wrote.node, wrote.node[1])
+        return BrokerNow(wrote.node, name, state, silent_s)
 
     def _parts(self, brokers: Iterable[BrokerNow], newest: int) -> tuple[tuple[str, ...], ...]:
         import networkx

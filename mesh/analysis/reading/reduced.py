@@ -185,6 +185,14 @@ class Store:
     def _periods(self) -> DataFrame | None:
         return self._frame("periods", self._spans) if self._spans else None
 
+    def names(self) -> dict[tuple[str, str], str]:
+        """What brokers are called, by run and id, as their `meta` rows tell it."""
+        if not self._spans:
+            return {}
+        told = self._frame("rows", self._spans).where("kind = 'meta' and name is not null")
+        found = told.groupBy("run", "node").agg(F.max_by("name", "us").alias("name")).collect()
+        return {(row["run"], row["node"]): row["name"] for row in found}
+
     def of(self, name: str, files: Sequence[LogFile]) -> list[DataFrame]:
         """What is stored of these files as they are now, with their ``path``; empty: there is no batch."""
         if not self._spans:

@@ -64,6 +64,13 @@ def test_brokers_that_do_not_hear_each_other_are_in_parts() -> None:
     assert "the mesh is in 2 parts" in shown(health, 10)
 
 
+def test_a_broker_whose_start_was_read_before_has_its_name() -> None:
+    """A follower that was started again called brokers by their ids, since their `meta` rows had gone by."""
+    health = Health({("run", "a"): "alpha"})
+    health.take(batch(1, "ab"), 1.0)
+    assert [broker.name for broker in health.picture(1.0).brokers] == ["alpha", "b"]
+
+
 def test_old_deaths_are_forgotten() -> None:
     health = Health()
     health.take(batch(0, "ab", dead="c"), 0.0)
