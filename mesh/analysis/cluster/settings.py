@@ -21,6 +21,8 @@ LAUNCH: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.python.worker.reuse": "true",
+    # The analysis has more stages than the 100 whose code is kept by default; it would be compiled again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
 """Fixed once the Java runs."""
 

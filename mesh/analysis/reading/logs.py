@@ -128,7 +128,8 @@ class _Reading:
     def logs(self) -> Logs:
         parts = self._parts.where("ok")
         rows = self._good.where(F.col("kind") != "hb")
-        extent = self._extent(parts, rows)
+        extent = self._extent(parts, rows).persist()
+        self._kept.append(extent)
         counts = extent.select(
             "path",
             *BOOT,

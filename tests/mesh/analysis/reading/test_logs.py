@@ -5,14 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from mesh.analysis.reading.finding import NoLogs
 from mesh.analysis.reading.logs import Logs, read_logs
+from mesh.analysis.reading.schema import row_type
+from simulations.runs.playing import Play
+from simulations.scenarios.scenario_file import load
 from tests.mesh.analysis.oracle import reading as oracle
 from tests.mesh.analysis.synthetic import Broker, Mesh, demo_mesh, shuffle_logs, write_logs
 
@@ -136,3 +142,65 @@ def test_a_boot_says_how_it_began_and_ended(read: Read, tmp_path: Path) -> None:
     assert all(row["rows"] == row["last_seq"] and row["first_seq"] == 1 for row in boots.values())
     assert left["last_us"] - left["first_us"] == 9_002_000
     assert left["period_s"] == 1.0 and left["run"] == "mangrove" and left["node"] == alpha.id
+
+
+def test_two_runs_in_a_folder_and_numbers_that_repeat_with_other_content_are_told(
+    read: Read, tmp_path: Path
+) -> None:
+    """Of rows with one number one is read, whatever the order of files; both runs may use the same ids."""
+    write_logs(SMALL, tmp_path / "one")
+    write_logs(replace(SMALL, run="other"), tmp_path / "two")
+    (path,) = (tmp_path / "one").glob("alpha*")
+    lines = path.read_text().splitlines()
+    number = next(place for place, line in enumerate(lines) if '"msg":"answer"' in line)
+    changed = lines[number].replace('"hb_seq":', '"hb_seq":9')
+    (tmp_path / "one" / "copy.jsonl").write_text("\n".join([lines[0], changed, lines[-1], ""]))
+    (tmp_path / "two" / "mixed.jsonl").write_text(
+        lines[0] + "\n" + lines[0].replace("mangrove", "other") + "\n"
+    )
+    first = read(tmp_path)
+    files = plain(first.files)
+    # Which of the two differs is the oracle's choice, too: it keeps the first, and these the lower hash.
+    counted, known = (
+        {in_order({**row, "conflicts": 0}) for row in each} for each in (files, oracle.files(tmp_path))
+    )
+    assert counted == known
+    assert {row["run"] for row in files if row["file"] == "two/mixed.jsonl"} == {"mangrove", "other"}
+    assert sum(row["conflicts"] for row in files) == 1 and sum(row["duplicates"] for row in files) == 5
+    assert {row["run"] for row in plain(first.boots_raw)} == {"mangrove", "other"}
+    (tmp_path / "one" / "copy.jsonl").rename(tmp_path / "a.jsonl")
+    assert plain(read(tmp_path).heard) == plain(first.heard)
+
+
+def test_parquet_and_lines_of_the_same_rows_are_the_same(
+    read: Read, spark: SparkSession, tmp_path: Path
+) -> None:
+    write_logs(SMALL, tmp_path / "lines")
+    rows = [msgspec.json.decode(line.text) for line in oracle.read_lines(tmp_path / "lines") if line.row]
+    fields = [field for field in row_type().fields]
+    frame = spark.createDataFrame([(json.dumps(row),) for row in rows], "line string")
+    whole = frame.select(F.inline(F.array(F.from_json("line", StructType(fields)))))
+    typed = whole.withColumn("ts", F.to_timestamp("ts"))
+    typed.write.partitionBy("kind").parquet(str(tmp_path / "split"))
+    typed.write.parquet(str(tmp_path / "one"))
+    lines = read(tmp_path / "lines")
+    for folder in ("split", "one"):
+        tables = read(tmp_path / folder)
+        for name in ("heard", "mem", "link", "stats", "meta"):
+            assert plain(getattr(tables, name)) == plain(getattr(lines, name)), (folder, name)
+        assert sum(row["rows"] for row in plain(tables.files)) == len(rows)
+
+
+def test_logs_of_summaries_and_of_each_heartbeat_of_one_run_are_the_same(read: Read, tmp_path: Path) -> None:
+    """Brokers that leave lose no window; what single rows tell of a window is what its summary says."""
+    for way in ("each", "summary"):
+        play = Play(load("split-and-heal"), seed=7, out=str(tmp_path / way), log_heartbeats=way)
+        assert play.run().ok
+    summary = read(tmp_path / "summary")
+    assert plain(summary.heard) == expected(oracle.summed_up(tmp_path / "summary"))
+    assert plain(summary.heard) == expected(oracle.heard(tmp_path / "each"))
+    each = read(tmp_path / "each")
+    assert plain(each.heard) == plain(summary.heard)
+    columns = ("subject", "to_state", "mono_ns", "node")
+    assert plain(each.mem.select(*columns)) == plain(summary.mem.select(*columns))
+    assert {row["op"] for row in plain(summary.truth)} >= {"start", "cut", "end", "stop"}
