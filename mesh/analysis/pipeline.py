@@ -15,7 +15,14 @@ from mesh.analysis.incident.writing import WITHIN_S, moment_of, write_scenario
 from mesh.analysis.progress import Say, Stages
 from mesh.analysis.reading.finding import LINES, PARQUET, NoLogs, NoRows
 from mesh.analysis.reporting.findings import Findings, findings_of
-from mesh.analysis.results.folder import Results, check_output, open_results, result_id
+from mesh.analysis.results.folder import (
+    REDUCED,
+    Results,
+    check_output,
+    open_place,
+    open_results,
+    result_id,
+)
 from mesh.analysis.results.tables import TABLES, Outage
 from mesh.errors import ConfigError, MeshError
 
@@ -80,8 +87,8 @@ def analyse(
     """
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
         raise ConfigError(f"a window of {window_s:g} s is not between {WINDOW_MIN_S} s and a day")
-    _check_input(logs)
     check_output(str(out))
+    _check_input(logs)
     options = spark or SparkOptions()
     stages = Stages(say)
     stages.begin("starting Spark")
@@ -105,9 +112,11 @@ class _Job:
     def run(self, scenario: ScenarioWish | None) -> Analysis:
         """Read and decide, unless that was done of the same logs before; then tell."""
         from mesh.analysis.reading.logs import read_logs
+        from mesh.analysis.reading.reduced import Store
 
         self._stages.begin("reading the logs")
-        logs = read_logs(self._spark, self._logs)
+        kept = open_place(self._spark, f"{self._results.place.url}/{REDUCED}")
+        logs = read_logs(self._spark, self._logs, Store(self._spark, kept))
         try:
             id = result_id(logs.files, {"window_s": self._window_s})
             known = self._results.has(id)

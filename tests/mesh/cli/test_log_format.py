@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import ends_with_tests
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.process
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.process
 
 def broker(*flags: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "mesh", "broker", "--name", "alpha", *flags]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(ends_with_tests(command), stderr=subprocess.PIPE, text=True)
 
 
 def test_every_line_from_start_to_end_is_an_object() -> None:

@@ -427,4 +427,4 @@ def test_every_command_and_flag_is_on_the_reference_page(command: Callable[..., 
         assert f"`mesh simulate {command.__name__.rstrip('_')}" in section
     for parameter in inspect.signature(command).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY:
-            assert f"`--{parameter.name}`" in section
+            assert f"`--{parameter.name.replace('_', '-')}`" in section
