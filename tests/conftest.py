@@ -33,6 +33,8 @@ settings.register_profile("mangrove", deadline=None, suppress_health_check=[Heal
 settings.load_profile("mangrove")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+SPARK_TIMEOUT_S = 900
+"""A Java that starts beside other work takes minutes for what takes seconds alone."""
 LONG_MARKS = ("process", "isolated", "spark")
 LONG_PLACES = (
     "acceptance",
@@ -82,8 +84,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("spark"):
+        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
         if takes_long(item):
             item.add_marker(pytest.mark.long)
 
