@@ -38,10 +38,9 @@ def test_time_of_the_processor_counts_what_was_started_and_ended() -> None:
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_logs_are_read_in_each_form(spark: SparkSession) -> None:
+def test_logs_are_read_and_all_tables_made(spark: SparkSession) -> None:
     told: list[Figures] = []
     works.run_reading(6, 2, 0, "lines", told.append, None)
-    works.run_reading(6, 2, 0, "summary", told.append, None)
-    works.run_again(6, 2, 0, told.append, None)
-    assert all(figures[CPU] > 0 for figures in told)
-    assert [sorted(figures) for figures in told[:2]] == [sorted((CPU, works.SCAN, TIMES, ROW))] * 2
+    (figures,) = told
+    assert figures[CPU] > 0
+    assert sorted(figures) == sorted((CPU, works.SCAN, TIMES, ROW))
