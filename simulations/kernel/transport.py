@@ -94,7 +94,8 @@ class SimTransport(transports._FlowControlMixin):
         return cast(asyncio.BaseProtocol, self._protocol)
 
     def is_closing(self) -> bool:
-        return self._closing
+        # With its world it is over: nobody is to be warned of what a killed process left open.
+        return self._closing or self._loop.is_closed()
 
     def close(self) -> None:
         if self._closing:
