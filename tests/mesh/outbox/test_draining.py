@@ -550,6 +550,8 @@ class Drains(RuleBasedStateMachine):
         """Topics whose home takes long, and what it has not answered."""
         self.appended: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
         self.stored: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
+        self.refused: set[bytes] = set()
+        """Topics of the session that the broker refused: see `mesh.dataplane.refused_topics`."""
         self.parts: dict[tuple[int, int], set[bytes]] = {}
         self.marks: dict[int, int] = {}
         self.freed: dict[int, OutboxBlock | Damaged] = {}
@@ -560,6 +562,7 @@ class Drains(RuleBasedStateMachine):
     def start(self) -> None:
         for pending in self.slow.values():
             pending.clear()
+        self.refused.clear()
         self.draining = Draining(self.file.last, window_bytes=WINDOW, held_max=1)
         self.wire: deque[Send] = deque()
         self.answers: deque[tuple[str, int, int]] = deque()
@@ -673,13 +676,16 @@ class Drains(RuleBasedStateMachine):
         assert sent.below >= 0
         mark = self.marks.get(row.boot, 0)
         key = (row.boot, row.first)
-        if row.topic in self.away:
-            self.answers.append(("away", row.first, row.last))
+        head = sent.block.partition(b"\0")[0]
+        if not sent.follows and (b"/" not in head or head.startswith(b"0/")):
+            self.refused.discard(row.topic)
+        if row.topic in self.away or row.topic in self.refused:
+            self.refuse(row)
             return
         pending = self.slow.get(row.topic)
         if pending is not None:
             if pending and pending[0].first != row.first:
-                self.answers.append(("away", row.first, row.last))  # as it follows what is not kept yet
+                self.refuse(row)  # as it follows what is not kept yet
             else:
                 pending.append(row)
                 self.answers.append(("long", row.first, row.last))
@@ -691,7 +697,6 @@ class Drains(RuleBasedStateMachine):
         self.marks[row.boot] = max(mark, row.first - sent.below)
         parts = self.parts.setdefault(key, set())
         parts.add(sent.block)
-        head = sent.block.partition(b"\0")[0]
         whole = int(head.partition(b"/")[2]) if b"/" in head else 1
         if len(parts) < whole:
             return
@@ -729,13 +734,18 @@ class Drains(RuleBasedStateMachine):
         if topic in self.slow:
             pending = self.slow.pop(topic)
             if pending:
-                self.answers.append(("away", pending[0].first, pending[0].last))
+                self.refuse(pending[0])
         elif not self.settled or topic not in on_the_way:
             self.slow[topic] = []
+
+    def refuse(self, row: OutboxBlock) -> None:
+        self.refused.add(row.topic)
+        self.answers.append(("away", row.first, row.last))
 
     def forget_session(self) -> None:
         self.wire.clear()
         self.answers.clear()
+        self.refused.clear()
         for pending in self.slow.values():
             pending.clear()
 
