@@ -344,10 +344,13 @@ class EntryBroker:
     def scan(self, now: float) -> None:
         """Do what is due; to be called about twice a second."""
         self._replies.changed(self._stored.slow(now))
-        for publication in self._stored.due(now):
-            for part in list(publication.parts.values()):
-                for home, copies in list(part.waiting.items()):
-                    self.offering.offer_again(part, home, copies, now)
+        unanswered = [
+            (part, home, copies)
+            for publication in self._stored.due(now)
+            for part in publication.parts.values()
+            for home, copies in part.waiting.items()
+        ]
+        self.offering.offer_again(unanswered, now)
         self._give_up(self._stored.expire(now))
         self._replies.tell_pending()
 

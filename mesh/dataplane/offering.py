@@ -12,7 +12,7 @@ Pure.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -113,13 +113,16 @@ class Offering:
             home.link = None
             self._lines.pop(home, None)
 
-    def offer_again(self, part: Part, home: KnownHome, copies: int, now: float) -> None:
-        """A home has not said for long what became of a block, of which ``copies`` are on their way to it."""
-        if home.id == self._id:
-            if copies <= 0 and self._stored.ask_again(part, home):  # else it will answer
-                self.offer(part, home, AGAIN, now)
-        elif home.link is not None and home not in self._lines and not home.link.outlet.behind:
-            self._line_up(part, home)
+    def offer_again(self, unanswered: Iterable[tuple[Part, KnownHome, int]], now: float) -> None:
+        """Offer blocks again that homes have not answered for long, each with the number of its copies that
+        are on the way. A home whose line is not through yet is left alone, as is a link that is behind."""
+        busy = set(self._lines)
+        for part, home, copies in unanswered:
+            if home.id == self._id:
+                if copies <= 0 and self._stored.ask_again(part, home):  # else it will answer
+                    self.offer(part, home, AGAIN, now)
+            elif home.link is not None and home not in busy and not home.link.outlet.behind:
+                self._line_up(part, home)
 
     def _line_up(self, part: Part, home: KnownHome) -> None:
         """Offer a block again, behind others that are offered again."""

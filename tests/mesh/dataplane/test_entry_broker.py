@@ -598,6 +598,18 @@ def test_a_home_that_does_not_answer_is_asked_again_ever_more_rarely() -> None:
     assert asked == [5, 15, 35, 75, 135, 195, 255]
 
 
+def test_all_that_a_home_has_not_answered_is_offered_again_at_once() -> None:
+    """Only the first of them was, and the others' pauses grew all the same."""
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    for body in (b"a", b"b", b"c"):
+        client.publish("t", body)
+    client.turn(9.0)
+    assert home.agains == [False] * 3 + [True] * 3
+
+
 def test_a_link_that_is_behind_is_not_given_more_copies() -> None:
     mesh = FakeMesh(2, ExchangeOptions(link_messages=1))
     home = FakeHome(mesh, 2, prompt=False)
