@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / ".ci/run"
-TOOLS = ("nngcat", "nanocat", "ip", "nft", "promtool", "chromium")
+TOOLS = ("nngcat", "nanocat", "ip", "nft", "promtool", "chromium", "systemd-analyze", "gcc")
+INSTALLERS = ("apt-get", "sudo")
+"""For headers, which are no commands."""
 
 
 def ci(
@@ -26,7 +28,7 @@ def ci(
             *swarm*) echo "swarm: $*"; {swarm};;
         esac
     """
-    for name, text in {**dict.fromkeys(TOOLS, "#!/bin/sh\n"), "make": make}.items():
+    for name, text in {**dict.fromkeys((*TOOLS, *INSTALLERS), "#!/bin/sh\n"), "make": make}.items():
         (commands / name).write_text(text)
         (commands / name).chmod(0o755)
     (folder / ".ci").mkdir()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from dataclasses import fields
 from typing import Any, Final, Literal
 
 from mesh import config as configuration
 from mesh.cli.exits import ExitCode
+from mesh.cli.service_manager import ServiceManager
 from mesh.cli.serving import serve
 from mesh.errors import ConfigError
 from mesh.limits import Limits
@@ -192,7 +194,8 @@ def broker(
     wanted = options()
     chosen = configuration.load(overrides, path=config).config.broker
     lines = log_to(sys.stderr, level=chosen.log_level, form=chosen.log_format)
-    asyncio.run(serve(wanted, reload=options, ports_file=ports_file, lines=lines))
+    manager = ServiceManager.of(os.environ, os.getpid())
+    asyncio.run(serve(wanted, reload=options, ports_file=ports_file, lines=lines, manager=manager))
     return ExitCode.OK
 
 

@@ -1,12 +1,13 @@
-"""``mesh config``: what is in force and why, whether a file is sound, a file to begin with."""
+"""``mesh config``: what is in force and why, whether a file is sound, a file or a unit to begin with."""
 
 from __future__ import annotations
 
 import json as jsonlib
 import os
+import re
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from cyclopts import App, Parameter
 
@@ -16,9 +17,12 @@ from mesh.errors import ConfigError
 from mesh.printable import printable
 from mesh.storage import disk_advice, write_atomic
 
+ACCOUNT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,30}|[0-9]{1,10}")
+"""A user or group as systemd takes it."""
+
 app = App(
     name="config",
-    help="Show, check or begin a configuration.",
+    help="Show, check or begin a configuration, or a systemd unit.",
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
@@ -79,6 +83,47 @@ def init(file: str = "-", /) -> None:
     except OSError as error:
         raise CommandFailed(ExitCode.CANNOT_CREATE, f"{file}: {disk_advice(error)}") from error
     print(f"wrote {file}", file=sys.stderr)
+
+
+@app.command
+def systemd(*, config: str | None = None, user: str | None = None, group: str | None = None) -> None:
+    """Print a systemd unit that runs a broker with the configuration in force.
+
+    Parameters
+    ----------
+    config
+        Read this file instead of looking for one. The unit's broker reads the same file.
+    user
+        An account that exists, to run it as. Default: one that systemd makes for it (DynamicUser).
+    group
+        A further group to be in, such as one that may read the key of the certificate.
+    """
+    from mesh.cli.systemd_unit import Service, unit
+
+    for kind, name in (("user", user), ("group", group)):
+        if name is not None and ACCOUNT.fullmatch(name) is None:
+            raise configuration.FlagError(f"--{kind} {name!r} is no name of a {kind}")
+    loaded, mistakes = configuration.examine(path=config)
+    if mistakes:
+        raise mistakes[0]
+    file = None if loaded.path is None else os.path.abspath(loaded.path)
+    sys.stdout.write(unit(Service(_program(), file, user, group), loaded.config.broker))
+    of_shell = [origin for origin in loaded.origins.values() if origin.startswith("environment ")]
+    for name in sorted({origin.removeprefix("environment ") for origin in of_shell} & _broker_variables()):
+        told = (
+            f"mesh config: {name} is set here, and the unit's broker does not have it; write it to the file"
+        )
+        print(told, file=sys.stderr)
+
+
+def _broker_variables() -> set[str]:
+    return {option.env for option in configuration.options() if option.section in ("broker", "limits")}
+
+
+def _program() -> tuple[str, ...]:
+    """The words that run this installation of `mesh`."""
+    beside = os.path.join(os.path.dirname(sys.executable), "mesh")
+    return (beside,) if os.access(beside, os.X_OK) else (sys.executable, "-m", "mesh")
 
 
 def _of_the_whole(config: configuration.Config) -> list[ConfigError]:

@@ -2,7 +2,7 @@
 
 SIGTERM and SIGINT make it leave: the others hear it go and nobody counts a failure. A second signal ends
 the process at once, as a crash would. SIGHUP reloads the configuration and the certificates, unless it came
-because the terminal is gone: then the broker leaves.
+because the terminal is gone: then the broker leaves. A service manager hears of each step.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final
 from mesh import Broker
 from mesh.broker.reloading import Reloaded
 from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.cli.service_manager import ServiceManager
 from mesh.cli.signals import leave_on_signal, on_hangup
 from mesh.cluster.own_address import has_host, host_of
 from mesh.errors import MeshError
@@ -34,10 +35,27 @@ Options = dict[str, Any]
 
 
 async def serve(
-    options: Options, *, reload: Callable[[], Options], ports_file: str | None, lines: CalmHandler
+    options: Options,
+    *,
+    reload: Callable[[], Options],
+    ports_file: str | None,
+    lines: CalmHandler,
+    manager: ServiceManager | None = None,
 ) -> None:
     """Run a broker until a signal; ``reload`` reads the configuration again and raises `ConfigError`.
-    ``lines`` is where the log goes."""
+    ``lines`` is where the log goes, ``manager`` who has started this process."""
+    manager = manager or ServiceManager()
+    async with manager.watching():
+        await _serve(options, reload, ports_file, lines, manager)
+
+
+async def _serve(
+    options: Options,
+    reload: Callable[[], Options],
+    ports_file: str | None,
+    lines: CalmHandler,
+    manager: ServiceManager,
+) -> None:
     stop = asyncio.Event()
     began: list[str] = []
     leave_on_signal(stop, began.append)
@@ -47,16 +65,18 @@ async def serve(
         with suppress(OSError):
             os.unlink(ports_file)
     async with Broker(**options) as running:
-        on_hangup(stop, lambda: tell(reloaded(running, reload)))
+        on_hangup(stop, lambda: _reload(running, reload, manager))
         if ports_file is not None:
             write_ports(ports_file, running.statistics())
         if running.statistics()["state"] == "joining":
-            tell(listening_line(running.statistics(), options["join"]))
+            line = listening_line(running.statistics(), options["join"])
+            tell(line)
+            manager.status(line)
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(_tell_repeats(lines)),
-                tasks.create_task(_say_ready(running)),
-                tasks.create_task(_say_waits(running)),
+                tasks.create_task(_say_ready(running, manager)),
+                tasks.create_task(_say_waits(running, manager)),
                 tasks.create_task(_leave_if_asked(running, stop, began)),
                 tasks.create_task(_say_unknown_hosts(options["join"])),
             ]
@@ -65,6 +85,7 @@ async def serve(
                 task.cancel()
         reason = began[0] if began else "its terminal is gone"
         tell(f"{running.name} leaves: {reason}")
+        manager.stopping(f"{running.name} leaves: {reason}")
     tell(f"{running.name} has left")
     if ports_file is not None:
         with suppress(OSError):
@@ -82,13 +103,22 @@ async def _tell_repeats(lines: CalmHandler) -> None:
         lines.tell_repeats(time.time())
 
 
-async def _say_ready(broker: Broker) -> None:
+async def _say_ready(broker: Broker, manager: ServiceManager) -> None:
     with suppress(MeshError):  # it left before
         await broker.wait_ready()
-        tell(ready_line(broker.statistics()))
+        line = ready_line(broker.statistics())
+        tell(line)
+        manager.ready(line)
 
 
-async def _say_waits(broker: Broker) -> None:
+def _reload(broker: Broker, reload: Callable[[], Options], manager: ServiceManager) -> None:
+    manager.reloading()
+    outcome = reloaded(broker, reload)
+    tell(outcome)
+    manager.reloaded(outcome)
+
+
+async def _say_waits(broker: Broker, manager: ServiceManager) -> None:
     """Say now and then whom a broker that has not joined yet waits for."""
     told: tuple[str, ...] = ()
     inspected = broker.inspect()
@@ -97,7 +127,9 @@ async def _say_waits(broker: Broker) -> None:
         names = inspected.awaited
         if inspected.state == "joining" and names != told:
             told = names
-            tell(f"{broker.name} is not ready: it waits for {', '.join(names) or 'the others'}")
+            line = f"{broker.name} is not ready: it waits for {', '.join(names) or 'the others'}"
+            tell(line)
+            manager.status(line)
 
 
 async def _leave_if_asked(broker: Broker, stop: asyncio.Event, began: list[str]) -> None:

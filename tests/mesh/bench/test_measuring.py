@@ -46,7 +46,9 @@ def test_allocation_is_the_peak_of_a_burst_for_each_of_its_messages() -> None:
 @pytest.mark.skipif(not can_read_memory(), reason="memory is read from /proc")
 def test_peak_memory_is_what_was_there_at_the_worst_moment() -> None:
     memory = PeakMemory()
-    with mmap.mmap(-1, 64 << 20) as fresh:  # malloc may hand out what an earlier test freed and is still resident
+    with mmap.mmap(
+        -1, 64 << 20
+    ) as fresh:  # malloc may hand out what an earlier test freed and is still resident
         for page in range(0, len(fresh), mmap.PAGESIZE):
             fresh[page] = 1
     assert 60 << 20 < memory.growth() < 80 << 20

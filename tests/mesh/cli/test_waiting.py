@@ -11,6 +11,7 @@ import pytest
 from mesh import Broker, Disconnected
 from mesh.cli import messages, serving, status
 from mesh.cli.app import main
+from mesh.cli.service_manager import ServiceManager
 from mesh.cli.settings import BrokerFlags
 from mesh.config import ClientConfig
 from mesh.errors import ConfigError
@@ -59,7 +60,7 @@ async def test_a_broker_that_joins_says_whom_it_waits_for(monkeypatch: pytest.Mo
     said: list[str] = []
     monkeypatch.setattr(serving, "tell", said.append)
     async with Broker(name="beta", listen="tcp://127.0.0.1:7771", join=URL) as broker:
-        telling = asyncio.create_task(serving._say_waits(broker))
+        telling = asyncio.create_task(serving._say_waits(broker, ServiceManager()))
         await asyncio.sleep(10)
         assert said == [f"beta is not ready: it waits for {URL}"]
         async with Broker(name="alpha", listen=URL):
