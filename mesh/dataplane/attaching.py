@@ -1,24 +1,24 @@
 """Attaching consumers to durable subscriptions: ATTACH, from the request to its answer. Pure.
 
-A subscription that is not here is made: written into the journal, told to the other brokers, and confirmed
-once every live one has it on disk, or the time for that is over. Several clients may ask meanwhile; each is
-answered by itself. A client that is gone by then leaves a subscription without consumers. The dead letters of
-one that is here are made for a client that asks before there are any.
+A subscription that does not exist here is made. It is written into the journal, announced to the other
+brokers, and confirmed once every live one has it on disk or time has run out. Several clients may ask
+meanwhile; each gets its own answer. If a client has left by then, its subscription stays without consumers.
+The dead letters of an existing subscription are made for a client that asks before there are any.
 
-Before one is made it must be known what other brokers keep, or a broker that joins would make a second one of
-a name that it has not heard of. So a client that asks meanwhile waits (`UNSURE_S` at most), and is told then
-that the home is not known.
+Before it makes one, this broker must know what other brokers keep. Otherwise a broker that joins would make a
+second subscription of a name that it does not know yet. So a client that asks too early waits (`UNSURE_S` at
+most). Then it is told that the home is not known.
 
-Programs that begin at several brokers in one moment may make one name at each. A home that hears of another
-before it has told of its own removes that. Otherwise each knows the others at the end of its barrier, and no
-program was told yet that it is there. While it keeps nothing, the home with the lowest id stays, and the
-others remove theirs. Where that is too late, as after a partition, all stay.
+Programs that start at several brokers at the same time may make one name at each. A home that learns of
+another before it has announced its own removes its own. Otherwise each knows the others at the end of its
+barrier, and no program has been confirmed yet. While the subscriptions keep nothing, the home with the lowest
+id keeps its own, and the others remove theirs. If that is too late, as after a partition, all stay.
 
-A client needs the right to subscribe to all patterns of the subscription, also to attach to one that is
-there, and to the dead letters of one.
+A client needs the right to subscribe to all patterns of the subscription. That also applies to attaching to
+an existing one and to its dead letters.
 
-A request that cannot be granted is refused by DETACHED with one sentence, before which the client puts this
-broker's name. The session goes on.
+A request that cannot be granted is refused by DETACHED with one sentence; the client puts this broker's name
+before it. The session goes on.
 """
 
 from __future__ import annotations
@@ -42,27 +42,29 @@ from mesh.wire.capabilities import PROOF
 from mesh.wire.session_frames import SUBSCRIPTIONS_MAX, encode
 
 UNSURE_S: Final = 8.0
-"""A client waits for `mesh.clients.calls.SUBSCRIBE_TIMEOUT_S`; it is to hear before that why in vain."""
+"""A client waits for `mesh.clients.calls.SUBSCRIBE_TIMEOUT_S`. The refusal must reach it before that."""
 
 
 class Telling(Protocol):
-    """How other brokers hear what lives here."""
+    """Tells other brokers what is kept here."""
 
     def durable_changed(self, added: dict[str, tuple[str, ...]], removed: list[str]) -> int:
-        """This home has these durable subscriptions more, with their patterns, and those no longer.
+        """This home now also has the ``added`` durable subscriptions, with their patterns, and no longer the
+        ``removed`` ones.
 
-        Returns the version of its table, which only grows, and is the present one if nothing changes. Once
-        every live broker has that version on disk, or the time for it is over, counted from this call,
-        `Home.barrier_reached` is called, in a later turn.
+        Returns the version of its table. The version only grows; it stays the same if nothing changes.
+        `Home.barrier_reached` is called in a later turn, once every live broker has that version on disk or
+        time has run out since this call.
         """
 
 
 Elsewhere = Callable[[str], tuple[str, str] | None]
-"""The name and the client URL of another broker that is home to a durable subscription; None: none is."""
+"""The name and the client URL of another broker that is home to a durable subscription. None if there is
+none."""
 
 
 class _Making:
-    """A subscription that is being written, and who waits for it."""
+    """A subscription that is being written, and the attachments that wait for it."""
 
     __slots__ = ("attachments", "patterns")
 
@@ -72,7 +74,7 @@ class _Making:
 
 
 class _Undecided(NamedTuple):
-    """A request that came while it was not known what others keep, and until when it waits."""
+    """A request that came before it was known what others keep, and the time until which it waits."""
 
     name: str
     patterns: tuple[str, ...]
@@ -97,20 +99,20 @@ class Attaching:
         self._options = options
         self._making: dict[str, _Making] = {}
         self._unconfirmed: dict[Attachment, int] = {}
-        """Those that wait for the barrier of this version. They ascend."""
+        """Attachments that wait for the barrier of this version. Versions ascend."""
         self._known = -1
-        """The version of the table that every live broker had on disk, none left out; in this run."""
+        """The version of the table that every live broker, without exception, had on disk in this run."""
         self._count = 0
-        """Attachments of all sessions, those that wait among them."""
+        """Attachments of all sessions, including waiting ones."""
         self._undecided: dict[Attachment, _Undecided] = {}
-        """In the order in which their time is over."""
+        """Ordered by the end of their time."""
         self.elsewhere: Elsewhere = lambda name: None
         self.senior: Elsewhere = lambda name: None
-        """The linked home with the lowest id, below that of this broker, that has a name as well."""
+        """The linked home with the lowest id, below this broker's, that has the same name."""
         self.is_empty: Callable[[Durable], bool] = lambda durable: False
-        """Whether nothing was kept for a subscription, and nothing is about to be."""
+        """True if nothing was kept for a subscription, and nothing is about to be."""
         self.unsure: Callable[[], str] = lambda: ""
-        """Why it is not known what other brokers keep; empty: it is."""
+        """Why it is not known what other brokers keep. Empty if it is known."""
         self.leaving = ""
 
     # --- ATTACH
@@ -125,7 +127,7 @@ class Attaching:
         size: int,
         now: float,
     ) -> None:
-        """Raises `SessionError`, `TopicError`."""
+        """Attach a session. Raises `SessionError`, `TopicError`."""
         if number == 0 or number in session.subscriptions or number in session.work:
             raise SessionError(f"subscription number {number} is taken")
         if not messages or not size:
@@ -149,7 +151,7 @@ class Attaching:
         self._answer(attachment, _Undecided(name, wanted, now + UNSURE_S), now)
 
     def decide(self, now: float) -> None:
-        """Answer requests that waited until it is known what other brokers keep, or whose time is over."""
+        """Answer requests that no longer wait for what others keep, or whose time is over."""
         for attachment, asked in list(self._undecided.items()):
             if now < asked.until and self.unsure():
                 return
@@ -162,7 +164,7 @@ class Attaching:
 
     @property
     def next_due(self) -> float:
-        """When `decide` is to be called at the latest."""
+        """The latest time for the next call of `decide`."""
         return next((asked.until for asked in self._undecided.values()), inf)
 
     def _answer(self, attachment: Attachment, asked: _Undecided, now: float) -> None:
@@ -173,7 +175,7 @@ class Attaching:
     def _begin(
         self, attachment: Attachment, asked: _Undecided, now: float
     ) -> tuple[str, str] | tuple[str, str, str] | None:
-        """Attach it, or begin to; or why not: reason, sentence, URL."""
+        """Attach it, or begin to. Otherwise returns why not: reason, sentence, URL."""
         name, patterns, until = asked
         if self.leaving:
             return "leaving", self.leaving
@@ -235,7 +237,8 @@ class Attaching:
         return None
 
     def _not_allowed(self, session: Session, name: str, patterns: tuple[str, ...]) -> str:
-        """Why a client may not work on this, with the rule; empty: it may, or it is not here."""
+        """Why a client may not work on this subscription, with the rule. Empty if it may, or if there is no
+        such subscription here."""
         rights = session.standing.rights
         if rights is None:
             return ""
@@ -263,10 +266,10 @@ class Attaching:
             return
         making = self._making.pop(name)
         id = result[0].subscription
-        durable = self._durables.by_id.get(id)  # there since the first dead letter, perhaps
+        durable = self._durables.by_id.get(id)  # perhaps there since the first dead letter
         if durable is None:
             elsewhere = self.elsewhere(name)
-            if elsewhere is not None:  # it was made there in the meantime
+            if elsewhere is not None:  # another home made it meanwhile
                 self._journal.submit([records.Unsubscribe(id)], lambda result, now: None)
                 for attachment in making.attachments:
                     if not attachment.over:
@@ -301,7 +304,7 @@ class Attaching:
             self._unconfirmed[attachment] = self._hooks.durable_changed({}, [])
 
     def reached(self, version: int, unreached: list[str]) -> None:
-        """Every live broker has the table on disk up to ``version``, except those named."""
+        """Every live broker, except those named, has the table on disk up to ``version``."""
         if not unreached:
             self._known = max(self._known, version)
         unconfirmed = self._unconfirmed
@@ -319,7 +322,8 @@ class Attaching:
                 self._confirm(attachment, durable, unreached)
 
     def _yield_to(self, broker: str, url: str, durable: Durable) -> None:
-        """Another home has the name and stays. Nothing is kept here from now on, and who waits goes there."""
+        """Another home has the name and keeps it. Nothing is kept here from now on, and waiting clients go
+        there."""
         self._durables.remove(durable)
         self._workers.forget(durable)
         self._journal.submit([records.Unsubscribe(durable.id)], partial(self._yielded, durable))
@@ -343,19 +347,19 @@ class Attaching:
     # --- the end
 
     def detach(self, session: Session, number: int, now: float) -> None:
-        """DETACH; one that is not there was refused, or has ended."""
+        """DETACH. A missing attachment was refused or has ended."""
         attachment = session.work.pop(number, None)
         if attachment is not None:
             self._end(attachment, now, died=False)
 
     def session_over(self, session: Session, now: float, *, died: bool) -> None:
-        """The session has ended; ``died``: it did not say that it leaves."""
+        """The session has ended. ``died``: without saying goodbye."""
         attachments, session.work = session.work, {}
         for attachment in attachments.values():
             self._end(attachment, now, died=died)
 
     def end_what_is_not_allowed(self, session: Session, now: float) -> None:
-        """The rights of a session are others now."""
+        """The session's rights have changed."""
         for attachment in list(session.work.values()):
             durable = attachment.durable
             refusal = "" if durable is None else self._not_allowed(session, durable.name, ())
@@ -379,12 +383,12 @@ class Attaching:
             self.detached(attachment, reason, sentence)
 
     def detached(self, attachment: Attachment, reason: str, sentence: str, url: str = "") -> None:
-        """Refuse one that has not begun, or that has ended."""
+        """Tell a client that its attachment was refused or has ended."""
         session, number = attachment.session, attachment.number
         session.work.pop(number, None)
         self._is_over(attachment)
         if reason == "not_allowed" and not session.agreed.has(PROOF):
-            reason = "limit"  # it does not know the other
+            reason = "limit"  # the client does not know the other reason
         said = sentence[: frames.SENTENCE_MAX]
         session.send(encode(frames.Durable.DETACHED, number, reason, said, url[: frames.URL_MAX]))
 

@@ -1,23 +1,23 @@
-"""Blocks that wait for one consumer: which are kept, at whose expense, and which are dropped.
+"""Blocks that wait for one consumer: which are kept, whose credit they hold, and which are dropped.
 
-A `Backlog` is a policy. The outlet gives it the blocks that cannot go at once and takes them back, oldest
-first, when the consumer has credit and its port has room:
+A `Backlog` is a policy. The outlet gives it blocks that cannot go at once, and takes them back, oldest first,
+when the consumer has credit and its port has room:
 
 * `LiveQueue`: for consumers under credit, subscriptions and links; see below.
 * `NoQueue`: for consumers without credit, such as stock subscribers. Messages that cannot go at once are
   dropped, so the newest are lost, as with PUB.
-* A cursor over a journal keeps nothing: it was given a place, and finds the blocks there.
+* A cursor over a journal keeps nothing: it was given a position and finds the blocks there.
 
 Policy of `LiveQueue`
-    A block waits with its sender's credit as long as the consumer makes progress, that is, grants credit or
-    reads. What waits so is bounded by the windows of its senders and is never dropped: a consumer that goes
-    on consuming holds its publishers back and loses nothing. After ``stall_s`` without progress the
-    consumer is *stalled*: all credit that it held back is released, and from then on blocks wait *free*, at
-    nobody's expense. The oldest of those that wait free are dropped beyond ``messages_max`` and
-    ``bytes_max``, and beyond the `Budget` that the subscriptions of one session share. Progress ends the
-    stall. Blocks without credit (of stock publishers, and questions) wait free at once; those that came
-    over a link while less than a quarter of the bounds waits, and after ``link_stall_s`` without progress,
-    since other topics share the link.
+    A waiting block holds its sender's credit as long as the consumer makes progress, that is, grants credit
+    or reads. Such blocks are bounded by the windows of their senders and never dropped: a consumer that
+    keeps consuming slows its publishers down and loses nothing. After ``stall_s`` without progress the
+    consumer is *stalled*: all credit that it held is released, and from then on blocks wait *free*, without
+    anybody's credit. Beyond ``messages_max`` and ``bytes_max``, and beyond the `Budget` that the
+    subscriptions of one session share, the oldest free blocks are dropped. Progress ends the stall. Blocks
+    without credit (from stock publishers, and questions) wait free at once. So do blocks from a link while
+    less than a quarter of the bounds waits, and after ``link_stall_s`` without progress, since other topics
+    share the link.
 
 Pure.
 """
@@ -32,12 +32,12 @@ from mesh.dataplane.credit import HeldCredit, Ingress
 from mesh.dataplane.options import DeliveryOptions
 
 Buffer = bytes | memoryview
-"""A block: bytes of its own, or a view into the frame it came in (no copy for large ones)."""
+"""A block: its own bytes, or a view into its frame (which saves the copy of a large one)."""
 
 
 class QueuedBlock:
-    """One block that waits. ``number`` is its place in the consumer's sequence; 0: it gets one when it goes.
-    ``finished``: it is a whole frame already (a question), not a block that wants a head."""
+    """One waiting block. ``number`` is its place in the consumer's sequence; with 0 it gets one when it goes.
+    ``finished``: it is a whole frame (a question) and needs no head."""
 
     __slots__ = ("block", "finished", "flags", "held", "hops", "messages", "number")
 
@@ -53,7 +53,7 @@ class QueuedBlock:
         finished: bool = False,
     ) -> None:
         self.block: Buffer | None = block
-        """None: it was dropped."""
+        """None once it was dropped."""
         self.messages = messages
         self.hops = hops
         self.flags = flags
@@ -67,31 +67,31 @@ class Backlog(Protocol):
 
     @property
     def messages(self) -> int:
-        """Messages that wait, as far as that is known."""
+        """Messages that wait, as far as known."""
 
     @property
     def dropped(self) -> int:
         """Messages dropped, cumulative."""
 
     def push(self, item: QueuedBlock, now: float) -> bool:
-        """A block that cannot go now; True if it takes ``item.number`` in the consumer's sequence (dropped,
-        it leaves a gap), False if it gets its number when it goes."""
+        """Take a block that cannot go now. True if it uses ``item.number`` in the consumer's sequence, so
+        that dropping it leaves a gap. False if it gets its number when it goes."""
 
     def pop(self) -> QueuedBlock | None:
-        """The next block to go; None: none waits."""
+        """The next block to go. None if none waits."""
 
     def progress(self, now: float) -> None:
-        """The consumer gave credit or read."""
+        """The consumer granted credit or read."""
 
     def check_stall(self, now: float) -> None:
-        """To be called now and then while blocks wait."""
+        """Call this now and then while blocks wait."""
 
     def close(self) -> int:
-        """The consumer is gone: give all credit back; returns the messages that still waited."""
+        """The consumer has left: give all credit back. Returns the messages that still waited."""
 
 
 class NoQueue:
-    """Drops what cannot go at once, and counts it."""
+    """Drops and counts blocks that cannot go at once."""
 
     __slots__ = ("dropped",)
 
@@ -116,7 +116,7 @@ class NoQueue:
 
 
 class Budget:
-    """Bytes that wait free for several consumers together."""
+    """A bound for the bytes that wait free for several consumers together."""
 
     __slots__ = ("bytes", "bytes_max")
 
@@ -151,7 +151,7 @@ class LiveQueue:
         self._budget = budget
         self._items: deque[QueuedBlock] = deque()
         self._free: deque[QueuedBlock] = deque()
-        """Those of the items that hold nobody's credit, in the same order."""
+        """The items that hold nobody's credit, in the same order."""
         self._gone = 0
         """Dropped blocks whose places are still among the items."""
         self._bytes = 0
@@ -171,12 +171,12 @@ class LiveQueue:
         return self._free_bytes
 
     def held(self) -> Iterator[QueuedBlock]:
-        """Those that hold their sender's credit, oldest first."""
+        """The items that hold their sender's credit, oldest first."""
         return (item for item in self._items if item.held is not None)
 
     def push(self, item: QueuedBlock, now: float) -> bool:
         if not self:
-            self._progress_at = now  # the consumer had nothing to take until now
+            self._progress_at = now  # until now the consumer had nothing to read
         assert item.block is not None
         size = len(item.block)
         held = item.held
@@ -206,7 +206,7 @@ class LiveQueue:
             if item.held is not None:
                 item.held.release()
             else:
-                self._free.popleft()  # in the same order, so it is this one
+                self._free.popleft()  # both are in the same order, so it is the first here
                 self._count_free(-item.messages, -size)
             return item
         return None
@@ -232,7 +232,7 @@ class LiveQueue:
         return waiting
 
     def _holds(self, ingress: Ingress, now: float) -> bool:
-        """Whether a block from there waits at its sender's expense."""
+        """True if a block from this sender waits with its credit."""
         if self.stalled:
             return False
         if not ingress.is_link:
@@ -265,8 +265,7 @@ class LiveQueue:
         self._budget.bytes += size
 
     def _bound(self) -> None:
-        """Drop the oldest of what waits free until it keeps its bounds; one block may be larger than they
-        are."""
+        """Drop the oldest free blocks until they are within their bounds. One block may exceed them."""
         options, budget = self._options, self._budget
         while (
             self._free_messages > options.messages_max
@@ -278,7 +277,7 @@ class LiveQueue:
             self._drop(self._free.popleft())
 
     def _drop(self, item: QueuedBlock) -> None:
-        """Its place stays among the items until it comes to the front, or until most places are such."""
+        """Its place stays among the items until it reaches the front, or until most places are empty."""
         assert item.block is not None
         size = len(item.block)
         item.block = None

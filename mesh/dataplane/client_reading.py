@@ -1,11 +1,11 @@
-"""A read of a pipe that clients use: whose session each frame is for, and what a read may cost. Pure.
+"""A read from a pipe that clients use: the session of each frame, and the cost limit of a read. Pure.
 
-A pipe carries one client, or many behind an SP device: a frame's backtrace says whose session it is for. A
-frame that is no session frame is a stock client's, and goes back to the caller. A client that breaks a rule
-costs its session, and the rest of the read if the connection is its own.
+A pipe carries one client, or many behind an SP device. A frame's backtrace identifies its session. A frame
+that is not a session frame comes from a stock client and goes back to the caller. A client that breaks a rule
+loses its session, and also the rest of the read if the connection is its own.
 
-Topics that are new have to be looked up, and patterns with many stars make that long. After `STEPS_MAX` steps
-of look-ups the read ends, and the frames behind are `left` for another turn.
+New topics have to be looked up, which takes long with many starred patterns. After `STEPS_MAX` steps of
+look-ups the read ends, and the remaining frames are `left` for another turn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from protocols.wire import backtrace
 
 HELLO: Final = int(Kind.HELLO)
 STEPS_MAX: Final = 100_000
-"""Steps of look-ups (`Router.steps`) after which the rest of a read waits for another turn, some 20 ms."""
+"""Steps of look-ups (`Router.steps`) after which the rest of a read waits for another turn; some 20 ms."""
 
 
 class ClientReading:
@@ -50,7 +50,7 @@ class ClientReading:
         self._turn = turn
 
     def read(self, pipe: Pipe, frames: list[bytes], holds: bool, now: float) -> list[bytes]:
-        """Treat frames, backtrace and all; returns those that are no session frames. ``holds``: blocks are to
+        """Handle frames with their backtraces. Returns those that are not session frames. ``holds``: blocks
         wait at the gate."""
         strays: list[bytes] = []
         rest = self._reading = iter(frames)
@@ -82,10 +82,10 @@ class ClientReading:
                         self._intake.client_block(session, frame, start, now)
                 else:
                     self._sessions.control(session, decode(frame, start), now)
-                    if self._turn.unread:  # not at the end of the turn: one read may ask for gigabytes
+                    if self._turn.unread:  # not only at the end of the turn: one read may ask for gigabytes
                         self._sessions.end_unread(now)
                     if self._pipes.get(pipe) is not client:
-                        break  # an answer closed the pipe under us
+                        break  # an answer closed the pipe meanwhile
                 touched[session] = None
             except (PeerError, TopicError) as error:
                 if session is not None:
@@ -100,6 +100,6 @@ class ClientReading:
         return strays
 
     def leave_rest(self) -> None:
-        """Look-ups for what is read now have taken long. This empties the iterator of `read`, at no cost for
-        each frame."""
+        """Look-ups in this read have taken long. Empties the iterator of `read`, which costs nothing for each
+        frame."""
         self.left = list(self._reading)

@@ -15,7 +15,7 @@ NO_LOSS: Final = (
     "stored_given_up",
     "not_told",
 )
-"""Reasons to drop that lose nobody a message."""
+"""Reasons to drop that do not cost anybody a message."""
 
 
 class Tally:
@@ -47,17 +47,17 @@ class Tally:
         self.refused: dict[str, int] = {}
 
     def drop(self, reason: str, count: int) -> None:
-        """Messages that were dropped."""
+        """Count dropped messages."""
         if count:
             self.drops[reason] = self.drops.get(reason, 0) + count
 
     def refuse(self, reason: str) -> None:
-        """A session that was refused or ended for a broken rule."""
+        """Count a session that was refused or ended for a broken rule."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
 
 class LinkStatistics(NamedTuple):
-    """Counters of the link to one broker, cumulative over its connections. A tuple, as there are many."""
+    """Counters of the link to one broker, cumulative over its connections. A tuple, since there are many."""
 
     msgs_in: int
     msgs_out: int
@@ -65,29 +65,30 @@ class LinkStatistics(NamedTuple):
     bytes_out: int
     dropped: int
     lost: int
-    """Blocks missing in the link's sequence: dropped by the other side."""
+    """Blocks missing in the link's sequence because the other side dropped them."""
     queued: int
 
 
 class LinkLoss(NamedTuple):
-    """Messages for one broker that did not arrive there and that no receipt names, since boot."""
+    """Messages for one broker, since boot, that did not arrive there and that no receipt names."""
 
     dropped: int
     unresolved: int
-    """Under way when a link ended, at most: the other side has not said yet what it has received."""
+    """At most so many were in flight when a link ended. The other side has not yet reported what it
+    received."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeStatistics:
-    """Counters of the data plane, cumulative where the line does not say "now"."""
+    """Counters of the data plane. They are cumulative unless the line says "now"."""
 
     published: int
     """Messages that entered the mesh here."""
     delivered: int
-    """Messages handed to the connections of this broker's own subscribers, without those ``unresolved``."""
+    """Messages handed to the connections of this broker's own subscribers, without the ``unresolved``."""
     dropped: int
     unwanted: int
-    """Messages that nobody wanted when they came."""
+    """Messages that nobody wanted when they arrived."""
     msgs_in: int
     msgs_out: int
     bytes_in: int
@@ -99,15 +100,16 @@ class ExchangeStatistics:
     drops: dict[str, int]
     refused: dict[str, int]
     taps: list[str]
-    """What stock subscribers want, now."""
+    """Patterns of stock subscribers, now."""
     questions: int
-    """Requests and surveys without a result yet, now."""
+    """Requests and surveys that have no result yet, now."""
     publishers: int
-    """Publishers whose messages are checked for repetition, now."""
+    """Publishers checked for repeated messages, now."""
     storing: int
-    """Blocks and large bodies of level stored that are not kept by all of their homes, now."""
+    """Blocks and large bodies of level stored that some of their homes have not kept yet, now."""
     queued: int
     """Messages that wait for links, now."""
     unresolved: int
-    """Messages under way when links ended, at most: the other brokers have not said yet what arrived, now.
-    And when sessions ended without BYE, of which nobody will say."""
+    """Messages that may be lost, at most, now. Some were in flight when links ended, and the other brokers
+    have not yet reported what arrived. The rest belonged to sessions that ended without BYE, which nobody
+    will report."""

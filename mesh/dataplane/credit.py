@@ -1,9 +1,9 @@
-"""Credit of those who send blocks here: it goes back when a block has left every queue.
+"""Credit of senders: it returns to them when a block has left every queue here.
 
-`Ingress` is a publisher's session or a link, with its receive window. A block that has to wait may hold its
-sender's credit (`HeldCredit`): it goes back when the last outlet in which the block waits has sent or
-dropped it. That is the back-pressure; nobody's reading is ever paused. A principal that may publish so many
-messages a second gets no more credit than that (`Pace`).
+An `Ingress` is a publisher's session or a link, with its receive window. A waiting block may hold its
+sender's credit (`HeldCredit`). The credit returns when the last outlet in which the block waits has sent or
+dropped it. That is the back-pressure; reading is never paused. A principal with a rate limit gets no more
+credit than its rate allows (`Pace`).
 
 Pure.
 """
@@ -16,21 +16,21 @@ from mesh.wire.session_frames import ReceiveWindow, credit_frame
 
 
 class Grantee(Protocol):
-    """Who sends blocks here."""
+    """A sender of blocks, which is granted credit."""
 
     def send_control(self, frame: bytes) -> None:
-        """Ahead of data; of no effect once it is over."""
+        """Send a frame ahead of data. No effect once the sender has left."""
 
 
 class Pace(Protocol):
-    """How fast somebody may publish (`mesh.access.door.Standing`)."""
+    """The rate limit of a sender (`mesh.access.door.Standing`)."""
 
     def keeps_back(self, paced: Ingress, messages: int, /) -> bool:
-        """Whether credit of so many messages has to wait; then ``paced.grant()`` is called later."""
+        """True if credit for so many messages has to wait. Then ``paced.grant()`` is called later."""
 
 
 class Ingress:
-    """One sender of blocks and its window. ``due`` collects those to which a grant is owed."""
+    """One sender of blocks and its window. ``due`` collects the senders that are due a grant."""
 
     __slots__ = ("_due", "_is_due", "_pace", "is_link", "owner", "window")
 
@@ -51,8 +51,8 @@ class Ingress:
         self._due = due
 
     def settle(self, messages: int, size: int) -> None:
-        """A block of this sender has left every queue here. (`ReceiveWindow.settle`, without two calls a
-        block.)"""
+        """A block of this sender has left every queue here. (Inlines `ReceiveWindow.settle`, which saves two
+        calls for each block.)"""
         window = self.window
         window.owed_messages += messages
         window.owed_bytes += size
@@ -63,7 +63,7 @@ class Ingress:
             self._due.append(self)
 
     def grant(self) -> None:
-        """Give back all that is owed."""
+        """Give back all credit that is due."""
         self._is_due = False
         owed = self.window.owed_messages
         if self._pace is not None and owed and self._pace.keeps_back(self, owed):
@@ -74,7 +74,7 @@ class Ingress:
 
 
 class HeldCredit:
-    """The credit of one block, shared by the outlets in which it waits; given back by the last."""
+    """The credit of one block, shared by the outlets in which it waits. The last one gives it back."""
 
     __slots__ = ("ingress", "messages", "outlets", "size")
 

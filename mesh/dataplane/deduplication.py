@@ -1,27 +1,27 @@
-"""The messages that came already, by publisher, so that a retry is not delivered twice.
+"""Sequence numbers received from each publisher, so that a retry is not delivered twice.
 
-It takes two steps. A block is *reserved* when it comes; when everything that is done with it is done, it is
-*committed*, and acknowledged only then. A block that fails in between is *released*: the publisher hears
-nothing, and its retry is taken as new. A retry of what is reserved is a duplicate like any other.
+This takes two steps. A block is *reserved* when it arrives. It is *committed* once all work on it is done,
+and only then acknowledged. A block that fails in between is *released*: the publisher hears nothing, and its
+retry counts as new. A retry of a reserved block is a duplicate like any other.
 
 A `Publisher` is one run (boot) of a publishing program.
 
-**Who was absent.** A publisher that retries may not know which brokers its messages did not reach, since the
-acknowledgement that named them was lost. So a publisher's record keeps their names with the numbers committed
-meanwhile, and a duplicate is acknowledged with them. These are at most `ABSENCES_MAX` ranges of numbers;
-beyond that the two oldest become one, with the names of both. That may name a broker too many, never one too
-few.
+**Absent brokers.** A publisher that retries may not know which brokers its messages did not reach, because
+the acknowledgement that named them was lost. So a publisher's record keeps their names with the numbers
+committed meanwhile, and a duplicate is acknowledged with these names. There are at most `ABSENCES_MAX` ranges
+of numbers. Beyond that the two oldest merge, with the names of both. That may name a broker too many, but
+never one too few.
 
-**Bounds.** A publisher has at most `RANGES_MAX` ranges of sequence numbers; the lowest are forgotten first,
+**Bounds.** A publisher has at most `RANGES_MAX` ranges of sequence numbers. The lowest are forgotten first,
 as if they had not come. All publishers together have at most ``publishers_max`` times `RANGES_MEAN`, or
-`RANGES_MEAN` each if there are more publishers. Beyond that, a publisher that has about the most
-(`Publishers._crowded`) loses the lower half of its ranges. So one with `RANGES_MEAN` or fewer never pays for
-others. At most ``publishers_max`` publishers are kept. One with a session here is never forgotten. Of the
-others, the clock algorithm forgets the first in the order of coming that has been idle since it was looked at
-last; one that has published goes back to the end. That is counted.
+`RANGES_MEAN` each if there are more publishers. Beyond that, a publisher with about the most ranges
+(`Publishers._crowded`) loses the lower half of its own. So a publisher with `RANGES_MEAN` or fewer never pays
+for others. At most ``publishers_max`` publishers are kept. A publisher with a session here is never
+forgotten. Among the others, the clock algorithm forgets the first that has been idle since it was last
+checked; a publisher that was active goes to the back of the line. This is counted.
 
-**Cost.** A new range, a new publisher and a block each take a fixed number of steps, on average: none of them
-looks through all publishers.
+**Cost.** A new range, a new publisher and a block each take a constant number of steps on average. None of
+them scans all publishers.
 
 Pure.
 """
@@ -39,8 +39,8 @@ ABSENCES_MAX: Final = 8
 
 
 class Publisher:
-    """Sequence numbers of one publisher that came. ``sessions``: how many it has here now (see
-    `Publishers.begin`); ``recent``: it was used since it was looked at last; ``known``: it has not been
+    """The sequence numbers of one publisher that arrived. ``sessions``: its sessions here now (see
+    `Publishers.begin`). ``recent``: it was used since it was last checked. ``known``: it has not been
     forgotten."""
 
     __slots__ = (
@@ -63,10 +63,10 @@ class Publisher:
         self.known = True
         self._table = table
         self._next = 0
-        """All that came has a lower number."""
+        """All numbers that arrived are lower."""
         self._starts: list[int] = []
         self._ends: list[int] = []
-        """Committed ranges, ascending and apart, as starts and (exclusive) ends."""
+        """Committed ranges, ascending and disjoint, as starts and (exclusive) ends."""
         self._reserved: dict[int, int] = {}
         self._absences: tuple[_Absence, ...] = ()
 
@@ -75,7 +75,7 @@ class Publisher:
         return len(self._starts)
 
     def reserve(self, sequence: int, count: int) -> bool:
-        """Take a block of ``count`` messages as new; False: it came before. A sealed block never changes its
+        """Reserve a block of ``count`` messages. False if it came before. A sealed block never changes its
         bounds."""
         if sequence < self._next and self.knows(sequence, count):
             return False
@@ -93,7 +93,7 @@ class Publisher:
         return place >= 0 and sequence + count <= self._ends[place]
 
     def commit(self, sequence: int, absent: tuple[str, ...] = ()) -> None:
-        """What was reserved is done, but for the brokers that were absent."""
+        """All work on a reserved block is done, but it did not reach the ``absent`` brokers."""
         end = self._reserved.pop(sequence)
         if absent:
             self._missed(sequence, end, absent)
@@ -104,7 +104,7 @@ class Publisher:
             self._insert(sequence, end)
 
     def release(self, sequence: int) -> None:
-        """The reserved block failed: it may come again."""
+        """The reserved block failed and may come again."""
         del self._reserved[sequence]
 
     def absent_for(self, sequence: int, count: int) -> list[str]:
@@ -143,7 +143,7 @@ class Publisher:
             self._table.count_ranges(self, before)
 
     def forget_lowest(self, count: int) -> None:
-        """Take so many ranges as if they had not come."""
+        """Forget so many ranges, as if they had not come."""
         del self._starts[:count], self._ends[:count]
 
 
@@ -162,25 +162,25 @@ class _Absence:
 
 
 class Publishers:
-    """All that are known, by (publisher, boot)."""
+    """All known publishers, by (publisher, boot)."""
 
     def __init__(self, publishers_max: int) -> None:
         self.forgotten = 0
-        """Publishers forgotten because there were too many: a retry of theirs may come through twice."""
+        """Publishers forgotten because there were too many. Their retries may be delivered twice."""
         self._publishers_max = publishers_max
         self._ranges = 0
         self._table: dict[tuple[int, int], Publisher] = {}
         self._idle: OrderedDict[Publisher, None] = OrderedDict()
-        """Those without a session, in the order in which they are looked at."""
+        """Publishers without a session, in the order of the next checks."""
         self._crowded: list[dict[Publisher, None]] = [{} for _ in range(LEVELS)]
-        """Those with more than `RANGES_MEAN` ranges, by `_level`: who is in the highest has more than half of
-        what anybody has."""
+        """Publishers with more than `RANGES_MEAN` ranges, by `_level`. Each in the highest level has more
+        than half of the maximum."""
 
     def __len__(self) -> int:
         return len(self._table)
 
     def get(self, publisher: int, boot: int) -> Publisher:
-        """The record of a publisher, which counts as used now."""
+        """The record of a publisher, which now counts as used."""
         key = (publisher, boot)
         record = self._table.get(key)
         if record is not None:
@@ -193,14 +193,14 @@ class Publishers:
         return record
 
     def begin(self, publisher: int, boot: int) -> Publisher:
-        """The record of a publisher that has one more session here, until `end`."""
+        """The record of a publisher with a new session here, until `end`."""
         record = self.get(publisher, boot)
         record.sessions += 1
         self._idle.pop(record, None)
         return record
 
     def end(self, record: Publisher) -> None:
-        """A session of a publisher is over."""
+        """A session of a publisher has ended."""
         record.sessions -= 1
         if not record.sessions:
             self._idle[record] = None
@@ -209,14 +209,13 @@ class Publishers:
                 self._trim()
 
     def count_ranges(self, record: Publisher, before: int) -> None:
-        """A publisher had ``before`` ranges, and has as many as it says now."""
+        """Count the ranges of a publisher that had ``before`` of them."""
         self._ranges += record.ranges - before
         self._move(record, before)
         self._trim()
 
     def _trim(self) -> None:
-        """Keep the bound on all ranges at the expense of the publisher that came last into the highest
-        level."""
+        """Keep the bound on all ranges. The publisher that came last into the highest level loses ranges."""
         while self._ranges > max(self._publishers_max, len(self._table)) * RANGES_MEAN:
             crowd = next(crowd for crowd in reversed(self._crowded) if crowd)
             record, _ = crowd.popitem()
@@ -235,9 +234,9 @@ class Publishers:
             self._crowded[level - 1][record] = None
 
     def _forget_one(self, newest: Publisher) -> None:
-        """Forget one that is idle, if there is one, but not the newest that is."""
+        """Forget an idle publisher, if there is one besides the newest."""
         idle = self._idle
-        while len(idle) > 1:  # all may have been used since; then the first of them is the one
+        while len(idle) > 1:  # if all were used since, the first one goes
             record = next(iter(idle))
             if record.recent or record is newest:
                 record.recent = False
@@ -254,5 +253,5 @@ class Publishers:
 
 
 def _level(ranges: int) -> int:
-    """0 up to `RANGES_MEAN` ranges, then 1 up to twice so many, and so on by powers of two."""
+    """0 up to `RANGES_MEAN` ranges, then 1 up to twice as many, and so on by powers of two."""
     return (max(0, ranges - 1) // RANGES_MEAN).bit_length()

@@ -1,16 +1,17 @@
-"""How clients leave a broker that is about to leave, so that nothing is lost or comes twice. Pure.
+"""How clients move from a broker that is about to leave, without loss or duplicates. Pure.
 
-The broker says GOAWAY, and goes on serving. A client that can move makes a session at another broker beside
-this one, subscribes there, and waits for that barrier. From then on every broker sends the other broker what
-the client wants. Then it says MOVED here, and publishes nothing more here.
+The broker sends GOAWAY and continues to serve. A client that can move opens a second session at another
+broker, subscribes there, and waits for that barrier. From then on every broker sends the client's messages to
+the other broker. Then the client sends MOVED here and publishes nothing more here.
 
-What other brokers sent to this one before they knew of the other subscription may still be on its way. So
-this broker sends each of them a MARK behind everything it has for it, and gets it back behind everything they
-have for this one. Then the client gets what waits for it, answers to its questions among it, and BYE behind
-that. It reads on at the other broker and publishes there: all brokers have read what it published here.
+Messages that other brokers sent to this one before they knew the new subscription may still be in flight. So
+this broker sends each of them a MARK behind all blocks for it. The other broker returns the MARK behind all
+its blocks for this one. Then the client gets the messages that wait for it, answers to its questions
+included, and then BYE. From then on it reads and publishes only at the other broker: all brokers have read
+what it published here.
 
-One round of marks serves all clients that moved in a turn. A broker without the capability `mark` is not
-waited for. The owner of the exchange bounds the time of all this.
+One round of marks serves all clients that moved in a turn. Brokers without the capability `mark` are not
+waited for. The owner of the exchange limits the time of all this.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Round:
-    """Links whose mark is not back, and the sessions that wait for it."""
+    """Links whose mark has not returned, and the sessions that wait for it."""
 
     __slots__ = ("links", "sessions")
 
@@ -47,7 +48,7 @@ class Draining:
         self._moved: dict[Session, None] = {}
         self._rounds: dict[int, _Round] = {}
         self._last: dict[Session, None] = {}
-        """Sessions that get what waits for them, and then BYE."""
+        """Sessions that get their waiting messages, and then BYE."""
 
     def begin(self, sessions: Iterable[Session], left_s: float, reason: str) -> None:
         """Tell all clients that understand it."""
@@ -59,16 +60,16 @@ class Draining:
 
     @staticmethod
     def may_move(session: Session) -> bool:
-        """Whether its client leaves by itself."""
+        """True if its client can leave by itself."""
         return not session.closed and session.agreed.has(MOVES)
 
     def moved(self, session: Session) -> None:
-        """MOVED: its client is somewhere else, and reads here what is still for it."""
+        """MOVED: its client is now elsewhere, and reads here only what still waits for it."""
         if self.reason:
             self._moved[session] = None
 
     def step(self) -> None:
-        """At the end of a turn: what can be done next."""
+        """Do what is possible next, at the end of a turn."""
         if self._moved:
             self._begin_round()
         if self._last:
@@ -86,13 +87,13 @@ class Draining:
         self._end_round(self._stamp)
 
     def marked(self, link: Neighbour, stamp: int) -> None:
-        """A mark is back."""
+        """A mark has returned."""
         if stamp in self._rounds:
             self._rounds[stamp].links.pop(link, None)
             self._end_round(stamp)
 
     def link_down(self, link: Neighbour) -> None:
-        """Its marks do not come back."""
+        """The marks of this link will not return."""
         for stamp in list(self._rounds):
             self.marked(link, stamp)
 

@@ -1,12 +1,11 @@
-"""From a topic to the homes whose durable subscriptions want it: one look-up a block.
+"""Finds the homes whose durable subscriptions want a topic: one look-up for each block.
 
-A `KnownHome` is a broker of which it is known that durable subscriptions were made there, linked or not: they
-outlive it. Its patterns are in a trie. One with many stars is widened there, as for interest
-(`mesh.topics.stars`); what the wide pattern finds is compared with the narrow one, since a home that is asked
-for nothing could be away, and a publish refused for it.
+A `KnownHome` is a broker that is known to have durable subscriptions, linked or not: they outlive it. Its
+patterns are in a trie. A pattern with many stars is widened there, as for interest (`mesh.topics.stars`), and
+a match of the wide pattern is checked against the narrow one. Otherwise a home could be asked in vain, and
+while it is away publishes would be refused.
 
-The answers are cached by topic. The cache is dropped whole by each change, and when it has `CACHE_BYTES_MAX`.
-Pure.
+Results are cached by topic. Each change drops the whole cache; so does a size of `CACHE_BYTES_MAX`. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 CACHE_BYTES_MAX: Final = 16 << 20
 ENTRY_BYTES: Final = 250
-"""What a cached topic costs beside its bytes, about."""
+"""Approximate memory of a cached topic besides its bytes."""
 
 
 class KnownHome:
@@ -33,13 +32,13 @@ class KnownHome:
         self.id = id
         self.name = ""
         self.url = ""
-        """Where its clients dial; empty: not known."""
+        """The address for its clients. Empty if not known."""
         self.subscriptions: dict[str, tuple[str, ...]] = {}
-        """Their patterns by their names."""
+        """Patterns by subscription name."""
         self.counts: dict[str, int] = {}
-        """How many of them have each pattern."""
+        """Number of subscriptions that have each pattern."""
         self.link: Neighbour | None = None
-        """By which blocks go there; None: there is none, or it is this broker."""
+        """The link for its blocks. None if there is none, or for this broker."""
 
 
 class DurableRoutes:
@@ -61,8 +60,8 @@ class DurableRoutes:
         added: Mapping[str, Iterable[str]],
         removed: Iterable[str],
     ) -> KnownHome:
-        """Durable subscriptions were made at a broker, or given other patterns, and others removed. A home
-        without any is not known any more. Raises `TopicError` before any change."""
+        """Durable subscriptions at a broker were added, got other patterns, or were removed. A home without
+        any is forgotten. Raises `TopicError` before any change."""
         checked = {each: tuple(dict.fromkeys(map(check_pattern, added[each]))) for each in added}
         home = self.homes.get(id)
         if home is None:
@@ -82,7 +81,7 @@ class DurableRoutes:
         return home
 
     def wanting(self, topic: bytes) -> tuple[KnownHome, ...]:
-        """The homes that a checked topic is to be kept at."""
+        """The homes that must keep a checked topic."""
         found = self._cache.get(topic)
         if found is None:
             found = self._cache[topic] = self._match(topic.decode("ascii"))
@@ -93,18 +92,19 @@ class DurableRoutes:
         return found
 
     def home_of(self, subscription: str) -> KnownHome | None:
-        """The home of a durable subscription. If brokers that were apart made it twice: a home that is
-        linked, if there is one."""
+        """The home of a durable subscription. If brokers that were apart made it twice, a linked home if
+        there is one."""
         found = [home for home in self.homes.values() if subscription in home.subscriptions]
         return next((home for home in found if home.link is not None), found[0] if found else None)
 
     def elsewhere(self, id: int, subscription: str) -> tuple[str, str] | None:
-        """Name and client URL of the home of a durable subscription, if that is not the broker ``id``."""
+        """Name and client URL of the home of a durable subscription, unless that is the broker ``id``."""
         known = self.home_of(subscription)
         return None if known is None or known.id == id else (known.name, known.url)
 
     def senior(self, id: int, subscription: str) -> tuple[str, str] | None:
-        """Name and client URL of the linked home with the lowest id that has it, if that is below ``id``."""
+        """Name and client URL of the linked home with the lowest id that has it, if that id is below
+        ``id``."""
         found = [
             (home.id, home.name, home.url)
             for home in self.homes.values()
@@ -113,13 +113,12 @@ class DurableRoutes:
         return min(found)[1:] if found else None
 
     def homes_of(self, subscription: str) -> list[tuple[str, str]]:
-        """Ids and names of all brokers where one was made."""
+        """Ids and names of all brokers that have this subscription."""
         found = [home for home in self.homes.values() if subscription in home.subscriptions]
         return [(f"{home.id:016x}", home.name) for home in found]
 
     def away(self, me: int) -> list[tuple[str, str, list[str]]]:
-        """Ids and names of homes to which there is no link from the broker ``me``, and names of what they
-        keep."""
+        """Ids and names of homes without a link from the broker ``me``, and names of their subscriptions."""
         return [
             (f"{home.id:016x}", home.name, sorted(home.subscriptions))
             for home in self.homes.values()
@@ -127,8 +126,8 @@ class DurableRoutes:
         ]
 
     def twice(self) -> dict[str, list[str]]:
-        """Durable subscriptions that were made at more than one broker, while these were apart: the names of
-        their homes."""
+        """Durable subscriptions that several brokers made while these were apart, with the names of their
+        homes."""
         if len(self.homes) < 2:
             return {}
         of_name: dict[str, list[str]] = {}

@@ -1,10 +1,10 @@
 """The durable subscriptions that have their home here, and which of them want a topic. Pure.
 
-A subscription that a topic does not concern costs a block nothing: the ids that want a topic are found by a
-trie of patterns, and kept in a cache that is bounded by bytes.
+A subscription that does not match a block's topic costs the block nothing. A trie of patterns finds the ids
+that want a topic. A cache bounded by bytes keeps the results.
 
-A `WorkQueue` is made when somebody first attaches. Until then a subscription is a record of some hundred
-bytes here, and its messages are in the journal alone.
+A `WorkQueue` is made when the first consumer attaches. Until then a subscription is a record of some hundred
+bytes here, and its messages are only in the journal.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from mesh.dataplane.workers import Attachment
 
 CACHE_BYTES_MAX: Final = 16 << 20
-"""Memory of the cache of topics; beyond it the cache starts afresh."""
+"""Memory of the cache of topics. Beyond it the cache starts afresh."""
 TOPIC_COST: Final = 200
-"""What a cached topic costs beside its bytes and the ids, eight bytes each."""
+"""Approximate memory of a cached topic besides its bytes and its ids of eight bytes each."""
 HOME_PATTERNS_MAX: Final = 65_536
-"""Patterns of all durable subscriptions of one home; other brokers take no more."""
+"""Patterns of all durable subscriptions of one home. Other brokers accept no more."""
 
 _live: Final = WorkOptions()
 _dead: Final = WorkOptions(attempts_max=None)
 
 
 class Durable:
-    """One durable subscription, and who works on it."""
+    """One durable subscription and its consumers."""
 
     __slots__ = (
         "_before",
@@ -58,22 +58,22 @@ class Durable:
         self.name = name
         self.patterns = patterns
         self.attachments: dict[int, Attachment] = {}
-        """By the number of the consumer."""
+        """By consumer number."""
         self.queue: WorkQueue | None = None
         self.confirmed = False
-        """A program was told that it is there, or it is from an earlier run."""
+        """True if a program was told that it exists, or if it is from an earlier run."""
         self.version = 0
-        """Of the table of this home that first had it; 0: it is from an earlier run."""
+        """The first table version of this home with this subscription. 0: it is from an earlier run."""
         self.stored = 0
         """Messages that were committed for it in this run."""
         self.ahead = 0
-        """Bytes that its queue had read ahead when that was looked at last."""
+        """Bytes that its queue had read ahead at the last look."""
         self.due = inf
-        """When its queue is looked at though nothing happens."""
+        """When its queue is checked even if nothing happens."""
         self.size: int | None = None
-        """Bytes of the blocks that wait, when the journal was asked last."""
+        """Bytes of its waiting blocks when the journal was last asked."""
         self.oldest_us: int | None = None
-        """When the first of them arrived; None: nothing waited, or nobody asked."""
+        """Arrival of the oldest one. None if nothing waited, or if nobody asked."""
         self._before = waiting
 
     @property
@@ -88,7 +88,7 @@ class Durable:
         return counters.settled + counters.buried if counters is not None else 0
 
     def withdrawn(self, row: int) -> None:
-        """An operator took this row of one message out."""
+        """An operator removed this row of one message."""
         if self.queue is None or self.queue.withdraw(row):
             self._before -= 1
 
@@ -139,11 +139,11 @@ class Durables:
         return found
 
     def table(self) -> dict[str, tuple[str, ...]]:
-        """Names and patterns, as other brokers keep them."""
+        """Names and patterns, in the form that other brokers keep."""
         return {name: durable.patterns for name, durable in self.by_name.items()}
 
     def above_limit(self, name: str, patterns: tuple[str, ...]) -> str:
-        """Why a subscription cannot be made; empty if it can."""
+        """Why a subscription cannot be made. Empty if it can."""
         options = self._options
         if len(self.by_name) >= options.durables_max:
             return (

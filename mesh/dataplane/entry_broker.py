@@ -1,18 +1,18 @@
-"""Blocks of level stored, as the broker that their publisher is connected to treats them.
+"""Blocks of level stored at the broker that their publisher is connected to.
 
-A block goes to all live subscribers at once, as at any level, and to each home whose durable subscriptions
-want its topic. Which these are is known (`mesh.dataplane.durable_routes`), and what they say decides
-(`mesh.dataplane.stored`). This joins both to sessions, whose publishers hear how it ends
+A block goes to all live subscribers at once, as at any level, and to each home with a durable subscription
+that wants its topic. `mesh.dataplane.durable_routes` knows these homes, and their answers decide
+(`mesh.dataplane.stored`). This module connects both to sessions, whose publishers learn the outcome
 (`mesh.dataplane.stored_replies`), and to homes, which get copies (`mesh.dataplane.offering`). A home that is
 also a live taker gets one copy.
 
-Certainly nobody has a block that is refused here: no home wants its topic, a home that does has no link, or
-what some member keeps is not known. Once it was handed out, only the homes can refuse it.
+This broker refuses a block only if certainly nobody has it: no home wants its topic, a home that wants it has
+no link, or it is not known what some member keeps. Once the block was delivered, only the homes can refuse
+it.
 
-**Retries.** A block that is under way shares the outcome of its first copy, from whichever session it comes.
-What was acknowledged lately (`PAST_MAX` blocks, with their CRC) is acknowledged again. Anything else is
-offered to the homes, whose journals know it. The same numbers with other messages are a conflict, and
-refused.
+**Retries.** A retry of a block in flight shares the outcome of the first copy, whichever session it comes
+from. Recently acknowledged blocks (`PAST_MAX`, with their CRC) are acknowledged again. Any other retry is
+offered to the homes, whose journals know it. The same numbers with other messages are a conflict and refused.
 
 Pure.
 """
@@ -45,12 +45,13 @@ from mesh.wire.durable_frames import BEHIND_MAX, Kept
 PAST_MAX: Final = 16384
 
 Past = tuple[int, int, tuple[str, ...], tuple[str, ...]]
-"""Last number and CRC of what was acknowledged, the homes that keep it, and who was absent. Without homes: of
-what was given up, and a home may answer yet."""
+"""Last number and CRC of an acknowledged block, the homes that keep it, and the brokers that were absent.
+Without homes: the block was given up, and a home may still answer."""
 
 
 class EntryBroker:
-    """See the module. ``unknown``: live members of which it is not known what they keep."""
+    """The entry broker of its clients' stored blocks. ``unknown``: live members whose durable subscriptions
+    are not known."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class EntryBroker:
         self._past: OrderedDict[tuple[Key, int], Past] = OrderedDict()
         self._refused_topics = RefusedTopics()
         self.refused = self._refused_topics.refused
-        """A block of level stored was refused before it came here."""
+        """Call this when a block of level stored was refused before it came here."""
         self._replies = StoredReplies(intake, turn)
         self.offering = Offering(
             id, self.routes, self._stored, intake, own, turn, told=self._told, work_pending=work_pending
@@ -85,7 +86,7 @@ class EntryBroker:
 
     @property
     def storing(self) -> int:
-        """Blocks and large bodies that are under way to their homes."""
+        """Blocks and large bodies in flight to their homes."""
         return len(self._stored)
 
     # --- what clients send
@@ -104,8 +105,8 @@ class EntryBroker:
         *,
         follows: bool = False,
     ) -> None:
-        """A checked block of a session that had credit for it; ``takers``: who wants it now; ``follows``: see
-        `RefusedTopics`. Raises `SessionError`."""
+        """Take a checked block of a session that had credit for it. ``takers``: its live takers now.
+        ``follows``: see `RefusedTopics`. Raises `SessionError`."""
         lowest = 0
         if behind < BEHIND_MAX:
             lowest = sequence - behind
@@ -142,16 +143,16 @@ class EntryBroker:
         try:
             self._hand_out(part, takers, flags, now)
             self._offer_to_all(part, flags, now)
-        except BaseException:  # its publisher hears nothing, and sends it again
+        except BaseException:  # its publisher hears nothing and sends it again
             self._stored.end(publication)
             raise
 
     def heard_lowest(self, session: Session, lowest: int) -> None:
-        """A client without credit: it waits for nothing below that number."""
+        """A client without credit waits for nothing below that number."""
         self._give_up(self._stored.waits_from(session.publisher.key, lowest))
 
     def is_retry(self, session: Session, block: Buffer, sequence: int, count: int, now: float) -> bool:
-        """Whether a block that cannot be accepted now came before and is treated as that; if so its credit is
+        """True if a block that cannot be accepted now is a retry and was handled as one. Its credit is then
         settled here."""
         held = HeldCredit(session.ingress, count, len(block))
         held.outlets = 1
@@ -166,7 +167,7 @@ class EntryBroker:
         held: HeldCredit,
         now: float,
     ) -> bool:
-        """Whether a block is a retry, or a conflict, of what is under way or was acknowledged."""
+        """True if a block is a retry of, or conflicts with, one that is in flight or was acknowledged."""
         key, last, piecewise = session.publisher.key, sequence + count - 1, bool(block[1] & blocks.PIECE)
         past = self._past.get((key, sequence))
         if past is not None:
@@ -198,7 +199,7 @@ class EntryBroker:
         return True
 
     def _refusal(self, topic: bytes, homes: tuple[KnownHome, ...]) -> str:
-        """Why no home can be asked to keep a topic now; empty if homes can be asked."""
+        """Why no home can be asked to keep a topic now. Empty if homes can be asked."""
         if self.unknown:
             return f"broker {self._name} does not know yet what is kept at {', '.join(self.unknown)}"
         if not homes:
@@ -214,14 +215,15 @@ class EntryBroker:
         return ""
 
     def _called(self, home: KnownHome) -> str:
-        """Its name; its id if another that lives has that name, as after its own was lost."""
+        """Its name, or its id if another live broker has that name, as happens after a home lost its state
+        folder."""
         live = self._members.live.items()
         if home.name == self._name or any(name == home.name for id, name in live if id != home.id):
             return f"{home.id:016x}"
         return home.name
 
     def _hand_out(self, part: Part, takers: tuple[Any, ...], flags: int, now: float) -> None:
-        """Live subscribers get it, unless they had it. A home gets its copy to keep instead."""
+        """Deliver to live subscribers, unless they had the block. A home gets its copy to keep instead."""
         publication, count = part.publication, part.count
         record, first = publication.sender.publisher, publication.first
         if publication.piecewise:
@@ -250,7 +252,7 @@ class EntryBroker:
             record.reserve(first, 1)
         record.commit(first, self._intake.absent)
 
-    # --- what homes are asked, and say
+    # --- questions to homes and their answers
 
     def _offer_to_all(self, part: Part, flags: int, now: float) -> None:
         publication = part.publication
@@ -260,22 +262,22 @@ class EntryBroker:
         for number, home in enumerate(homes):
             self.offering.offer(part, home, flags, now)
             if home in publication.refused and not publication.piecewise:
-                for other in homes[number + 1 :]:  # by this broker itself: nobody else is asked
+                for other in homes[number + 1 :]:  # this broker asks only itself: no other home is asked
                     self._stored.no_home(publication, other)
                 self._decide(publication)
             if publication.over:
                 return
 
     def _told(self, home: KnownHome, key: Key, first: int, offset: int, verdict: Kept, sentence: str) -> None:
-        """The home of this broker itself says what became of a block."""
+        """The home of this broker itself answers for a block."""
         self._answered(home, key, first, offset, verdict, sentence)
-        self._work_pending()  # it may have said so between the turns
+        self._work_pending()  # it may answer between turns
 
     def kept(self, link: Neighbour, answers: Iterable[tuple[int, int, int, int, int, int, str]]) -> None:
-        """KEPT: what another home says of blocks."""
+        """KEPT: another home answers for blocks."""
         home = self.routes.homes.get(link.member.id)
         if home is None:
-            return  # what it kept was removed
+            return  # its durable subscription was removed
         for publisher, boot, first, _, offset, verdict, sentence in answers:
             if sentence:
                 sentence = f"home {home.name}: {sentence}"
@@ -291,7 +293,7 @@ class EntryBroker:
                 self._replies.changed((publication,))
 
     def _decide(self, publication: Publication) -> None:
-        """Tell its publisher, if it ends."""
+        """Tell the publisher if the publication has ended."""
         outcome = publication.outcome()
         if outcome is None or publication.over:
             return
@@ -342,7 +344,7 @@ class EntryBroker:
         self._give_up(self._stored.session_over(session, now))
 
     def scan(self, now: float) -> None:
-        """Do what is due; to be called about twice a second."""
+        """Do the work that is due. Call this about twice a second."""
         self._replies.changed(self._stored.slow(now))
         unanswered = [
             (part, home, copies)
@@ -361,5 +363,5 @@ class EntryBroker:
 
 
 def _no_home(topic: bytes) -> str:
-    """Why a topic that no durable subscription matches is refused."""
+    """The refusal for a topic that no durable subscription matches."""
     return f"nobody keeps {topic.decode()}; make a durable subscription that matches it"

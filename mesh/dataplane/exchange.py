@@ -1,26 +1,26 @@
-"""The broker's data plane: every input of it, and what follows at the end of each. Pure.
+"""The broker's data plane: all its inputs, and the work at the end of each. Pure.
 
-Around it a broker has clients, other brokers, and stock SP sockets. What arrives is decided elsewhere, by
-subject:
+The exchange deals with clients, other brokers and stock SP sockets. It hands each input to a part of its own:
 
 * `mesh.dataplane.client_reading`: what clients send;
-* `mesh.dataplane.intake`: blocks in; `mesh.dataplane.outlets`: blocks out, and what is between
-  (`mesh.dataplane.backlogs`, `mesh.dataplane.credit`, `mesh.dataplane.ports`);
-* `mesh.dataplane.session_control`: clients' sessions; `mesh.dataplane.peer_control`: other brokers, and
-  `mesh.dataplane.members`: the records of them and their links;
+* `mesh.dataplane.intake`: blocks in; `mesh.dataplane.outlets`: blocks out; between them
+  `mesh.dataplane.backlogs`, `mesh.dataplane.credit` and `mesh.dataplane.ports`;
+* `mesh.dataplane.session_control`: clients' sessions; `mesh.dataplane.peer_control`: other brokers;
+  `mesh.dataplane.members`: the records of brokers and their links;
 * `mesh.dataplane.foreign_subscribers`: consumers of other protocols; `mesh.dataplane.own_messages`: messages
-  of which this broker is the publisher;
+  that this broker publishes itself;
 * `mesh.dataplane.requests`: requests and surveys; `mesh.dataplane.local_interest`: what this broker wants;
 * `mesh.dataplane.totals`: what all of them counted.
 
-How it is driven: feed it (`client_frames`, `peer_frames`, `peer_up`, ...), each call with ``now``; it
-queues frames on the pipes it was given before the call returns, collected per pipe and handed over once.
-`tick` is called when it asks for it. Nothing here waits, reads a clock or holds policy of the shell's.
+To drive it, call `client_frames`, `peer_frames`, `peer_up` and so on, each with ``now``. Frames are queued on
+the pipes before the call returns; each pipe gets its frames in one call. Call `tick` at the time that it
+returned. Nothing here waits, reads a clock or decides what the shell decides.
 
-A rule broken by a client costs its session (and its connection, unless that is shared with others behind an
-SP device); by a peer raises `PeerError` out of `peer_frames`, and the owner of the link drops it.
+A client that breaks a rule loses its session. It also loses its connection, unless others share that behind
+an SP device. A peer that breaks a rule makes `peer_frames` raise `PeerError`, and the owner of the link drops
+it.
 
-Pipes are duck-typed, see `mesh.dataplane.ports.Pipe`.
+Pipes are duck-typed: see `mesh.dataplane.ports.Pipe`.
 """
 
 from __future__ import annotations
@@ -61,33 +61,34 @@ from mesh.topics.routing import Router
 from mesh.wire.session_frames import Kind, Receipt, Role, encode
 
 SCAN_S: Final = 0.5
-"""How often keepalives and stalled consumers are looked at."""
+"""Interval between checks of keepalives and stalled consumers."""
 
 
 class Hooks(Protocol):
-    """What the exchange asks of the broker around it."""
+    """The exchange calls these methods of the broker around it."""
 
     def local_interest_changed(self, added: list[tuple[str, int]], removed: list[str]) -> int:
-        """This broker wants these (pattern, role) pairs too, or in another role, and those patterns no
-        longer; called for each new subscription, even if it changes nothing.
+        """This broker also wants the ``added`` (pattern, role) pairs, which are new or have a new role. It no
+        longer wants the ``removed`` patterns. Called for each new subscription, even if nothing changes.
 
-        Returns the interest version that holds it. Once every live broker has acknowledged that version,
-        or the time for it is over, the broker calls `Exchange.barrier_reached(version, unreached)`.
+        Returns the interest version that includes the change. Once every live broker has acknowledged that
+        version, or time has run out, the broker calls `Exchange.barrier_reached(version, unreached)`.
         """
 
     def work_pending(self) -> None:
-        """There is long work: call `Exchange.work` in another loop turn. May be called more than once."""
+        """Long work is pending: call `Exchange.work` in another loop turn. May be called more than once."""
 
     def stood_still(self) -> bool:
-        """`Exchange.tick` was not called for ``still_s``. True: other brokers may hold this one for dead,
-        and what is published has to wait until the broker calls `Exchange.open_gate`, in a later turn."""
+        """`Exchange.tick` was not called for ``still_s``. True if other brokers may believe this one dead.
+        Then what is published waits until the broker calls `Exchange.open_gate`, in a later turn."""
 
 
 class Exchange:
-    """One broker's data plane. See the module's docstring for how it is driven.
+    """One broker's data plane. The module's docstring says how to drive it.
 
-    ``still_s``: a broker that is not called for so long may be dead to others. ``door`` lets clients in, each
-    from where ``origin_of`` says; without it everybody may do everything.
+    ``still_s``: other brokers may believe this one dead once it was not called for so long. ``door`` decides
+    which clients may enter, by the origin that ``origin_of`` returns. Without a door everybody may do
+    everything.
     """
 
     def __init__(
@@ -111,8 +112,8 @@ class Exchange:
         self.mesh = mesh
         self.options = options = options or ExchangeOptions()
         self.gate = Gate()
-        """Closed while this broker does not know who wants what. Before something is published, `holds` says
-        so."""
+        """Closed while this broker does not know the interest of the others. Check `holds` before each
+        publish."""
         self._hooks = hooks
         self._turn = turn = Turn()
         self._tally = Tally()
@@ -172,7 +173,7 @@ class Exchange:
         )
         self.reading = ClientReading(self._sessions, self._intake, self._held, self._router, turn)
         self.subscribers = ForeignSubscribers(options, turn, self._router, self._interest, self._tally)
-        """Those of other protocols."""
+        """Subscribers of other protocols."""
         self._own = OwnMessages(id, boot, name, self._router, self._intake, self._tally)
         self.totals = Totals(
             tally=self._tally,
@@ -187,28 +188,29 @@ class Exchange:
         self._next_scan = now + SCAN_S
         self._still_s = still_s
         self._still_at = inf
-        """From then on this broker has stood still, if `tick` is not called before."""
+        """At this time the broker has stood still, unless `tick` is called earlier."""
 
     # ------------------------------------------------------------------ clients
 
     def client_frames(self, pipe: Pipe, frames: list[bytes], now: float) -> list[bytes]:
-        """Frames (backtrace and all) of a pipe that clients use; returns those that are no session frames.
+        """Take frames, with their backtraces, from a pipe that clients use. Returns those that are not
+        session frames.
 
-        What comes back is a stock client's ``topic payload``, with its backtrace, for the broker to serve.
-        The rest of a read that was too much for one turn is in ``reading.left``: to be given to this in
-        another turn, before anything else of that pipe.
+        The broker serves the returned frames: each is a stock client's ``topic payload`` behind its
+        backtrace. A read that is too much for one turn leaves its rest in ``reading.left``. Pass that to this
+        method in another turn, before any other frames of the pipe.
         """
         strays = self.reading.read(pipe, frames, self.holds(now), now)
         self._hand_over(now)
         return strays
 
     def client_gone(self, pipe: Pipe, now: float) -> None:
-        """A pipe that clients used is closed."""
+        """A pipe that clients used has closed."""
         self._sessions.gone(pipe, now)
         self._hand_over(now)
 
     def pipe_writable(self, pipe: Pipe, now: float) -> None:
-        """A pipe's queue was taken; it has room again."""
+        """The connection took a pipe's queue; the pipe has room again."""
         port = self._port_of(pipe)
         if port is None:
             return
@@ -222,7 +224,7 @@ class Exchange:
         self._hand_over(now)
 
     def absent(self) -> tuple[str, ...]:
-        """Names of live brokers that a publish here cannot reach now, or whose interest is not known."""
+        """Names of live brokers that a publish cannot reach now, or whose interest is not known here."""
         return self._intake.absent
 
     def barrier_reached(self, version: int, unreached: Sequence[str] = ()) -> None:
@@ -231,13 +233,13 @@ class Exchange:
         self._hand_over(0.0)
 
     def interrupted(self, now: float) -> None:
-        """Brokers that had forgotten this one know its interest again: tell clients, whose subscriptions may
+        """Brokers that had forgotten this one know its interest again. Tells clients, whose subscriptions may
         lack messages."""
         self._sessions.tell_interrupted()
         self._hand_over(now)
 
     def set_policy(self, policy: Policy, now: float) -> None:
-        """Other principals and rights, for the sessions that there are, too."""
+        """Replace principals and rights, for existing sessions too."""
         self.door.set_policy(policy, now)
         self._sessions.rights_changed(now)
         self._hand_over(now)
@@ -245,23 +247,24 @@ class Exchange:
     # ------------------------------------------------------------------ while interest is not known
 
     def drop(self, reason: str, count: int) -> None:
-        """Count messages that the broker around dropped before they came here."""
+        """Count messages that the surrounding broker dropped before they reached the exchange."""
         self._tally.drop(reason, count)
 
     def holds(self, now: float) -> bool:
-        """Whether what is published now has to wait at the gate."""
+        """True if a message published now has to wait at the gate."""
         if now >= self._still_at:
             self._go_on(now)
         return self.gate.closed
 
     def _go_on(self, now: float) -> None:
-        """This broker stood still: what it knows of interest may be old."""
+        """This broker stood still, so what it knows of interest may be old."""
         self._still_at = now + self._still_s
         if not self._intake.refusing and self._hooks.stood_still():
             self.gate.close()
 
     def open_gate(self, now: float) -> None:
-        """It is known who wants what, or who is missing (`set_absent`): route what was held."""
+        """The interest of others is known, or `set_absent` has named the brokers that are missing: route what
+        was held."""
         try:
             self._held.step(now)
         finally:
@@ -270,7 +273,7 @@ class Exchange:
     # ------------------------------------------------------------------ the program around the broker
 
     def publish(self, topic: str, bodies: Sequence[bytes], level: str, now: float) -> Receipt:
-        """Messages of a stock client, or the broker's own, see `mesh.dataplane.own_messages`.
+        """Publish messages of a stock client or of the broker itself; see `mesh.dataplane.own_messages`.
 
         Raises `TopicError`, `NotAccepted` while the broker leaves, and ValueError for a body above the limit.
         """
@@ -283,13 +286,14 @@ class Exchange:
         self.respond_later(pattern, lambda topic, body, answer: answer(handler(topic, body)))
 
     def respond_later(self, pattern: str, handler: Handler) -> None:
-        """The same by a handler that may answer in a later turn, before that turn's output is handed over."""
+        """Like `respond`, with a handler that may answer in a later turn, before that turn's output is handed
+        over."""
         self._add_responder(Responder([check_pattern(pattern)], handler))
 
     def respond_to(
         self, pattern: str, handler: Callable[[str, bytes], bytes], admits: Callable[[Pipe], bool]
     ) -> None:
-        """The same, but only for clients of this broker whose pipe ``admits`` lets in."""
+        """Like `respond`, but only for clients of this broker whose pipe ``admits`` accepts."""
         guarded = Guarded(
             [check_pattern(pattern)], lambda topic, body, answer: answer(handler(topic, body)), admits
         )
@@ -308,7 +312,8 @@ class Exchange:
         callback: Callable[[int, bytes], None],
         now: float,
     ) -> None:
-        """Ask for a stock client; ``callback(status, body)`` is called once, perhaps before this returns.
+        """Send a request for a stock client. ``callback(status, body)`` is called once, perhaps before this
+        returns.
 
         ``status`` is a `mesh.wire.session_frames.Status`. Raises `TopicError`.
         """
@@ -324,14 +329,15 @@ class Exchange:
         over: Callable[[Sequence[str]], None],
         now: float,
     ) -> None:
-        """Ask everybody who answers, for the program around the broker: ``callback(status, body)`` is called
-        with each answer in time, and then ``over`` once, with the names of the others. Raises `TopicError`.
+        """Send a survey for the program around the broker. ``callback(status, body)`` is called with each
+        answer that is in time. Then ``over`` is called once, with the names of those that did not answer.
+        Raises `TopicError`.
         """
         self._requests.ask(LocalAsker(callback, over), 0, Query(topic, body, b""), timeout_s, True, now)
         self._hand_over(now)
 
     def drain(self, left_s: float, reason: str, now: float) -> None:
-        """Have clients go to other brokers before this one leaves; nobody new is let in
+        """Move clients to other brokers before this one leaves. No new client may enter
         (`mesh.dataplane.draining`)."""
         self._sessions.leaving = reason
         self._draining.begin(self._sessions.all(), left_s, reason)
@@ -343,16 +349,16 @@ class Exchange:
 
     @property
     def movable(self) -> int:
-        """Clients that go to other brokers by themselves when this one leaves."""
+        """Number of clients that move to other brokers by themselves when this one leaves."""
         return sum(map(self._draining.may_move, self._sessions.all()))
 
     @property
     def drained(self) -> bool:
-        """Whether all clients that can move are gone, and nothing waits for other brokers."""
+        """True if all clients that can move have left, and nothing waits for other brokers."""
         return not self.movable and not any(link.outlet.behind for link in self._members.neighbours())
 
     def leave(self, reason: str, now: float) -> None:
-        """Tell every client that this broker goes; what is published from now on is refused."""
+        """Tell every client that this broker leaves. Whatever is published from now on is refused."""
         self._sessions.leaving = self._intake.refusing = reason
         self._intake.refused_as = "leaving"
         while self.gate.closed:  # what was held is refused
@@ -368,17 +374,17 @@ class Exchange:
     # ------------------------------------------------------------------ other brokers
 
     def members_changed(self, live: Iterable[tuple[int, str]]) -> None:
-        """All brokers that are alive or suspect, this one not among them; of the others interest is
-        forgotten."""
+        """``live`` names all brokers that are alive or suspect, without this one. The interest of all others
+        is forgotten."""
         self._peers.set_live(live)
 
     def set_addresses(self, urls: Sequence[str]) -> None:
-        """Where clients find the other live brokers. Clients with several addresses go there when they lose
-        this one."""
+        """Addresses of the other live brokers for clients. A client that knows several addresses uses them
+        when it loses this broker."""
         self._sessions.set_addresses(urls)
 
     def set_absent(self, names: Iterable[str]) -> None:
-        """Live brokers whose interest is not known here or that have no link; receipts name them."""
+        """Live brokers whose interest is not known here or that have no link. Receipts name them."""
         self._intake.absent = tuple(names)
 
     def change_peer_interest(
@@ -389,13 +395,13 @@ class Exchange:
         *,
         known: bool = True,
     ) -> None:
-        """A broker wants these (pattern, role) pairs too, or in another role, and those patterns no longer.
-        ``known``: that is all it wants; else more is to come."""
+        """A broker also wants the ``added`` (pattern, role) pairs, which are new or have a new role, and no
+        longer the ``removed`` patterns. ``known``: this completes its interest; otherwise more follows."""
         self._peers.change_interest(member_id, added, removed, known=known)
 
     def set_next_hop(self, member_id: int, by: int) -> None:
-        """Blocks for a broker go by another's link from now on, or by its own: ``by`` is the broker
-        itself."""
+        """Route blocks for a broker over the link of ``by`` from now on. With ``by`` equal to ``member_id``
+        they take its own link."""
         self._members.set_next_hop(member_id, by)
         self._router.forget_routes()
 
@@ -412,9 +418,9 @@ class Exchange:
         durable: bool = False,
         marks: bool = False,
     ) -> None:
-        """A link is admitted; its Bus pipe carries blocks from now on. Replaces an earlier link.
+        """A link is admitted; its Bus pipe carries blocks from now on. It replaces an earlier link.
 
-        ``counts``: the other side says what it received in its run ``boot``
+        ``counts``: the other side reports what it received in its run ``boot``
         (`mesh.wire.capabilities.RECEIVED`). ``durable``: it may be a home (`mesh.wire.capabilities.DURABLE`).
         ``marks``: it sends marks back (`mesh.wire.capabilities.MARK`).
         """
@@ -424,12 +430,12 @@ class Exchange:
         self._hand_over(now)
 
     def peer_down(self, member_id: int, now: float) -> None:
-        """A link is over. The broker's interest is kept until `members_changed` no longer names it."""
+        """A link has ended. The broker's interest is kept until `members_changed` no longer names it."""
         self._peers.link_down(member_id, now)
         self._hand_over(now)
 
     def peer_rtt(self, member_id: int, rtt_s: float) -> None:
-        """A new measure of the round trip to a broker; the nearest gets requests first."""
+        """A new round-trip time to a broker. Requests go to the nearest first."""
         member = self._members.table.get(member_id)
         if member is not None and member.neighbour is not None:
             member.neighbour.rtt_s = rtt_s
@@ -442,31 +448,31 @@ class Exchange:
         added: Mapping[str, Iterable[str]],
         removed: Iterable[str] = (),
     ) -> None:
-        """Durable subscriptions, names and their patterns, were made at a broker, this one among them, or
-        given other patterns, and others were removed. They stay though the broker goes. Raises `TopicError`
-        before any change."""
+        """Durable subscriptions at a home changed; the home may be this broker. ``added`` maps each new or
+        changed name to its patterns. The subscriptions stay when the home leaves. Raises `TopicError` before
+        any change."""
         self._entry.home_changed(home_id, home_name, client_url, added, removed)
         self._hand_over(0.0)
 
     def set_unknown_homes(self, names: Iterable[str]) -> None:
-        """Live brokers that may be homes and of which it is not known what is kept there."""
+        """Live brokers that may be homes and whose durable subscriptions are not known here."""
         self._entry.unknown = tuple(names)
         self._hand_over(0.0)
 
     def _unsure(self) -> str:
-        """Why it is not known what other brokers keep; empty: it is."""
+        """Why it is not known what other brokers keep; empty if it is known."""
         if self._entry.unknown:
             return f"it is not known yet what is kept at {', '.join(self._entry.unknown)}"
         return "this broker does not know yet what others keep" if self.gate.closed else ""
 
     @property
     def durable_routes(self) -> DurableRoutes:
-        """All durable subscriptions that are known, and the brokers where they were made."""
+        """All known durable subscriptions and their homes."""
         return self._entry.routes
 
     @property
     def home(self) -> Home | None:
-        """What keeps messages on this broker's disk; None: nothing does."""
+        """Keeps messages on this broker's disk. None if it keeps none."""
         return self._sessions.home
 
     @home.setter
@@ -479,8 +485,8 @@ class Exchange:
             home.set_homes(routes.homes_of, partial(routes.away, self.id))
 
     def peer_frames(self, member_id: int, frames: list[bytes], now: float) -> None:
-        """Session frames (kinds 0 to 31, and 64 and up) from a broker's Bus pipe. Raises `PeerError`: the
-        link must be dropped."""
+        """Take session frames (kinds 0 to 31, and from 64) from a broker's Bus pipe. Raises `PeerError` if
+        the link must be dropped."""
         try:
             self._peers.frames(member_id, frames, now)
         finally:
@@ -489,7 +495,7 @@ class Exchange:
     # ------------------------------------------------------------------ time and output
 
     def tick(self, now: float) -> float:
-        """Do what is due; returns when to call again (never later than half a second from now)."""
+        """Do the work that is due. Returns the time of the next call, at most half a second from now."""
         if now >= self._still_at:
             self._go_on(now)
         self._still_at = now + self._still_s
@@ -501,7 +507,7 @@ class Exchange:
             self._scan(now, late_s)
         turn = self._turn
         home = self.home
-        due_at_home = home is not None and home.due(now)  # a timer may have been early
+        due_at_home = home is not None and home.due(now)  # timers may fire early
         if turn.dirty or turn.due or turn.ends or due_at_home or self._interest.changed or self.draining:
             self._hand_over(now)
         return min(paced, self._next_scan, self._next_scan if due is None else due)
@@ -510,7 +516,7 @@ class Exchange:
         for outlet in list(self._turn.waiting):
             outlet.backlog.check_stall(now)
         for link in self._members.neighbours():
-            link.ingress.grant()  # what is given back tells the other side what has arrived
+            link.ingress.grant()  # granted credit also tells the other side what has arrived
             if link.marks_owed:
                 link.send_marks()
         self._sessions.scan(now, late_s)
@@ -525,8 +531,8 @@ class Exchange:
         return None if link is None else link.port
 
     def _hand_over(self, now: float) -> None:
-        """What this turn produced: work and what is stored, interest, frames to their pipes, one call each,
-        and credit to those who earned it."""
+        """Finish this turn: do its work, store, publish interest, and hand each pipe its frames in one call.
+        Then grant credit to the senders that earned it."""
         turn, home = self._turn, self._sessions.home
         if home is not None:
             home.hand_over(now)
@@ -556,12 +562,12 @@ class Exchange:
 
     def _grant(self) -> None:
         due = self._turn.due.copy()
-        self._turn.due.clear()  # those in it keep a reference to this very list
+        self._turn.due.clear()  # a port in it keeps a reference to this very list
         for ingress in due:
             ingress.grant()
 
     def work(self, now: float) -> None:
-        """Do a step of long work, some milliseconds, and one of the gate, to which more comes each turn."""
+        """Do one step of long work, some milliseconds, and one step of the gate, which grows each turn."""
         try:
             if self.gate.opening:
                 self._held.step(now)
@@ -577,13 +583,13 @@ class Exchange:
         return self._interest.patterns
 
     def link_statistics(self, member_id: int) -> LinkStatistics:
-        """Counters of the link to a broker; zeros for one never linked."""
+        """Counters of the link to a broker; zeros if it was never linked."""
         return self._members.statistics(member_id)
 
     def link_losses(self) -> dict[int, LinkLoss]:
-        """Messages that did not arrive at other brokers, by their ids."""
+        """Messages that did not arrive at other brokers, by broker id."""
         return self._members.losses()
 
     def statistics(self) -> ExchangeStatistics:
-        """All counters. Costs by the number of subscriptions."""
+        """All counters. The cost grows with the number of subscriptions."""
         return self.totals.statistics()

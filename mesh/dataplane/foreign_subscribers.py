@@ -1,8 +1,8 @@
-"""Consumers that speak another protocol than sessions, as stock SUB sockets do.
+"""Consumers that do not speak the session protocol, such as stock SUB sockets.
 
-Such a consumer has no session and no credit. Its pipe tells what it takes: what does not fit is dropped and
-counted, newest first. An encoder makes its frames of a block (`mesh.dataplane.outlets`); `mesh.broker.stock`
-has that of stock SUB sockets. What it wants is interest of this broker. Pure.
+Such a consumer has no session and no credit. Only its pipe limits it: messages that do not fit are dropped
+and counted, the newest first. An encoder turns blocks into its frames (`mesh.dataplane.outlets`);
+`mesh.broker.stock` has that of stock SUB sockets. Its patterns are interest of this broker. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mesh.wire.session_frames import Role
 
 
 class ForeignSubscribers:
-    """See the module. The broker is to call `Exchange.pipe_writable` for their pipes."""
+    """All such consumers. The broker must call `Exchange.pipe_writable` for their pipes."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ForeignSubscribers:
         self._tally = tally
 
     def add(self, pipe: Pipe, patterns: Sequence[str], encode: Encoder) -> None:
-        """Send what matches to a pipe, encoded its way, until `remove`. Raises `TopicError`."""
+        """Send matching blocks to a pipe, encoded by ``encode``, until `remove`. Raises `TopicError`."""
         checked = _checked(patterns)
         port = Port(self._turn, pipe, self._unwritten_bytes_max, lambda frame: 1)
         subscriber = self.by_pipe[pipe] = Subscriber(port, checked, encode)
@@ -49,7 +49,7 @@ class ForeignSubscribers:
         self._interest.flush()
 
     def change(self, pipe: Pipe, patterns: Sequence[str]) -> None:
-        """Send it what matches these patterns from now on. Raises `TopicError`."""
+        """Send a pipe the blocks that match these patterns from now on. Raises `TopicError`."""
         checked = _checked(patterns)
         subscriber = self.by_pipe[pipe]
         self._interest.add(checked, Role.LISTEN)
@@ -60,7 +60,7 @@ class ForeignSubscribers:
         self._interest.flush()
 
     def remove(self, pipe: Pipe) -> None:
-        """Its pipe is closed."""
+        """The pipe has closed."""
         subscriber = self.by_pipe.pop(pipe, None)
         if subscriber is None:
             return

@@ -1,22 +1,21 @@
-"""The gate: it holds what is published, in order, while this broker does not know yet who wants it.
+"""The gate holds published messages in order while this broker does not know the interest of others.
 
-A broker that has just started knows nobody's interest. It could accept a message only by guessing that nobody
-wants it. So the gate is closed then, and everything that needs a route waits behind it: blocks and questions
-of clients, and what stock sockets publish. `mesh.cluster.joining` says when the gate opens; that takes
-milliseconds where the other brokers answer, and a few seconds at most. A broker that stood still for as long
-as may make it dead to others closes its gate again, until it has heard them (`mesh.cluster.standstill`).
+A broker that has just started does not know anybody's interest. It could only guess that nobody wants a
+message. So its gate is closed, and whatever needs a route waits behind it: blocks and questions of clients,
+and messages from stock sockets. `mesh.cluster.joining` decides when the gate opens. That takes milliseconds
+if the other brokers answer, and a few seconds at most. A broker that stood still long enough to seem dead
+closes its gate again until it has heard the others (`mesh.cluster.standstill`).
 
-It opens step by step, since what was held is long work: each step lets a part pass, and rounds and other
-clients come between. The gate stays closed until the last part has passed, so that what comes meanwhile waits
-behind what came before. A step lets a fixed part pass, and twice what came since the last step. So less waits
-after each turn of the loop, however much comes. A turn costs about twice what it would at an open gate, at
-most.
+The gate opens step by step, since passing everything is long work. Each step lets a part pass; gossip rounds
+and other clients run in between. The gate stays closed until the last part has passed, so new entries wait
+behind old ones. A step passes a fixed part and twice what arrived since the last step. So less waits after
+each turn of the loop, however much arrives. A turn costs at most about twice as much as with an open gate.
 
-Bounds: `BYTES_MAX` and `COUNT_MAX`. Of these a client's blocks have `SHARE_MAX` frames and the bytes of its
-window (`mesh.dataplane.held_blocks`). Other senders have a `Part` for each kind: stock publishers, stock REQ
-sockets and the questions of clients have a quarter each at most, and one sender a sixteenth. So a quarter is
-left for blocks of clients, whichever sender floods. A message that does not fit is not taken. Its sender is
-told so (`NotAccepted`), or it is counted as dropped where nobody waits for an answer. Pure.
+Bounds: `BYTES_MAX` and `COUNT_MAX`. A client's blocks may take `SHARE_MAX` frames and the bytes of its window
+(`mesh.dataplane.held_blocks`). Other senders have a `Part` for each kind: stock publishers, stock REQ sockets
+and the questions of clients have a quarter each at most, and one sender a sixteenth. So a quarter remains for
+blocks of clients, whichever sender floods. A message that does not fit is not taken. Its sender gets
+`NotAccepted`, or, if nobody waits for an answer, it is counted as dropped. Pure.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ from functools import partial
 from typing import Final
 
 BYTES_MAX: Final = 32 << 20
-"""Bytes held, of all clients together."""
+"""Bytes held for all clients together."""
 COUNT_MAX: Final = 65_536
 """Frames held."""
 STEP_BYTES: Final = 1 << 20
-"""Bytes that pass in one step, about."""
+"""Bytes that pass in one step, approximately."""
 STEP_COUNT: Final = 256
 """Entries that pass in one step, some 2 ms."""
 FRAME_COST: Final = 64
-"""Bytes of memory that a frame takes beside its own, about: an object and its place in a list."""
+"""Bytes of memory that a frame takes beside its content, approximately: an object and its place in a list."""
 SHARE_MAX: Final = COUNT_MAX // 4
-"""Frames held of one client."""
+"""Frames held for one client."""
 PART_OF_KIND: Final = 4
-"""All senders of a kind together may have one in so many of the gate's bytes and frames."""
+"""All senders of a kind together may hold this fraction (one in so many) of the gate's bytes and frames."""
 PART_OF_SENDER: Final = 16
 """The same for one sender."""
 REASON: Final = "does not know yet who wants it, and holds as much as it can; publish again in a few seconds"
 
 Act = Callable[[float], None]
-"""Treats a held entry as an open gate would; takes the time."""
+"""Treats a held entry as an open gate would. Takes the time."""
 
 
 class Gate:
@@ -54,14 +53,14 @@ class Gate:
     def __init__(self) -> None:
         self.closed = False
         self.opening = False
-        """True while held entries pass and some are left."""
+        """True while held entries pass and some remain."""
         self.held = 0
         """Frames held since the start."""
         self._waiting: deque[tuple[int, Act]] = deque()
         self._bytes = 0
         self._came = 0
         self._bytes_came = 0
-        """Bytes that came since the last step, while the gate opens; ``_came`` counts the entries."""
+        """Bytes that arrived since the last step, while the gate opens. ``_came`` counts the entries."""
 
     def close(self) -> None:
         self.closed, self.opening = True, False
@@ -79,11 +78,11 @@ class Gate:
         return True
 
     def step(self, now: float) -> bool:
-        """Let a part pass, in the order in which it came; False: that was the last, and the gate is open."""
+        """Let a part pass, oldest first. False if that was the last part and the gate is open."""
         waiting, passed = self._waiting, 0
         count, size_max = STEP_COUNT + 2 * self._came, STEP_BYTES + 2 * self._bytes_came
         self._came = self._bytes_came = 0
-        self.closed = False  # for what passes: it asks
+        self.closed = False  # for entries that ask whether it is closed
         try:
             for _ in range(min(count, len(waiting))):
                 size, act = waiting.popleft()
@@ -98,9 +97,10 @@ class Gate:
 
 
 class Part:
-    """Entries that senders of one kind have behind a gate: a part of it at most, together and each of them.
+    """Entries that senders of one kind have behind a gate. Both the kind and each sender are bounded by a
+    fraction of the gate.
 
-    A sender that has less than its bound may hold one thing more, of any size: large bodies pass, too.
+    A sender below its bound may hold one more thing of any size, so that large bodies pass too.
     """
 
     def __init__(self, gate: Gate) -> None:
@@ -119,7 +119,7 @@ class Part:
         return True
 
     def is_full(self, sender: Hashable) -> bool:
-        """True if one sender has as much as it may."""
+        """True if one sender holds as much as it may."""
         held = self._each.get(sender)
         return held is not None and held.beyond(PART_OF_SENDER, 0)
 
@@ -133,7 +133,7 @@ class Part:
 
 
 class _Held:
-    """Things and their bytes."""
+    """Held things and their bytes."""
 
     __slots__ = ("count", "size")
 
@@ -145,5 +145,5 @@ class _Held:
         self.size += size
 
     def beyond(self, part: int, size: int) -> bool:
-        """True if one thing more, of ``size`` bytes, is more than a part of the gate."""
+        """True if one more thing of ``size`` bytes would exceed the fraction ``part``."""
         return self.count >= COUNT_MAX // part or self.size + size > BYTES_MAX // part

@@ -1,15 +1,14 @@
-"""Blocks of clients that wait behind the gate, and what becomes of them when they pass or do not fit. Pure.
+"""Blocks of clients that wait behind the gate: how they pass, and when they are refused. Pure.
 
-A client may go while its blocks wait. They are routed all the same, since it may not have waited for the
-acknowledgement. If it comes again and retries a block that waits, the waiting block moves to the new session,
-which then gets the acknowledgement. To refuse the retry because the gate is full would be wrong: the block is
-held. But pieces of a large body of which one was refused do not move: that body is refused as a whole, and
-its retry waits as a whole, so that its pieces stay in order.
+A client may leave while its blocks wait. They are still routed, since the client may not have waited for the
+acknowledgement. If it returns and retries a waiting block, the waiting block moves to the new session, which
+then gets the acknowledgement. It would be wrong to refuse that retry because the gate is full: the block is
+held. But the pieces of a large body do not move if one of them was refused. That body is refused as a whole,
+and its retry waits as a whole, so that its pieces stay in order.
 
-A held block spends its sender's credit when it passes, in order, like any other. Until then it is counted in
-the `_Share` of its session: a block that comes when window and share leave no credit costs the session, as
-when the gate is open. A session has at most `gate.SHARE_MAX` frames in the gate, so that there is room for
-others.
+A held block spends its sender's credit when it passes, in order, like any other. Until then it counts in the
+`_Share` of its session. A block that exceeds the credit left by window and share costs the session, as with
+an open gate. A session has at most `gate.SHARE_MAX` frames in the gate, so that others have room.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from mesh.errors import CreditExceeded, PeerError, TopicError
 from mesh.wire.session_frames import DATA_SIZE, messages_in
 
 Refuse = Callable[[Pipe, bytes, PeerError | TopicError, float], None]
-"""The client behind a pipe and a backtrace broke a rule."""
+"""Called when the client behind a pipe and a backtrace broke a rule."""
 
 
 class HeldBlock:
-    """A frame of a session, behind a backtrace of ``start`` bytes. It counts as a message at least, so that
+    """A frame of a session, behind a backtrace of ``start`` bytes. It counts as at least one message, so that
     every frame costs credit."""
 
     __slots__ = ("frame", "messages", "session", "size", "start")
@@ -53,7 +52,7 @@ class HeldBlock:
 
 
 class _Share:
-    """Frames, messages and bytes of one session that are held."""
+    """Held frames, messages and bytes of one session."""
 
     __slots__ = ("frames", "messages", "size")
 
@@ -79,14 +78,14 @@ class HeldBlocks:
         self._tally = tally
         self._refuse = refuse
         self._accepted: dict[tuple[int, ...], HeldBlock] = {}
-        """Those of level accepted, by publisher, boot and what a retry has in common with its first copy."""
+        """Held blocks of level accepted, by publisher, boot and the key that retries share."""
         self._passed: dict[Session, None] = {}
         """Sessions whose blocks passed in this step."""
         self._shares: dict[Session, _Share] = {}
 
     def hold(self, session: Session, frame: bytes, start: int, now: float) -> None:
-        """A DATA frame while the gate is closed; what does not fit is refused. Raises `CreditExceeded`, and
-        as `Intake.client_block` does."""
+        """Hold a DATA frame while the gate is closed, or refuse it if it does not fit. Raises
+        `CreditExceeded`, and the errors of `Intake.client_block`."""
         block = HeldBlock(session, frame, start)
         share = self._shares.get(session) or _Share()
         self._check_credit(block, share)
@@ -106,7 +105,7 @@ class HeldBlocks:
             self._intake.refuse_block(session, frame, start, sentence, "joining", now)
 
     def _check_credit(self, block: HeldBlock, share: _Share) -> None:
-        """Raises `CreditExceeded` when the credit of the block's session is spent by what is held."""
+        """Raises `CreditExceeded` if held blocks have spent the session's credit."""
         window = block.session.ingress.window
         messages, size = window.messages_left - share.messages, window.bytes_left - share.size
         if messages <= 0 or size <= 0:
@@ -126,7 +125,7 @@ class HeldBlocks:
             del self._shares[block.session]
 
     def step(self, now: float) -> bool:
-        """Let a part pass the gate, and acknowledge it; False: the gate is open."""
+        """Let a part pass the gate, and acknowledge it. False if the gate is open."""
         try:
             return self._gate.step(now)
         finally:
@@ -138,7 +137,7 @@ class HeldBlocks:
         session, frame, start = block.session, block.frame, block.start
         self._release(block)
         key = (*session.publisher.key, *accepted_as(frame, start))
-        if self._accepted.get(key) is block:  # else a retry of it waits, too
+        if self._accepted.get(key) is block:  # otherwise a retry of it waits too
             del self._accepted[key]
         if session.closed:
             self._pass_late(session, frame, start, now)
@@ -151,7 +150,7 @@ class HeldBlocks:
             self._refuse(session.port.pipe, session.prefix, error, now)
 
     def _pass_late(self, session: Session, frame: bytes, start: int, now: float) -> None:
-        """Route a block of a session that is over, whose counters are in the totals already."""
+        """Route a block of a session that has ended. The session's counters are already in the totals."""
         messages, size = session.messages_in, session.bytes_in
         session.publisher = self._publishers.get(*session.publisher.key)  # it may have been forgotten
         with suppress(PeerError, TopicError):

@@ -1,20 +1,21 @@
 """The durable subscriptions of this broker: blocks in, work out, all of it in one journal. Pure.
 
-`Home` joins what is decided elsewhere, by subject:
+`Home` joins modules that each decide one thing:
 
 * `mesh.dataplane.durables`: which subscriptions are here, and which want a topic;
-* `mesh.dataplane.keeping`: blocks on their way to the journal, and what is said of each;
-* `mesh.dataplane.attaching`: who may work on what; how a subscription is made;
-* `mesh.dataplane.workers`: what each subscription's `WorkQueue` orders, as frames and entries;
-* `mesh.dataplane.settling`: what was settled, on its way to the journal;
-* `mesh.dataplane.home_journal`: may the journal be used, and what it said;
-* `mesh.dataplane.operating`: what an operator asks, of the figures of `mesh.dataplane.queue_status`.
+* `mesh.dataplane.keeping`: blocks on their way to the journal, and the answer to each;
+* `mesh.dataplane.attaching`: who may work on a subscription, and how one is made;
+* `mesh.dataplane.workers`: the orders of each subscription's `WorkQueue`, as frames and entries;
+* `mesh.dataplane.settling`: settled messages on their way to the journal;
+* `mesh.dataplane.home_journal`: the state of the journal, and its answers;
+* `mesh.dataplane.operating`: operators' questions, with figures from `mesh.dataplane.queue_status`.
 
-It is driven by the `Exchange`: whatever happens in a turn is put down, and `hand_over` does at its end what
-it left to do. The journal answers between turns; `HomeHooks.work_pending` asks for a turn then.
+The `Exchange` drives it: events of a turn are noted, and `hand_over` does the remaining work at its end. The
+journal answers between turns; `HomeHooks.work_pending` then asks for a turn.
 
-**What is kept is somewhere**: it waits in the journal, is in flight at a consumer, or is settled or a dead
-letter, on disk at last. What was delivered and not settled when this broker ends is delivered again.
+**A kept message is always somewhere**: it waits in the journal, is in flight at a consumer, or is settled or
+a dead letter, and each state reaches the disk. A message that was delivered but not settled when this broker
+ends is delivered again.
 """
 
 from __future__ import annotations
@@ -47,21 +48,21 @@ from mesh.wire.durable_frames import Durable as Kind
 from mesh.wire.session_frames import name_of
 
 LOOKED_AT: Final = 256
-"""Subscriptions of whose bytes and oldest message the status knows; commits wait for the look."""
+"""Subscriptions whose bytes and oldest message the status reports. Commits wait while these are read."""
 
 
 class HomeHooks(JournalHooks, Telling, Protocol):
-    """What a home needs from its broker."""
+    """A home calls these methods of its broker."""
 
     def storing_failed(self, why: str) -> None:
         """The journal failed: nothing is stored until a restart."""
 
     def wake_at(self, at: float) -> None:
-        """Call `Exchange.work` at that time. An earlier time than one before replaces it."""
+        """Call `Exchange.work` at that time. The earliest time asked for counts."""
 
 
 class _Fresh:
-    """A row that was committed just now, as a `mesh.work.rows.StoredRow`."""
+    """A row that was just committed, as a `mesh.work.rows.StoredRow`."""
 
     __slots__ = ("block", "count", "row")
 
@@ -77,7 +78,7 @@ class _Fresh:
 
 
 class Home:
-    """See the module. Without `opened` or `may_be_opened` nothing is stored here."""
+    """The home of this broker. Nothing is stored before `opened` or `may_be_opened`."""
 
     def __init__(self, name: str, hooks: HomeHooks, options: ExchangeOptions | None = None) -> None:
         options = options or ExchangeOptions()
@@ -101,27 +102,28 @@ class Home:
     # --- the journal
 
     def may_be_opened(self) -> None:
-        """There is a state folder, and no journal in it yet."""
+        """There is a state folder, but no journal in it yet."""
         self._journal.may_be_opened()
 
     def opened(self, journal: JournalPort, subscriptions: Sequence[records.Kept] = ()) -> None:
-        """The journal is open, with what it keeps."""
+        """The journal is open; ``subscriptions`` are those it keeps."""
         for kept in subscriptions:
             self._durables.add(kept).confirmed = True
         self._journal.opened(journal)
 
     def not_opened(self, why: str, *, again: bool = False) -> None:
-        """The journal cannot be used, and why. ``again``: the next call that needs it may try to make it."""
+        """The journal cannot be used, with the reason. ``again``: the next call that needs it may try to make
+        it."""
         self._journal.not_opened(why, again=again)
 
     @property
     def refusing(self) -> str:
-        """Why nothing is stored here; empty while it is, or may be."""
+        """Why nothing is stored here. Empty if blocks are stored, or may be."""
         return self._journal.refusing
 
     @property
     def failure(self) -> str:
-        """Why nothing is stored here; empty if that is only because there is no state folder."""
+        """Why nothing is stored here. Empty if the only reason is the lack of a state folder."""
         return self._journal.failure
 
     def _failed(self, now: float) -> None:
@@ -141,7 +143,7 @@ class Home:
         told: Told,
         again: bool = False,
     ) -> None:
-        """Keep a well-formed block for every subscription here that wants it, see `mesh.dataplane.keeping`.
+        """Keep a well-formed block for every subscription here that wants it; see `mesh.dataplane.keeping`.
         ``again``: it may have come before this broker started."""
         self._keeping.keep(block, publisher, boot, first, last, lowest, offset, told, again)
 
@@ -153,23 +155,23 @@ class Home:
         return self._durables.table()
 
     def set_elsewhere(self, elsewhere: Elsewhere, senior: Elsewhere) -> None:
-        """How to find the home of a subscription that is not here, and of one that was made here and there in
-        one moment, see `mesh.dataplane.attaching`."""
+        """Set how to find the home of a subscription that is not here, and of one that was made here and
+        there at the same time; see `mesh.dataplane.attaching`."""
         self._attaching.elsewhere = elsewhere
         self._attaching.senior = senior
 
     def set_unsure(self, unsure: Callable[[], str]) -> None:
-        """Set the question why it is not known what other brokers keep. Clients that attach wait until it
-        is known."""
+        """Set the function that says why it is not known what other brokers keep. Attaching clients wait
+        until it is known."""
         self._attaching.unsure = unsure
 
     def barrier_reached(self, version: int, unreached: Sequence[str] = ()) -> None:
-        """Every live broker has the table up to ``version`` on disk, except those named."""
+        """Every live broker, except those named, has the table up to ``version`` on disk."""
         self._journal.put_down(lambda names, now: self._attaching.reached(version, names), list(unreached))
 
     def remove(self, name: str, told: Callable[[str], None]) -> None:
-        """Remove a subscription with all that waits in it. ``told`` gets why not, or an empty sentence;
-        perhaps before this returns."""
+        """Remove a subscription with everything that waits in it. ``told`` gets the reason of a failure or an
+        empty sentence, perhaps before this returns."""
         durable = self._durables.by_name.get(name)
         if durable is None:
             told(f"there is no durable subscription {name!r} at broker {self._name}")
@@ -193,21 +195,21 @@ class Home:
     # --- operators
 
     def set_homes(self, homes: Homes, away: Away) -> None:
-        """How to find all brokers that have a durable subscription of a name, and the homes that cannot be
-        reached now."""
+        """Set how to find all brokers that have a durable subscription of a name, and all homes that cannot
+        be reached now."""
         self._operating.homes, self._operating.away = homes, away
 
     def set_forget(self, forget: Forget) -> None:
-        """How to forget another home."""
+        """Set how to forget another home."""
         self._operating.forget = forget
 
     def operate(self, body: bytes, now_us: int, answer: Answer) -> None:
-        """Answer an operator's question, see `mesh.dataplane.operating`; ``now_us`` is since the epoch."""
+        """Answer an operator's question; see `mesh.dataplane.operating`. ``now_us`` is since the epoch."""
         self._operating.ask(body, now_us, answer)
 
     def notices(self, now: float) -> list[Notice]:
-        """Trouble that programs are to be told of, see `mesh.dataplane.queue_watch` and
-        `mesh.dataplane.room_watch`; asked now and then."""
+        """Notices of trouble for programs; see `mesh.dataplane.queue_watch` and `mesh.dataplane.room_watch`.
+        Call this now and then."""
         return self._watch.scan(self._durables.by_id, now) + self._room_watch.scan(now)
 
     # --- sessions
@@ -230,21 +232,21 @@ class Home:
                 raise SessionError(f"a {name_of(kind)} frame is not for a client to send")
 
     def session_over(self, session: Session, now: float, *, died: bool) -> None:
-        """A session has ended; ``died``: it did not say that it leaves."""
+        """A session has ended. ``died``: without saying goodbye."""
         if session.work:
             self._attaching.session_over(session, now, died=died)
 
     def end_what_is_not_allowed(self, session: Session, now: float) -> None:
-        """The rights of a session are others now."""
+        """The session's rights have changed."""
         self._attaching.end_what_is_not_allowed(session, now)
 
     def leave(self, reason: str, now: float) -> None:
-        """The broker leaves: consumers are told, and what they did not settle stays in the journal."""
+        """The broker leaves. Consumers are told, and unsettled messages stay in the journal."""
         self._attaching.leaving = reason
         self._attaching.detach_all("leaving", reason, now)
 
     def finish(self, now: float) -> None:
-        """Hand the journal all that was settled: it is closed next."""
+        """Hand the journal everything that was settled. It is closed next."""
         self._workers.step(now, commit=True)
         self._settling.flush()
         self._keeping.submit()
@@ -253,18 +255,18 @@ class Home:
 
     @property
     def pending(self) -> bool:
-        """Whether `hand_over` has something to do."""
+        """True if `hand_over` has work to do."""
         return bool(
             self._journal.news or self._keeping.gathered or self._workers.touched or self._attaching.undecided
         )
 
     def due(self, now: float) -> bool:
-        """Whether `hand_over` has something to do at that time."""
+        """True if `hand_over` has work to do at that time."""
         return self.pending or now >= self._wake_at
 
     def hand_over(self, now: float) -> None:
-        """Do what this turn left to do."""
-        if self._handing_over:  # what a hook did in it; this turn goes on
+        """Do the remaining work of this turn."""
+        if self._handing_over:  # a hook was called within it, and this turn goes on
             return
         if now >= self._wake_at:
             self._wake_at = inf
@@ -291,7 +293,7 @@ class Home:
             self._hooks.wake_at(due)
 
     def _stored(self, store: records.Store, answer: records.Answer) -> None:
-        """A block was committed: who works on a subscription that wants it gets it at once."""
+        """A block was committed. Consumers of subscriptions that want it get it at once."""
         whole = not store.block[1] & PIECE
         count = store.last - store.first + 1
         fresh: list[_Fresh] = []
@@ -332,11 +334,11 @@ class Home:
         return [status_of(durable) for _, durable in sorted(self._durables.by_name.items())]
 
     def look(self) -> None:
-        """Ask the journal what `queues` says of bytes and of the oldest message, for where most waits."""
+        """Ask the journal for the bytes and oldest messages in `queues`, where most messages wait."""
         durables = nlargest(LOOKED_AT, self._durables.by_id.values(), key=attrgetter("waiting"))
         self._gauge.look([durable.name for durable in durables])
 
     def journal_status(self) -> JournalStatus:
-        """What the journal was given."""
+        """Figures of what the journal was given."""
         keeping = self._keeping
         return JournalStatus(self._journal.failure, keeping.stored, keeping.duplicates, keeping.refused)

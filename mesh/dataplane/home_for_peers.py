@@ -1,18 +1,17 @@
-"""Blocks of level stored that other brokers bring to this home, and what it says of them.
+"""Blocks of level stored that other brokers send to this home, and its answers to them.
 
-A block that comes over a link with the flag KEEP goes to the home of this broker (`Home.keep`), each copy of
-it, and each copy is answered (KEPT): the home's journal knows which came before. This broker's live
-subscribers get the block when it comes, and once. De-duplication as at any level tells copies apart for them;
-the journal knows nothing of it.
+A block with the flag KEEP on a link goes to the home of this broker (`Home.keep`). Each copy does and gets an
+answer (KEPT), since the home's journal knows which messages it has. This broker's live subscribers get the
+block when it first arrives. For them copies are recognised as at any level; the journal is not involved.
 
-Pieces of a large body come again one by one, when a link broke. `HandedPieces` remembers which of them the
-live subscribers were given, so that they get each of them once and in order.
+After a link broke, the pieces of a large body come again one by one. `HandedPieces` remembers which of them
+the live subscribers got, so that they get each of them once and in order.
 
-**Bounds.** Answers are gathered in a turn, and are among what a link may leave unwritten (`Neighbour.ask`).
-What is beyond that is dropped and counted (``not_told``): the entry broker offers the block again. A link's
-lowest numbers are remembered of `PUBLISHERS_MAX` publishers. Beyond that the first is forgotten, and the home
-can forget less itself. `BODIES_MAX` bodies are remembered. Subscribers may get a piece of a forgotten one
-twice, which ends it for them.
+**Bounds.** Answers are collected during a turn. They count as unwritten bytes of a link (`Neighbour.ask`).
+Answers beyond that are dropped and counted (``not_told``): the entry broker offers the block again. The
+lowest numbers of `PUBLISHERS_MAX` publishers are remembered for a link. Beyond that the first is forgotten,
+and the home itself can forget less. `BODIES_MAX` bodies are remembered. Subscribers may get a piece of a
+forgotten body twice, which ends it for them.
 
 Pure.
 """
@@ -32,19 +31,19 @@ from mesh.wire.durable_frames import Durable, Kept
 from mesh.wire.session_frames import NAME_MAX, encode
 
 ANSWERS_MAX: Final = 512
-"""Answers in one frame, so that it stays below what a socket receives."""
+"""Answers in one frame, so that it stays below the receive limit of a socket."""
 BODIES_MAX: Final = 1024
 PUBLISHERS_MAX: Final = 16384
 
 Told = Callable[[Kept, str], None]
-"""What became of a block, with a sentence for REFUSED and DOUBT; called once, perhaps before `Home.keep`
-returns. The broker's next turn carries it on: see `Exchange.work`."""
+"""The outcome for a block, with a sentence for REFUSED and DOUBT. Called once, perhaps before `Home.keep`
+returns. The broker's next turn continues: see `Exchange.work`."""
 Body = tuple[int, int, int]
 """Publisher, boot and number of a large body."""
 
 
 class Home(Protocol):
-    """What keeps blocks on this broker's disk for the durable subscriptions that were made here."""
+    """Keeps blocks on this broker's disk for the durable subscriptions that were made here."""
 
     def keep(
         self,
@@ -61,20 +60,20 @@ class Home(Protocol):
     ) -> None:
         """Keep a well-formed block, whose messages have the numbers ``first`` to ``last``.
 
-        ``lowest``: its publisher waits for nothing below; 0: not known. ``offset``: of a piece in its body.
-        It may be a copy of a block that came before, or whose commit is under way; ``again``: it may have
-        come before this broker last started.
+        ``lowest``: its publisher waits for nothing below; 0: not known. ``offset``: the place of a piece in
+        its body. The block may be a copy of an earlier one, or of one whose commit is in progress. ``again``:
+        it may have come before this broker last started.
         """
 
 
 class HandedPieces:
-    """Which pieces of large bodies live subscribers were given."""
+    """The pieces of large bodies that live subscribers got."""
 
     def __init__(self) -> None:
         self._offsets: OrderedDict[Body, set[int]] = OrderedDict()
 
     def is_new(self, body: Body, offset: int) -> bool:
-        """Whether this piece was not given to them, which it is from now on."""
+        """True if they have not got this piece. From now on they have."""
         offsets = self._offsets.get(body)
         if offsets is None:
             offsets = self._offsets[body] = set()
@@ -87,7 +86,7 @@ class HandedPieces:
 
 
 class HomeForPeers:
-    """See the module. ``home`` is None where nothing can be kept."""
+    """Keeps the blocks that other brokers send. ``home`` is None if nothing can be kept."""
 
     def __init__(self, turn: Turn, tally: Tally, work_pending: Callable[[], None]) -> None:
         self.home: Home | None = None
@@ -108,8 +107,7 @@ class HomeForPeers:
         *,
         again: bool,
     ) -> None:
-        """A checked block that another broker brought to be kept; ``again``: perhaps not for the first
-        time."""
+        """Keep a checked block from another broker. ``again``: perhaps not for the first time."""
         offset, last = blocks.offset_of(block), first + count - 1
         told = partial(self._told, link, publisher, boot, first, last, offset)
         if self.home is None:
@@ -142,7 +140,7 @@ class HomeForPeers:
         if answers is None:
             if not self._answers:
                 self._turn.ends.append(self._tell)
-                self._work_pending()  # whoever tells may do so between the turns
+                self._work_pending()  # the answer may come between turns
             answers = self._answers[link] = []
         answers.append((publisher, boot, first, last, offset, int(verdict), sentence[:NAME_MAX]))
 

@@ -1,14 +1,14 @@
-"""The journal as its home uses it: its state, and its answers, which are taken in the next turn. Pure.
+"""The journal as its home uses it: its state, and its answers, which are passed on in the next turn. Pure.
 
 States::
 
     none      no state folder: nothing is stored here            refusing: why
-    closed    there is no file, and one is made when it is needed
+    closed    there is no file yet; it is made when needed
     opening   it is being made
     open      it takes entries
     refused   it cannot be used until a restart                  refusing: why
 
-The journal answers between the turns of the data plane. The answers are kept, and `take_news` passes them
+The journal answers between the turns of the data plane. Its answers are queued, and `take_news` passes them
 to their callbacks, with the time, in the next turn.
 """
 
@@ -23,13 +23,13 @@ from mesh.journal.port import JournalPort
 from mesh.journal.records import Entry
 
 Then = Callable[[Any, float], None]
-"""Takes what was found, or an exception, and the time."""
+"""Takes the result, or an exception, and the time."""
 
 NO_STATE: Final = "it has no state folder to store messages in; start it with a state_dir"
 
 
 class JournalHooks(Protocol):
-    """What the journal of a home asks of the broker around it."""
+    """The journal of a home calls these methods of the broker."""
 
     def work_pending(self) -> None:
         """Call `Exchange.work` in another turn."""
@@ -39,13 +39,13 @@ class JournalHooks(Protocol):
 
 
 class HomeJournal:
-    """See the module. ``on_failure`` is called once, when the journal fails while it is open."""
+    """The journal of a home. ``on_failure`` is called once, when an open journal fails."""
 
     def __init__(self, hooks: JournalHooks, on_failure: Callable[[float], None]) -> None:
         self.refusing = NO_STATE
-        """Why nothing can be stored here; empty while it can."""
+        """Why nothing can be stored here. Empty if it can."""
         self.failure = ""
-        """The same, if that is not for want of a state folder."""
+        """The same, but empty if only the state folder is missing."""
         self.news: deque[tuple[Then, Any]] = deque()
         self._hooks = hooks
         self._on_failure = on_failure
@@ -60,7 +60,7 @@ class HomeJournal:
         return self._port is not None and not self.failure
 
     def may_be_opened(self) -> None:
-        """There is a state folder, and no journal in it."""
+        """There is a state folder, but no journal in it yet."""
         self.refusing = ""
         self._openable = True
 
@@ -70,14 +70,14 @@ class HomeJournal:
         self._tell_opened(None)
 
     def not_opened(self, why: str, *, again: bool) -> None:
-        """It cannot be opened, and why. ``again``: the next call that needs it may try."""
+        """The journal cannot be opened, with the reason. ``again``: the next call that needs it may try."""
         if not again:
             self.refusing = self.failure = why
         self._openable = again
         self._tell_opened(StorageError(why))
 
     def when_open(self, then: Then) -> None:
-        """Open it if it is not open; ``then`` gets None, or why it cannot be used."""
+        """Open the journal if it is not open. ``then`` gets None, or why it cannot be used."""
         if self.refusing:
             self.put_down(then, StorageError(self.refusing))
         elif self._port is not None:
@@ -96,23 +96,23 @@ class HomeJournal:
     # --- use
 
     def submit(self, entries: Sequence[Entry], then: Then) -> None:
-        """Carry out entries in one commit; ``then`` gets a `mesh.journal.port.Result`."""
+        """Execute entries in one commit. ``then`` gets a `mesh.journal.port.Result`."""
         self._use(lambda port: port.submit(entries, self._telling(then)), then)
 
     def read(self, subscription: int, after_row: int, bytes_max: int, rows_max: int, then: Then) -> None:
-        """``then`` gets what `Journal.read` finds, or an exception, which ends the journal."""
+        """``then`` gets the result of `Journal.read`, or an exception, which ends the journal."""
         found = self._failing_with(then)
         told = self._telling(found)
         self._use(lambda port: port.read(subscription, after_row, bytes_max, rows_max, told), found)
 
     def ask(self, question: Callable[[Any], Any], then: Then) -> None:
-        """``then`` gets what a question finds, or an exception, which ends the journal."""
+        """``then`` gets the result of ``question``, or an exception, which ends the journal."""
         found = self._failing_with(then)
         told = self._telling(found)
         self._use(lambda port: port.ask(question, told), found)
 
     def fail(self, why: str, now: float) -> None:
-        """Nothing can be stored from now on until a restart."""
+        """Nothing can be stored from now on, until a restart."""
         if not self.failure:
             self.refusing = self.failure = why
             self._on_failure(now)
@@ -141,7 +141,7 @@ class HomeJournal:
         return told
 
     def put_down(self, then: Then, found: Any) -> None:
-        """Have ``then`` called in the next turn."""
+        """Call ``then`` in the next turn."""
         if not self.news:
             self._hooks.work_pending()
         self.news.append((then, found))

@@ -1,11 +1,11 @@
-"""Blocks on their way in: read, checked, held against retries, handed to all who want them, acknowledged.
+"""Incoming blocks: read, checked, kept from being delivered twice, delivered and acknowledged.
 
-A block of level accepted is reserved with its publisher, handed out, committed, and acknowledged at the end
-of the turn (`mesh.dataplane.deduplication`). Whatever fails before the commit leaves it unacknowledged, so
-that its publisher sends it again.
+A block of level accepted is reserved with its publisher, delivered, committed, and acknowledged at the end of
+the turn (`mesh.dataplane.deduplication`). A failure before the commit leaves it unacknowledged, so its
+publisher sends it again.
 
-A block from another broker goes to this broker's own subscribers only, one hop, so rings deliver once. Its
-inside was checked where it entered the mesh; the clients check it again.
+A block from another broker goes only to this broker's own subscribers, one hop, so rings deliver once. Its
+contents were checked where it entered the mesh, and clients check them again.
 
 Pure.
 """
@@ -39,17 +39,17 @@ from mesh.wire.session_frames import (
 
 HEADS_SIZE: Final = DATA_SIZE + blocks.HEAD_SIZE
 _heads: Final = struct.Struct(">IBBHIQBIBBBBIIQQQ").unpack_from
-"""Heads of DATA and of the block in it, by one call: all a broker looks at."""
+"""Unpacks the heads of DATA and of its block in one call. A broker looks at nothing else."""
 DATA_MARK: Final = int.from_bytes(bytes(DATA_CONSTANTS[:4]), "big")
 CUT: Final = "a piece of the body was not accepted"
 CUT_MAX: Final = 256
-"""Large bodies refused in part that a session remembers."""
+"""Partly refused large bodies that a session remembers."""
 VIEW_MIN: Final = 8192
-"""From this size on a block is passed on as a view into its frame; below, a copy is cheaper."""
+"""From this size a block is passed on as a view into its frame. Below it, a copy is cheaper."""
 
 
 class StoredBlocks(Protocol):
-    """What becomes of clients' blocks of level stored (`mesh.dataplane.entry_broker`)."""
+    """Handles clients' blocks of level stored (`mesh.dataplane.entry_broker`)."""
 
     def client_block(
         self,
@@ -73,7 +73,7 @@ class StoredBlocks(Protocol):
 
 
 class Intake:
-    """See the module. ``absent``: names of live brokers that a publish here cannot reach now, or whose
+    """Reads and delivers blocks. ``absent``: names of live brokers that a publish cannot reach now, or whose
     interest is not known; acknowledgements name them. ``stored`` takes the blocks of level stored."""
 
     stored: StoredBlocks
@@ -87,9 +87,9 @@ class Intake:
     ) -> None:
         self.absent: tuple[str, ...] = ()
         self.refusing = ""
-        """Why nothing is accepted now; empty while it is."""
+        """Why nothing is accepted now. Empty if blocks are accepted."""
         self.refused_as = ""
-        """The reason under which refused messages are counted, whose publishers wait for no answer."""
+        """The drop reason for refused messages whose publishers wait for no answer."""
         self._router = router
         self._routes = router.cache
         self._publishers = publishers
@@ -124,7 +124,7 @@ class Intake:
             or bodies_at + count * record != end
             or sequence >> 62
         ):
-            blocks.check(frame, at)  # the rarer forms, and all that is wrong
+            blocks.check(frame, at)  # the rarer forms, and all errors
             blocks.check_headers(frame, at)
             if level == STORED:
                 session.agreed.require(capabilities.STORED, "the session")
@@ -157,7 +157,7 @@ class Intake:
             counted_as = NotAllowed.reason
         cut = kind & blocks.PIECE and sequence in session.cut_bodies
         if cut and level == STORED and flags and not blocks.offset_of(frame, at):
-            cut = False  # its first piece: the whole body comes again, as often as it is refused
+            cut = False  # the first piece: the whole body comes again, however often it is refused
             del session.cut_bodies[sequence]
         if why or cut:
             if level != STORED or not self.stored.is_retry(session, frame[at:], sequence, count, now):
@@ -177,7 +177,7 @@ class Intake:
             )
             return
         record_of = session.publisher
-        if kind & blocks.PIECE:  # of a large body, which is accepted with its last one
+        if kind & blocks.PIECE:  # a large body is accepted with its last piece
             if record_of.knows(sequence, count):
                 self._duplicate(session, sequence, count)
                 self._pass_on(route, block, count, flags, ingress, now)
@@ -205,7 +205,7 @@ class Intake:
     def refuse_block(
         self, session: Session, frame: bytes, start: int, why: str, counted_as: str, now: float
     ) -> None:
-        """A DATA frame that cannot be accepted now; raises as `client_block` does."""
+        """Refuse a DATA frame that cannot be accepted now. Raises as `client_block` does."""
         before = self.refusing, self.refused_as
         if not self.refusing:
             self.refusing, self.refused_as = why, counted_as
@@ -257,7 +257,8 @@ class Intake:
             self._hand_out_once(route.local, record_of, frame, block, sequence, count, again, ingress, now)
             self._home_for_peers.keep(link, bytes(block), sequence, count, publisher, boot, again=again)
             return
-        if kind & blocks.PIECE and not record_of.knows(sequence, 1):  # a link may lose some: it commits none
+        # a link may lose pieces, so it commits none
+        if kind & blocks.PIECE and not record_of.knows(sequence, 1):
             self.hand_out(route.local, block, count, hops + 1, flags, ingress, now)
             return
         if not record_of.reserve(sequence, count):
@@ -283,7 +284,8 @@ class Intake:
         ingress: Ingress,
         now: float,
     ) -> None:
-        """A block that is to be kept here, too, to those who have not had it. It may come many times."""
+        """Deliver a block that is also kept here to the subscribers that have not had it. It may come many
+        times."""
         is_piece = bool(frame[DATA_SIZE + 1] & blocks.PIECE)
         if is_piece:
             new = not record_of.knows(sequence, 1) and self._home_for_peers.pieces.is_new(
@@ -316,8 +318,8 @@ class Intake:
         now: float,
         held: HeldCredit | None = None,
     ) -> None:
-        """A block to everybody it is for. Its credit goes back to its sender unless it has to wait
-        somewhere; ``held``: it is held already, and without an ingress stays so."""
+        """Deliver a block to all its takers. Its credit returns to the sender unless the block waits
+        somewhere. ``held``: the credit is held already; without an ingress it stays held."""
         if not takers:
             self._tally.unwanted += count
         for taker in takers:
@@ -329,7 +331,7 @@ class Intake:
             ingress.settle(count, len(block))
 
     def acknowledge(self, session: Session) -> None:
-        """Say what was refused in this turn, and what was committed."""
+        """Tell the publisher which messages of this turn were refused and which were committed."""
         if session.refused:
             for reason, ranges in session.refused.items():
                 session.send_control(encode(Kind.REFUSED, ranges, reason))
@@ -351,8 +353,8 @@ class Intake:
         ingress: Ingress,
         now: float,
     ) -> None:
-        """A retry of what came already, to the other brokers: it may have come by the link of a broker that
-        died before it had told all of them. Who has it drops it."""
+        """Pass a retry of a known block on to the other brokers. The first copy may have come over the link
+        of a broker that died before it had sent it to all of them. A broker that has the block drops it."""
         local = set(route.local)
         takers = tuple(taker for taker in route.everybody if taker not in local) if flags & AGAIN else ()
         if takers:
@@ -361,7 +363,8 @@ class Intake:
             ingress.settle(count, len(block))
 
     def _duplicate(self, session: Session, sequence: int, count: int) -> None:
-        """A retry of what was accepted: it is acknowledged again, and names who was absent then, too."""
+        """Acknowledge a retry of an accepted block again, with the names of the brokers that were absent
+        then."""
         self._tally.drop("duplicate", count)
         merge(session.acks, sequence, sequence + count - 1)
         session.missed_by.update(dict.fromkeys(session.publisher.absent_for(sequence, count)))
@@ -377,8 +380,8 @@ class Intake:
         why: str,
         counted_as: str,
     ) -> None:
-        """Refuse a block, but not a retry of what was accepted already: that is a duplicate, as ever. A large
-        body is refused with the first of its pieces that is."""
+        """Refuse a block. A retry of an accepted block is not refused but a duplicate, as always. A large
+        body is refused as a whole with its first refused piece."""
         session.ingress.settle(count, size)
         last = sequence + count - 1
         if level == blocks.ACCEPTED and session.publisher.knows(sequence, count):
@@ -390,7 +393,7 @@ class Intake:
 
     @staticmethod
     def refused(session: Session, first: int, last: int, reason: str, *, piecewise: bool) -> None:
-        """Have `acknowledge` say that these messages are refused, and refuse other pieces of the body."""
+        """Make `acknowledge` report these messages as refused, and refuse other pieces of the body."""
         if piecewise:
             session.cut_bodies[first] = None
             if len(session.cut_bodies) > CUT_MAX:
@@ -399,7 +402,7 @@ class Intake:
 
 
 def accepted_as(frame: bytes, start: int) -> tuple[int, ...]:
-    """The key that a retry of a block of level accepted or stored shares with its first copy, and with no
+    """The key that a retry of a block of level accepted or stored shares with its first copy, but with no
     other block of its publisher. Empty for level sent, or for a frame that will be refused."""
     if len(frame) < start + HEADS_SIZE:
         return ()
@@ -415,5 +418,5 @@ def accepted_as(frame: bytes, start: int) -> tuple[int, ...]:
 def merge(ranges: list[list[int]], first: int, last: int) -> None:
     if ranges and ranges[-1][1] + 1 == first:
         ranges[-1][1] = last
-    elif not ranges or ranges[-1][1] != last:  # pieces of a body have one number
+    elif not ranges or ranges[-1][1] != last:  # all pieces of a body have one number
         ranges.append([first, last])

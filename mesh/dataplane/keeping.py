@@ -1,14 +1,14 @@
 """Blocks of level stored on their way to the journal, and the answer to each. Pure.
 
-The blocks of one turn are submitted together. A `Kept` says what became of a block:
+The blocks of one turn are submitted together. The answer to a block is a `Kept`:
 
-* A block that comes again while its commit is under way shares its outcome.
-* When the disk is full, or does not keep up, the journal refuses a block before it looks whether it came
-  before. So it is asked: what an earlier commit kept is on disk, and only what is new is refused.
-* When the journal fails, what was in the failed commits may be found when it is opened again. So these blocks
-  are in doubt, then and whenever they come again. Others are refused from then on.
+* A block that comes again while its commit is in progress shares its outcome.
+* When the disk is full or too slow, the journal refuses a block before it checks whether it came before. So
+  the journal is asked: blocks of an earlier commit are on disk, and only new ones are refused.
+* When the journal fails, blocks of the failed commits may be found when it is opened again. So these blocks
+  are in doubt, now and whenever they come again. Others are refused from then on.
 
-``again`` says that a block may have come before. While the journal cannot be asked, nobody knows then.
+``again`` says that a block may have come before. While the journal cannot be asked, that stays unknown.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from mesh.wire.blocks import HEAD_SIZE, PIECE, check
 from mesh.wire.durable_frames import SENTENCE_MAX, Kept
 
 Told = Callable[[Kept, str], None]
-"""What became of a block, and a sentence for `Kept.REFUSED` and `Kept.DOUBT`."""
+"""The outcome for a block, with a sentence for `Kept.REFUSED` and `Kept.DOUBT`."""
 Key = tuple[int, int, int, int]
 """Publisher, boot, first number, offset of the piece."""
 
 TOGETHER_BYTES_MAX: Final = 1 << 20
-"""Bytes of blocks submitted together: a submission lies in one commit, and commits are to be short."""
+"""Bytes of blocks submitted together. A submission is part of one commit, and commits should be short."""
 SAID: Final = {
     Verdict.STORED: Kept.KEPT,
     Verdict.DUPLICATE: Kept.KEPT,
@@ -43,7 +43,7 @@ SAID: Final = {
 
 
 class Block:
-    """One block under way, and the callbacks for its answer."""
+    """One block on its way to the journal, and the callbacks for its answer."""
 
     __slots__ = ("again", "key", "store", "told")
 
@@ -59,8 +59,9 @@ class Block:
 
 
 class Keeping:
-    """See the module. ``stored`` is given each block that was committed, with its answer; ``full`` is told
-    who wanted one for which the disk has no room, and the number of its messages."""
+    """Submits blocks to the journal. ``stored`` is called with each committed block and its answer. ``full``
+    is called with the subscriptions that wanted a block for which the disk has no room, and its message
+    count."""
 
     def __init__(
         self,
@@ -77,19 +78,19 @@ class Keeping:
         self._under_way: dict[Key, Block] = {}
         self._doubtful: dict[Key, None] = {}
         self.stored = 0
-        """Messages that were committed, or pieces of large bodies."""
+        """Messages, or pieces of large bodies, that were committed."""
         self.duplicates = 0
-        """Those that came again."""
+        """Messages that came again."""
         self.refused = 0
-        """Those for which there was no room."""
+        """Messages for which there was no room."""
 
     @property
     def gathered(self) -> bool:
-        """Whether there are blocks to submit."""
+        """True if there are blocks to submit."""
         return bool(self._batch)
 
     def is_for(self, id: int) -> bool:
-        """Whether a block for that subscription is on its way to the journal."""
+        """True if a block for that subscription is on its way to the journal."""
         return any(id in block.store.wants for block in self._under_way.values())
 
     def keep(
@@ -104,7 +105,7 @@ class Keeping:
         told: Told,
         again: bool,
     ) -> None:
-        """``told`` may be called before this returns."""
+        """Keep a block. ``told`` may be called before this returns."""
         key = (publisher, boot, first, offset)
         refusing = self._journal.refusing
         if refusing:
@@ -121,7 +122,7 @@ class Keeping:
             under_way.again = under_way.again or again
             return
         if block[1] & PIECE:
-            try:  # one that cannot be read would fail the commit for all that are in it
+            try:  # an unreadable block would fail the whole commit
                 check(block, 0)
             except BlockError as error:
                 told(Kept.REFUSED, str(error)[:SENTENCE_MAX])
@@ -132,7 +133,7 @@ class Keeping:
             self._under_way[key] = new
 
     def submit(self) -> None:
-        """Hand over what gathered in this turn."""
+        """Submit the blocks of this turn."""
         part: list[Block] = []
         size = 0
         for block in self._batch:
@@ -158,7 +159,7 @@ class Keeping:
             self._doubtful.update(dict.fromkeys(block.key for block in part))
             for block in part:
                 block.tell(Kept.DOUBT, str(result)[:SENTENCE_MAX])
-        elif isinstance(result, Exception):  # it failed before it was given these
+        elif isinstance(result, Exception):  # the journal failed before it got these
             for block in part:
                 doubt = block.again or block.key in self._doubtful
                 block.tell(Kept.DOUBT if doubt else Kept.REFUSED, str(result)[:SENTENCE_MAX])
@@ -174,7 +175,7 @@ class Keeping:
                 block.tell(SAID[answer.verdict])
 
     def _look_for(self, part: Sequence[Block], why: Exception) -> None:
-        """There is no room: which of these blocks did an earlier commit keep?"""
+        """There is no room: find out which of these blocks an earlier commit kept."""
         stores = [block.store for block in part]
 
         def judge(journal: Any) -> list[Verdict]:

@@ -1,9 +1,9 @@
-"""What this broker wants from the mesh, and which of its subscriptions wait until everybody knows. Pure.
+"""This broker's own interest, and the subscriptions that wait until every broker knows it. Pure.
 
-Patterns are counted by role, since many subscriptions want the same. Changes are told once a turn
-(`flush`): a thousand subscriptions in one read are one change of interest. A subscription is confirmed
-when the version that was told with it, or after it, is reached; nothing is ever inherited from an earlier
-barrier, since members come and go.
+Patterns are counted by role, since many subscriptions want the same. Changes are announced once a turn
+(`flush`): a thousand subscriptions in one read are one change of interest. A subscription is confirmed when
+the version announced with it, or a later one, is reached. It never relies on an earlier barrier, since
+members come and go.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ Tell = Callable[[list[tuple[str, int]], list[str]], int]
 class LocalInterest:
     """This broker's own interest.
 
-    ``tell`` takes what is wanted newly or in another role, and what is wanted no longer; it returns the
-    version that holds the change.
+    ``tell`` takes patterns that are new or have a new role, and patterns that are no longer wanted. It
+    returns the version that includes the change.
     """
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._counts: dict[str, list[int]] = {}
         self._told: dict[str, int | None] = {}
-        """Patterns touched since the last `flush`, with the role that was told then."""
+        """Patterns touched since the last `flush`, with the role announced by then."""
         self._new: dict[ClientSubscription, None] = {}
-        """To be confirmed, and what is wanted has not been told since."""
+        """Subscriptions to confirm whose patterns have not been announced yet."""
         self._waiting: OrderedDict[ClientSubscription, int] = OrderedDict()
-        """To be confirmed when this version is reached. Versions only grow, so these ascend."""
+        """Subscriptions to confirm when this version is reached. Versions ascend, since they only grow."""
         self.changed = False
-        """`flush` has something to tell."""
+        """`flush` has something to announce."""
 
     @property
     def patterns(self) -> KeysView[str]:
-        """All that is wanted; a live view, since there may be tens of thousands and few are looked at."""
+        """All wanted patterns: a live view, since there may be tens of thousands and few are looked at."""
         return self._counts.keys()
 
     def size_with(self, patterns: Iterable[str]) -> int:
-        """How many different patterns there would be with these."""
+        """Number of different patterns, if these were added."""
         return len(self._counts) + sum(pattern not in self._counts for pattern in patterns)
 
     def add(self, patterns: Iterable[str], role: int) -> None:
@@ -65,17 +65,18 @@ class LocalInterest:
                 del counted[pattern]
 
     def confirm(self, subscription: ClientSubscription) -> None:
-        """Say SUBSCRIBED to its session once everybody knows what is wanted now, unless it is forgotten."""
+        """Send SUBSCRIBED to its session once every broker knows the present interest, unless it is forgotten
+        first."""
         self.changed = True
         self._new[subscription] = None
 
     def forget(self, subscription: ClientSubscription) -> None:
-        """It has ended, and is not confirmed. Its number may be another's by then."""
+        """It has ended and will not be confirmed. Another subscription may use its number by then."""
         self._new.pop(subscription, None)
         self._waiting.pop(subscription, None)
 
     def flush(self) -> None:
-        """Tell what changed in this turn."""
+        """Announce the changes of this turn."""
         if not self.changed:
             return
         self.changed = False
@@ -93,7 +94,7 @@ class LocalInterest:
         self._waiting.update(dict.fromkeys(new, version))
 
     def reached(self, version: int, unreached: Sequence[str]) -> None:
-        """Everybody knows what is wanted up to ``version``, except those named."""
+        """Every broker, except those named, knows the interest up to ``version``."""
         waiting = self._waiting
         while waiting:
             subscription = next(iter(waiting))
@@ -104,7 +105,7 @@ class LocalInterest:
 
 
 def _role(counts: list[int] | None) -> int | None:
-    """The role in which a pattern is wanted; None if it is not."""
+    """The role in which a pattern is wanted. None if it is not."""
     if counts is None:
         return None
     return int(Role.ANSWERS if counts[Role.ANSWERS] else Role.LISTEN)

@@ -1,22 +1,22 @@
 """The other brokers: members, links to them, and the next hop to each.
 
-These are three things, which are one only in a full mesh:
+These three are the same only in a full mesh:
 
-* a `Member` is a broker of the mesh. It owns interest, by which messages and questions are meant for it.
+* a `Member` is a broker of the mesh. Its interest decides which messages and questions it gets.
 * a `Neighbour` is a link that is up: its pipe, its outlet and its credit.
-* the *next hop* of a member is the neighbour that takes what is meant for it. By default that is the
-  member's own link; `Members.set_next_hop` names another. Several members behind one neighbour get one copy
-  of a block.
+* the *next hop* of a member is the neighbour that takes the blocks for it. By default that is the member's
+  own link; `Members.set_next_hop` names another. Several members behind one neighbour get one copy of a
+  block.
 
 A block for a member without a next hop is dropped and counted with the member (``no_link``).
 
-**Messages under way when a link ends.** Messages that waited here are lost and counted at once
+**Messages in flight when a link ends.** Messages that waited here are lost and counted at once
 (``link_down``). Messages that were handed to the connection may still arrive: a broker that stood still and
-was held for dead reads them when it goes on. The credit given back tells how many arrived at least. The rest
-is *unresolved* until the other side says over its next link how many messages it has received from here in
-all (RECEIVED). Then the loss is counted exactly (``link_lost``). No time limit settles it, since a broker may
-stand still for any time. All of it is counted as lost when another run of that broker is linked, when the
-other side cannot say what it received, or when the member has been forgotten.
+was believed dead reads them when it continues. Its grants of credit tell how many arrived at least. The rest
+is *unresolved* until the other side reports over its next link how many messages it has received from here in
+total (RECEIVED). Then the loss is counted exactly (``link_lost``). No time limit settles it, since a broker
+may stand still for any time. All of it counts as lost when another run of that broker is linked, when the
+other side cannot report what it received, or when the member has been forgotten.
 
 Pure. Counters of former members stay in case they return.
 """
@@ -45,9 +45,9 @@ from mesh.wire.session_frames import (
 )
 
 MARKS_MAX: Final = 1024
-"""Marks that one link may wait for; a broker that leaves sends a few."""
+"""Marks that one link may queue. A broker that leaves sends a few."""
 GONE_MAX: Final = 1024
-"""Former members whose counters are kept by themselves."""
+"""Former members whose counters are kept one by one."""
 
 
 class Member:
@@ -74,29 +74,29 @@ class Member:
         self.name = name
         self.interest_known = False
         self.neighbour: Neighbour | None = None
-        """Its own link, while that is up."""
+        """Its own link while that is up."""
         self.next_hop: Neighbour | None = None
-        """Who takes what is meant for it."""
+        """The neighbour that takes the blocks for it."""
         self.lost = 0
         self.messages_in = 0
         self.bytes_in = 0
         self.messages_out = 0
         self.bytes_out = 0
-        """Both of earlier links."""
+        """Bytes sent and received over earlier links."""
         self.drops: dict[str, int] = {}
         self.unresolved: Unresolved | None = None
         self.unwanted: dict[str, None] = {}
-        """Patterns that it wants no longer and that are still to be removed."""
+        """Patterns that it no longer wants and that are not removed yet."""
 
     def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
-        """It is a route's taker only without a next hop: dropped and counted."""
+        """A member is a route's taker only without a next hop: the block is dropped and counted."""
         self.drop("no_link", messages)
         return True
 
     def wait(
         self, block: Buffer, messages: int, hops: int, flags: int, held: HeldCredit | None, now: float
     ) -> None:
-        """Never called: whatever is offered is dropped."""
+        """Never called, since `offer` drops every block."""
 
     def drop(self, reason: str, messages: int) -> None:
         if messages:
@@ -120,7 +120,7 @@ class Member:
 
 
 class Neighbour:
-    """A link that is up. ``counts``: the other side says what it has received, in its run ``boot``.
+    """A link that is up. ``counts``: the other side reports what it received in its run ``boot``.
     ``durable``: it may be a home of durable subscriptions. ``marks``: it sends marks back."""
 
     __slots__ = (
@@ -173,27 +173,25 @@ class Neighbour:
         """Marks that go back once nothing waits here."""
         self.lowest_heard: OrderedDict[tuple[int, int], int] = OrderedDict()
         self.lowest_told: OrderedDict[tuple[int, int], int] = OrderedDict()
-        """Of each publisher and boot, the lowest number for which it waits, as the other side or this one
-        said."""
+        """By publisher and boot: the lowest number that the publisher waits for, as either side said."""
         self.expected = 1
         """Sequence number of the next block."""
         self.told: int | None = None
-        """What the other side had received in all when this link came up."""
+        """Messages that the other side had received in total when this link came up."""
         self.over = False
         self._asked_max = options.link_unwritten_bytes_max
         self._asked = 0
-        """Bytes of questions and answers that were sent since the connection was last seen to have taken
-        all."""
+        """Bytes of questions and answers sent since the connection was last seen empty."""
         self._asked_since = 0
 
     def send(self, frame: bytes) -> None:
-        """In order with the blocks."""
+        """Send a frame in order with the blocks."""
         if not self.over:
             self.port.send(frame)
 
     def ask(self, frame: bytes) -> bool:
-        """A question or an answer, in order with the blocks and not under credit. False: too much of them is
-        unwritten."""
+        """Send a question or an answer, in order with the blocks, without credit. False if too many bytes of
+        these are unwritten."""
         writes = self.port.writes
         if self._asked_since != writes:
             self._asked_since, self._asked = writes, 0
@@ -204,25 +202,25 @@ class Neighbour:
         return True
 
     def send_control(self, frame: bytes) -> None:
-        """Ahead of the blocks."""
+        """Send a frame ahead of the blocks."""
         if not self.over:
             self.port.pipe.send_control(frame)
 
     def granted(self, messages: int, size: int, now: float) -> None:
-        """Credit of the other side."""
+        """The other side granted credit."""
         self.outlet.granted(messages, size, now)
         if self.marks_owed:
             self.send_marks()
 
     def owe_mark(self, stamp: int) -> None:
-        """MARK came. Raises `SessionError` for too many at once."""
+        """MARK came. Raises `SessionError` if too many wait at once."""
         if len(self.marks_owed) >= MARKS_MAX:
             raise SessionError(f"more than {MARKS_MAX} marks wait to be sent back")
         self.marks_owed.append(stamp)
         self.send_marks()
 
     def send_marks(self) -> None:
-        """Those that are owed, behind all blocks that wait here."""
+        """Send back the marks that are due, behind all blocks that wait here."""
         if not self.outlet.behind:
             owed, self.marks_owed = self.marks_owed, []
             for stamp in owed:
@@ -230,7 +228,7 @@ class Neighbour:
 
 
 class Unresolved:
-    """Messages that were under way when links to a member ended."""
+    """Messages that were in flight when links to a member ended."""
 
     __slots__ = ("at_most", "base", "boot", "written")
 
@@ -238,14 +236,15 @@ class Unresolved:
         self.boot = boot
         """The run of the member that these links led to. Another run counts from zero."""
         self.base = base
-        """What the member had received in all when the first of these links came up; None: not known."""
+        """Messages that the member had received in total when the first of these links came up. None: not
+        known."""
         self.written = 0
         """Messages handed to these links."""
         self.at_most = 0
-        """Of them, those that may be lost."""
+        """How many of them may be lost."""
 
     def lost(self, received: int) -> int:
-        """Given what that run of the member has received in all by now."""
+        """Messages lost, if that run of the member has received this total by now."""
         if self.base is None:
             return self.at_most
         return min(self.at_most, max(0, self.written - (received - self.base)))
@@ -257,7 +256,7 @@ class Members:
     def __init__(self, turn: Turn, options: ExchangeOptions, tally: Tally) -> None:
         self.table: dict[int, Member] = {}
         self.live: dict[int, str] = {}
-        """Names of those that are alive or suspect."""
+        """Names of the members that are alive or suspect."""
         self._turn = turn
         self._options = options
         self._tally = tally
@@ -266,11 +265,11 @@ class Members:
 
     @staticmethod
     def taker_of(member: Member) -> Outlet | Member:
-        """Who takes the blocks for a member."""
+        """The outlet that takes the blocks for a member."""
         return member if member.next_hop is None else member.next_hop.outlet
 
     def get(self, id: int) -> Member:
-        """The member, made known if it was not."""
+        """The member; added if it was unknown."""
         member = self.table.get(id)
         if member is None:
             name = self.live.get(id, f"{id:016x}")
@@ -287,7 +286,7 @@ class Members:
         return self._links.get(pipe)
 
     def set_live(self, live: Iterable[tuple[int, str]]) -> list[Member]:
-        """Replace who is alive or suspect; returns those to `forget`."""
+        """Replace the names of live and suspect members. Returns the members to `forget`."""
         self.live.clear()
         self.live.update(live)
         for id, name in self.live.items():
@@ -308,7 +307,7 @@ class Members:
         marks: bool,
         now: float,
     ) -> Neighbour:
-        """A link is admitted; the one before is over already."""
+        """A link is admitted; the one before has ended."""
         member = self.get(id)
         member.name = name
         link = Neighbour(
@@ -328,14 +327,14 @@ class Members:
         unresolved = member.unresolved
         if unresolved is not None and not (counts and boot == unresolved.boot):
             self._settle(member, unresolved.at_most)
-        if counts:  # before the credit, so that nothing is sent to here before this is known there
+        if counts:  # before the credit, so that the other side sends nothing before it knows this
             link.send_control(encode(Kind.RECEIVED, member.messages_in))
         window = link.ingress.window
         link.send_control(credit_frame(0, window.messages, window.bytes))
         return link
 
     def link_down(self, link: Neighbour) -> None:
-        """A link is over."""
+        """A link has ended."""
         member, port = link.member, link.port
         link.over = True
         waiting = link.outlet.close()
@@ -360,18 +359,18 @@ class Members:
         member.neighbour = None
 
     def received(self, link: Neighbour, total: int) -> None:
-        """RECEIVED: what the other side has received from here in all, before this link."""
+        """RECEIVED: the messages that the other side has received from here in total, before this link."""
         link.told = total
         unresolved = link.member.unresolved
         if unresolved is not None:
             self._settle(link.member, unresolved.lost(total))
 
     def set_next_hop(self, id: int, by: int) -> None:
-        """What is meant for a member goes by another's link."""
+        """Route blocks for a member over another's link."""
         self.get(id).next_hop = self.get(by).neighbour
 
     def forget(self, member: Member) -> None:
-        """It is no member any more."""
+        """It is no longer a member."""
         member.interest_known = False
         member.next_hop = None
         del self.table[member.id]
@@ -380,22 +379,22 @@ class Members:
             self._retire(self._gone.pop(next(iter(self._gone))))
 
     def all(self) -> list[Member]:
-        """Former ones, too."""
+        """All members, former ones too."""
         return [*self.table.values(), *self._gone.values()]
 
     def statistics(self, id: int) -> LinkStatistics:
-        """Of the link to one broker; zeros for one never linked."""
+        """Statistics of the link to one broker; zeros if it was never linked."""
         member = self.table.get(id) or self._gone.get(id)
         return member.statistics() if member is not None else LinkStatistics(0, 0, 0, 0, 0, 0, 0)
 
     def losses(self) -> dict[int, LinkLoss]:
-        """By member, of those that lost anything."""
+        """Losses by member, for those that lost anything."""
         found = {member.id: member.loss() for member in self.all()}
         return {id: loss for id, loss in found.items() if any(loss)}
 
     @staticmethod
     def _settle(member: Member, lost: int) -> None:
-        """It is known what became of the messages that were under way."""
+        """The fate of the messages in flight is known."""
         member.unresolved = None
         member.drop("link_lost", lost)
 

@@ -1,10 +1,10 @@
 """Sends blocks of level stored to their homes: each copy that a home is asked to keep.
 
-The home of this broker itself is asked directly, another by its link. A copy that came before the link was
-lost has arrived, or will not; so a link that comes up is owed all that its home has not kept.
+The home of this broker is asked directly, others over their links. When a link is lost, its copies have
+arrived or never will. So the next link gets everything that its home has not confirmed.
 
-**Order.** Blocks go to a home in the order in which they came. Those that a new link is owed, or that are
-offered again, stand in the home's line, behind which new ones wait. They go in steps, since they may be many.
+**Order.** Blocks go to a home in order of arrival. Blocks for a new link, and blocks offered again, stand in
+the home's line, and new ones queue behind them. They go in steps, since they may be many.
 
 Pure.
 """
@@ -27,15 +27,15 @@ from mesh.wire.durable_frames import KEEP, Durable, Kept
 from mesh.wire.session_frames import AGAIN, encode
 
 OFFERED_AT_ONCE: Final = 256
-"""Blocks that one step offers by a new link, some milliseconds."""
+"""Blocks that one step offers over a new link, some milliseconds."""
 
 Told = Callable[[KnownHome, Key, int, int, Kept, str], None]
-"""The home of this broker itself says what became of a block: that of a publisher and a first number, at an
+"""The home of this broker answers for a block, which is identified by a publisher, a first number and an
 offset. Called once for each copy, perhaps before `Offering.offer` returns."""
 
 
 class Offering:
-    """See the module; ``id`` is this broker's."""
+    """Sends copies to homes. ``id`` is this broker's."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Offering:
         self._told = told
         self._work_pending = work_pending
         self._lines: dict[KnownHome, deque[tuple[Part, int]]] = {}
-        """Blocks that are owed to homes, with the flags of their DATA frames; none is empty between steps."""
+        """Blocks to offer to homes, with the flags of their DATA frames. No line is empty between steps."""
 
     def offer(self, part: Part, home: KnownHome, flags: int, now: float) -> None:
         """Ask a home to keep a block, once."""
@@ -95,7 +95,7 @@ class Offering:
     # --- again
 
     def link_up(self, link: Neighbour) -> None:
-        """A link to a broker came up: if it is a home, offer to it what it has not kept."""
+        """A link came up. If the broker is a home, offer it the blocks that it has not kept."""
         home = self._routes.homes.get(link.member.id)
         if home is None or not link.durable:
             return
@@ -103,29 +103,29 @@ class Offering:
         for publication in self._stored:
             for part in publication.parts.values():
                 if home in part.waiting:
-                    part.waiting[home] = 0  # what the link before carried has arrived, or will not
+                    part.waiting[home] = 0  # copies on the earlier link have arrived, or never will
                     self._line_up(part, home)
 
     def link_down(self, link: Neighbour) -> None:
-        """A link is over."""
+        """A link has ended."""
         home = self._routes.homes.get(link.member.id)
         if home is not None and home.link is link:
             home.link = None
             self._lines.pop(home, None)
 
     def offer_again(self, unanswered: Iterable[tuple[Part, KnownHome, int]], now: float) -> None:
-        """Offer blocks again that homes have not answered for long, each with the number of its copies that
-        are on the way. A home whose line is not through yet is left alone, as is a link that is behind."""
+        """Offer blocks again that homes have not answered for long, each with the number of its copies in
+        flight. A home whose line is not finished is left alone, and so is a link that is behind."""
         busy = set(self._lines)
         for part, home, copies in unanswered:
             if home.id == self._id:
-                if copies <= 0 and self._stored.ask_again(part, home):  # else it will answer
+                if copies <= 0 and self._stored.ask_again(part, home):  # otherwise it will answer
                     self.offer(part, home, AGAIN, now)
             elif home.link is not None and home not in busy and not home.link.outlet.behind:
                 self._line_up(part, home)
 
     def _line_up(self, part: Part, home: KnownHome) -> None:
-        """Offer a block again, behind others that are offered again."""
+        """Put a block in line behind others that are offered again."""
         if self._stored.ask_again(part, home):
             line = self._lines.get(home)
             if line is None:
@@ -135,9 +135,9 @@ class Offering:
             line.append((part, AGAIN))
 
     def _step(self, home: KnownHome, line: deque[tuple[Part, int]], now: float) -> bool:
-        """A step along a line; whether there is more of it."""
+        """Take one step along a line. True if more remains."""
         if self._lines.get(home) is not line:
-            return False  # its link is over
+            return False  # its link has ended
         for _ in range(min(OFFERED_AT_ONCE, len(line))):
             part, flags = line.popleft()
             if home.link is not None and home in part.waiting and not part.publication.over:

@@ -1,13 +1,12 @@
-"""The opening of a session: the identity of the client, and the challenge that it has to answer. Pure.
+"""The opening of a session: the identity of the client, and the challenge that it must answer. Pure.
 
-A HELLO that names no proof begins its session at once. Its connection tells the identity. One that names
-a key or a token is answered with CHALLENGE and waits here for PROVE, at most `PROVE_S`. A nonce is good for
-one PROVE: right or wrong, the opening is over then. Openings are bounded over all connections
-(`WAITING_MAX`); the oldest makes room.
+A HELLO without a proof starts its session at once. Its connection tells the identity. A HELLO that names a
+key or a token gets a CHALLENGE and waits here for PROVE, at most `PROVE_S`. A nonce serves one PROVE: right
+or wrong, the opening then ends. Openings are bounded over all connections (`WAITING_MAX`); a new one replaces
+the oldest.
 
-A wrong proof is refused at once a few times. After that the refusal is held back (`mesh.access.attempts`),
-and what the client says meanwhile is passed over: so guessing is slow, and the broker has little to do for
-it.
+The first few wrong proofs are refused at once. Later refusals are held back (`mesh.access.attempts`), and
+whatever the client sends meanwhile is ignored. So guessing is slow and costs the broker little.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ PROVE_S: Final = 5.0
 WAITING_MAX: Final = 4096
 
 HELD_MAX: Final = 1024
-"""Refusals that wait to be told; beyond them they are told at once."""
+"""Refusals held back. Beyond them clients are refused at once."""
 
 Place = tuple[Pipe, bytes]
 """A connection and a backtrace."""
 OriginOf = Callable[[Any], Origin]
-"""Gives the origin of a pipe, as the broker around has it."""
+"""Returns the origin of a pipe, as the surrounding broker knows it."""
 
 
 class NotProven(SessionError):
@@ -54,7 +53,7 @@ class _Opening:
     def __init__(self, hello: Hello, about: bytes, claim: Claim, until: float) -> None:
         self.hello = hello
         self.about = about
-        """The input of the proof. HELLO itself may be long, and is not kept."""
+        """The input of the proof. HELLO may be long and is not kept."""
         self.claim = claim
         self.until = until
 
@@ -69,18 +68,18 @@ class Openings:
         self._door = door
         self._origin_of = origin_of
         self._waiting: dict[Place, _Opening] = {}
-        """In the order in which their time is over."""
+        """Ordered by the end of their time."""
         self._held: dict[Place, tuple[float, WrongProof]] = {}
-        """Refusals, and when each is told."""
+        """Refusals, and the time of each."""
         self._places: dict[Pipe, dict[bytes, None]] = {}
-        """Backtraces in either, by connection."""
+        """Backtraces in either table, by connection."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def hello(self, pipe: Pipe, prefix: bytes, frame: bytes, hello: Hello, now: float) -> Guest | None:
-        """The sender of HELLO; None: it is challenged, or waits to be refused. ``frame`` is the HELLO without
-        its backtrace. Raises `SessionError`."""
+        """The sender of HELLO. None if it is challenged, or waits to be refused. ``frame`` is the HELLO
+        without its backtrace. Raises `SessionError`."""
         if (pipe, prefix) in self._held:
             return None
         self._forget(pipe, prefix)
@@ -100,7 +99,7 @@ class Openings:
         return None
 
     def prove(self, pipe: Pipe, prefix: bytes, proof: bytes, now: float) -> tuple[Hello, Guest] | None:
-        """The sender of PROVE with its HELLO; None: it waits to be refused. Raises `SessionError`."""
+        """The sender of PROVE with its HELLO. None if it waits to be refused. Raises `SessionError`."""
         if (pipe, prefix) in self._held:
             return None
         opening = self._forget(pipe, prefix)
@@ -113,7 +112,7 @@ class Openings:
             return None
 
     def _hold(self, pipe: Pipe, prefix: bytes, error: WrongProof, now: float) -> None:
-        """Tell it later. Raises it now if there is no wait, or if too many wait."""
+        """Refuse later. Raises the error now if no wait applies, or if too many refusals wait."""
         if error.held_s <= 0 or len(self._held) >= HELD_MAX:
             raise error
         self._held[pipe, prefix] = now + error.held_s, error
@@ -130,7 +129,7 @@ class Openings:
         return self._waiting.pop((pipe, prefix), None)
 
     def over(self, now: float) -> list[tuple[Pipe, bytes, SessionError]]:
-        """Openings that are given up, each with the reason."""
+        """Openings that are given up, each with its reason."""
         found: list[tuple[Pipe, bytes, SessionError]] = [
             (*place, error) for place, (until, error) in self._held.items() if now >= until
         ]
@@ -147,6 +146,6 @@ class Openings:
         return found
 
     def gone(self, pipe: Pipe) -> None:
-        """A connection is over."""
+        """A connection has ended."""
         for prefix in list(self._places.get(pipe, ())):
             self._forget(pipe, prefix)

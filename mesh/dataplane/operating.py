@@ -1,25 +1,25 @@
 """Questions of operators about durable subscriptions (``$sys.queues``), and their answers. Pure.
 
-A question is a JSON object: ``do`` and what that needs. An answer is one, too; ``error`` is a sentence that
-says why nothing was done. Both are documented in ``docs/reference/status.md``.
+A question is a JSON object: ``do`` and its arguments. An answer is a JSON object too; its ``error`` is a
+sentence that says why nothing was done. Both are documented in ``docs/reference/status.md``.
 
 ======== ======================== ==========================================================================
 do       needs                    answer
 ======== ======================== ==========================================================================
 ls       after                    ``queues`` behind that name, in order; ``more``
 show     name                     ``queue``
-homes    name                     ``homes``: where there is a durable subscription of that name, as known here
-rm       name                     it is removed with all that waits in it: ``removed`` messages
+homes    name                     ``homes`` known here to have a durable subscription of that name
+rm       name                     remove it with all waiting messages: ``removed`` messages
 requeue  name, after, ids         ``requeued`` dead letters, of ``seen`` behind row ``after``; ``busy`` were
-                                  left to the consumers that have them; the next ``after``; ``more``
-forget   home                     another home, by name or id, is held to be gone for good: ``forgotten``, the
+                                  left to their consumers; the next ``after``; ``more``
+forget   home                     treat another home, by name or id, as gone for good: ``forgotten``, the
                                   names of its durable subscriptions
 export   name, after, piece       ``rows`` behind that row, or its pieces from ``piece`` on; the next
                                   ``after`` and ``piece``; ``more``
 ======== ======================== ==========================================================================
 
-An answer has a bounded part of what there is, and the next question goes on behind it. `UNDER_WAY_MAX`
-questions wait for the journal at once; one more is refused.
+An answer holds a bounded part of the result, and the next question continues after it. At most
+`UNDER_WAY_MAX` questions wait for the journal at once; one more is refused.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ LISTED_BYTES_MAX: Final = 400_000
 AWAY_MAX: Final = 32
 """Homes that are away, in one answer."""
 AWAY_NAMED_MAX: Final = 5
-"""Of their subscriptions so many are named."""
+"""So many of their subscriptions are named."""
 PAGE_BYTES: Final = 512 << 10
-"""Bytes of blocks in one answer; they travel in base64."""
+"""Bytes of blocks in one answer, which carries them in base64."""
 PAGE_ROWS: Final = 256
 IDS_MAX: Final = 1024
 QUESTION_MAX: Final = 64 << 10
@@ -58,11 +58,11 @@ QUESTION_MAX: Final = 64 << 10
 
 Answer = Callable[[bytes], None]
 Homes = Callable[[str], Sequence[tuple[str, str]]]
-"""Ids and names of the brokers that are known to have a durable subscription of a name."""
+"""Ids and names of the brokers known to have a durable subscription with this name."""
 Away = Callable[[], Sequence[tuple[str, str, Sequence[str]]]]
-"""Ids and names of homes that cannot be reached now, and names of their durable subscriptions."""
+"""Ids and names of homes that are unreachable now, and names of their durable subscriptions."""
 Forget = Callable[[str], Sequence[str]]
-"""Forgets a home by its name or id, and gives the names of its durable subscriptions. Raises `MeshError`."""
+"""Forgets a home by its name or id. Returns the names of its durable subscriptions. Raises `MeshError`."""
 
 
 class _Refused(Exception):
@@ -168,7 +168,7 @@ class Operating:
         self._gauge.look(page, looked)
 
     def _away(self) -> list[dict[str, Any]]:
-        """The first of the homes that cannot be reached now, and of what is kept there."""
+        """The first of the homes that are unreachable now, with their subscriptions."""
         return [
             {"id": id, "name": name, "queues": kept[:AWAY_NAMED_MAX], "count": len(kept)}
             for id, name, kept in self.away()[:AWAY_MAX]
@@ -277,14 +277,14 @@ class Operating:
         self._journal.ask(lambda journal: _page(journal, durable.id, after, piece), told)
 
 
-# --- what is asked of the journal, where that works
+# --- work on the journal, in its thread
 
 
 def _letters(
     journal: Any, dead: int, after: int, ids: frozenset[str] | None
 ) -> tuple[list[int], tuple[int, int], int]:
-    """Rows of the dead letters that are wanted; the last row that was looked at, and how many were; how many
-    could not be read."""
+    """Rows of the wanted dead letters; the last row read and the number of rows read; the number of
+    unreadable rows."""
     found = journal.read(dead, after, PAGE_BYTES, PAGE_ROWS)
     rows, damaged = [], 0
     for row in found:
@@ -308,7 +308,8 @@ def _id_of(journal: Any, row: records.Waiting) -> str:
 
 
 def _page(journal: Any, subscription: int, after: int, piece: int) -> dict[str, Any]:
-    """A part of what waits. ``piece`` above 0: the large body of row ``after`` has been read so far."""
+    """One page of the waiting messages. ``piece`` above 0: the large body of row ``after`` has been copied up
+    to that piece."""
     rows: list[dict[str, Any]] = []
     room = PAGE_BYTES
     behind = after - 1 if piece else after
@@ -350,7 +351,7 @@ def _page(journal: Any, subscription: int, after: int, piece: int) -> dict[str, 
     return {"rows": rows, "after": after, "piece": 0, "more": bool(rows)}
 
 
-# --- what a question may say
+# --- checks of a question
 
 
 def _question(body: bytes) -> dict[str, Any]:

@@ -1,16 +1,15 @@
-"""The way of blocks to one consumer: a subscription, a link, a stock subscriber.
+"""The path of blocks to one consumer: a subscription, a link, a stock subscriber.
 
 An `Outlet` joins four things, each of them a choice:
 
-* *credit*: whether the consumer takes more now (`SendCredit`; `unlimited` for protocols that have none);
-* a *port*: whether its connection takes more now;
-* a *backlog*: what becomes of blocks that cannot go now (`mesh.dataplane.backlogs`);
-* an *encoder*: what frames a block becomes. `block_encoder` makes those of our own sessions. Another protocol
+* *credit*: whether the consumer accepts more now (`SendCredit`; `unlimited` for protocols without credit);
+* a *port*: whether its connection accepts more now;
+* a *backlog*: the policy for blocks that cannot go now (`mesh.dataplane.backlogs`);
+* an *encoder*: the frames of a block. `block_encoder` makes those of our own sessions. Another protocol
   brings its own, as `mesh.broker.stock` does.
 
-A block goes at once while nothing waits before it and credit and port allow it. An outlet that `catches_up`
-begins *behind*: it takes from its backlog, a cursor over what was kept, until that has no more, and is live
-from then on.
+A block goes at once if nothing waits before it and credit and port allow it. An outlet that `catches_up`
+begins *behind*: it reads its backlog, a cursor over kept blocks, to the end, and is live from then on.
 
 Pure: an outlet appends finished frames to its port, which hands them to its pipe at the end of the turn.
 """
@@ -27,18 +26,18 @@ from mesh.dataplane.ports import Port
 from mesh.wire.session_frames import SendCredit, data_head
 
 Encoder = Callable[[list[bytes], Buffer, int, int, int], None]
-"""``encode(frames, block, hops, flags, sequence)`` appends what is sent for a block."""
+"""``encode(frames, block, hops, flags, sequence)`` appends the frames of a block."""
 
 HEAD_FRONT: Final = 4
-"""Bytes of a DATA frame's head that are always the same."""
+"""Bytes at the front of a DATA frame's head that never change."""
 _rest: Final = struct.Struct(">BBHIQBI").pack
-"""The others: packing only these saves a tenth of what a block costs a subscriber."""
+"""Packs the other bytes. Packing only these saves a tenth of a block's cost for a subscriber."""
 _join: Final = b"".join
 
 
 def block_encoder(prefix: bytes, number: int) -> Encoder:
-    """The block as it came, behind a new head. ``prefix`` is the SP backtrace of a session, empty on a link;
-    ``number`` the subscription's, 0 on a link."""
+    """Encodes a block unchanged behind a new head. ``prefix`` is the SP backtrace of a session, empty on a
+    link. ``number`` is the subscription's, 0 on a link."""
 
     front = prefix + data_head(0, 0, number, 0, 0)[:HEAD_FRONT]
 
@@ -50,7 +49,7 @@ def block_encoder(prefix: bytes, number: int) -> Encoder:
 
 
 def unlimited() -> SendCredit:
-    """Credit of a consumer that is held up by its connection only."""
+    """Credit of a consumer that only its connection limits."""
     return SendCredit(1 << 62, 1 << 62)
 
 
@@ -68,13 +67,13 @@ class Outlet:
         self.backlog = backlog
         self.encode = encode
         self.prefix = prefix
-        """What goes before a finished frame."""
+        """Bytes before a finished frame."""
         self.sequence = 0
-        """Number of the last block; a dropped one leaves a gap that the consumer can see."""
+        """Number of the last block. A dropped block leaves a gap that the consumer can see."""
         self.behind = False
-        """Blocks wait in the backlog: what comes has to wait behind them."""
+        """Blocks wait in the backlog, and new ones must wait behind them."""
         self.window: int | None = None
-        """Messages that may be under way: the first credit given. None: the consumer has given none yet."""
+        """Messages that may be in flight: the first credit granted. None before any grant."""
 
     @property
     def dropped(self) -> int:
@@ -83,12 +82,11 @@ class Outlet:
 
     @property
     def under_way(self) -> int:
-        """Messages sent for which no credit has come back: of them the consumer has not said whether they
-        arrived."""
+        """Messages sent without a grant since: the consumer has not confirmed their arrival."""
         return 0 if self.window is None else max(0, self.window - self.credit.messages)
 
     def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
-        """Send the block now if it may go now; False: it must `wait`."""
+        """Send a block now if possible. False if it must `wait`."""
         credit, port = self.credit, self.port
         if self.behind or credit.messages <= 0 or credit.bytes <= 0 or port.bytes_out >= port.bytes_max:
             return False
@@ -107,11 +105,11 @@ class Outlet:
     def wait(
         self, block: Buffer, messages: int, hops: int, flags: int, held: HeldCredit | None, now: float
     ) -> None:
-        """Let a block that was offered wait, at the expense of its sender if the backlog sees it so."""
+        """Let an offered block wait. It holds its sender's credit if the backlog decides so."""
         self._wait(QueuedBlock(block, messages, hops, flags, number=self.sequence + 1, held=held), now)
 
     def offer_frame(self, frame: bytes, now: float) -> None:
-        """A finished frame (a question) that counts as one message and stays in order with the blocks."""
+        """Send a finished frame (a question). It counts as one message and stays in order with the blocks."""
         item = QueuedBlock(frame, 1, finished=True)
         if self.behind or not self.credit.open or self.port.full:
             self._wait(item, now)
@@ -119,26 +117,26 @@ class Outlet:
             self._send(item, frame)
 
     def granted(self, messages: int, size: int, now: float) -> None:
-        """The consumer gave credit: it lives, and what waits goes out as far as the credit reaches. The first
-        credit is its window."""
+        """The consumer granted credit: it is alive, and waiting blocks go as far as the credit reaches. The
+        first credit is its window."""
         if self.window is None:
             self.window = messages
         self.credit.grant(messages, size)
         self.resume(now)
 
     def resume(self, now: float) -> None:
-        """The consumer made progress: send of the backlog what may go."""
+        """The consumer made progress: send what may go from the backlog."""
         self.backlog.progress(now)
         if self.behind:
             self.pump()
 
     def catch_up(self) -> None:
-        """Begin behind: take from the backlog first."""
+        """Begin behind: read the backlog first."""
         self.behind = True
         self.pump()
 
     def pump(self) -> None:
-        """Send what waits as far as credit and port allow."""
+        """Send waiting blocks as far as credit and port allow."""
         credit, port, backlog = self.credit, self.port, self.backlog
         while credit.messages > 0 and credit.bytes > 0:
             if port.bytes_out >= port.bytes_max:
@@ -154,7 +152,7 @@ class Outlet:
             self._send(item, item.block)
 
     def close(self) -> int:
-        """The consumer is gone: give all credit back; returns the messages that still waited."""
+        """The consumer has left: give all credit back. Returns the messages that still waited."""
         self.port.turn.waiting.pop(self, None)
         self.port.blocked.pop(self, None)
         return self.backlog.close()

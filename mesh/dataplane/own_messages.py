@@ -1,7 +1,7 @@
-"""Messages of which this broker is the publisher: its own, and those of stock clients, who have no session.
+"""Messages that this broker publishes: its own, and those of stock clients, which have no session.
 
-They have numbers of the broker's own sequence, are sealed here and handed out at once. Nobody retries them,
-so they are not held against copies, and never of level stored. Pure.
+They get numbers of the broker's own sequence, are sealed here and delivered at once. Nobody retries them, so
+they are not checked for copies and never have level stored. Pure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OwnMessages:
         self._sequence = 0
 
     def publish(self, topic: str, bodies: Sequence[bytes], level: str, now: float) -> Receipt:
-        """Hand them out to whoever wants them.
+        """Deliver messages to everybody who wants them.
 
         Raises `TopicError`, `NotAccepted` while the broker leaves, and ValueError for a body above the limit.
         """

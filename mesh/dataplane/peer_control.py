@@ -1,7 +1,7 @@
-"""What other brokers say over their links, and what follows when one comes, goes or wants something else.
+"""Frames and changes of other brokers: links come and go, and interest changes.
 
-`mesh.dataplane.members` keeps the records: who is a member, who is linked. A rule that a broker breaks raises
-`PeerError` out of `frames`, and the owner of the link drops it. Pure.
+`mesh.dataplane.members` keeps the records of members and links. A broker that breaks a rule makes `frames`
+raise `PeerError`, and the owner of the link drops it. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mesh.wire.session_frames import DATA, Kind, Leaving, decode, encode, messag
 
 
 class PeerControl:
-    """See the module. ``work_pending`` is called when long work waits."""
+    """Handles other brokers. ``work_pending`` is called when long work waits."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class PeerControl:
         self._tally = tally
         self._work_pending = work_pending
 
-    # --- who is there
+    # --- members and links
 
     def set_live(self, live: Iterable[tuple[int, str]]) -> None:
-        """All brokers that are alive or suspect, by id and name; of the others interest is forgotten."""
+        """All brokers that are alive or suspect, by id and name. The interest of all others is forgotten."""
         for member in self._members.set_live(live):
             self._forget(member)
 
@@ -86,7 +86,7 @@ class PeerControl:
         self._entry.offering.link_up(link)
 
     def link_down(self, id: int, now: float) -> None:
-        """A link is over. The broker's interest is kept while it is live."""
+        """A link has ended. The broker's interest is kept while it is live."""
         member = self._members.table.get(id)
         if member is None:
             return
@@ -103,7 +103,7 @@ class PeerControl:
         self._requests.broker_gone(link.member, now)
 
     def _forget(self, member: Member) -> None:
-        """It is no member any more: its interest goes, its counters stay in case it returns."""
+        """It is no longer a member. Its interest is removed; its counters stay in case it returns."""
         self._members.forget(member)
         member.unwanted.clear()
         wanted = self._router.forget_remote(member)
@@ -111,13 +111,14 @@ class PeerControl:
             self._turn.jobs.append(lambda _: self._router.discard(wanted, PATTERNS_AT_ONCE))
             self._work_pending()
 
-    # --- what it wants
+    # --- interest
 
     def change_interest(
         self, id: int, added: Iterable[tuple[str, int]], removed: Iterable[str], *, known: bool
     ) -> None:
-        """A broker wants these (pattern, role) pairs too, or in another role, and those patterns no longer;
-        ``known``: that is all. Thousands that are removed go in steps."""
+        """A broker also wants the ``added`` (pattern, role) pairs, which are new or have a new role, and no
+        longer the ``removed`` patterns. ``known``: this completes its interest. Thousands of removals go in
+        steps."""
         member = self._members.get(id)
         added, removed, unwanted = list(added), list(removed), member.unwanted
         for pattern, _ in added if unwanted else ():
@@ -137,12 +138,12 @@ class PeerControl:
         self._router.change_remote(member, (), part)
         return bool(unwanted)
 
-    # --- what it says
+    # --- frames
 
     def frames(self, id: int, frames: list[bytes], now: float) -> None:
-        """Session frames of a broker. Raises `PeerError`."""
+        """Handle session frames of a broker. Raises `PeerError`."""
         link = self._members.get(id).neighbour
-        if link is None:  # frames of a link that is over
+        if link is None:  # frames of a link that has ended
             self._tally.drop("link_down_in", sum(map(messages_in, frames)))
             return
         try:

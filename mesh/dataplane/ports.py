@@ -1,14 +1,14 @@
 """Output to one pipe: frames ready to be written, bounded by bytes, and what was not written when it closed.
 
 A `Port` collects the frames of one turn and hands them to its pipe in one call. The pipe's connection takes
-all data that waits at once. So when no data waits, everything handed over before has been written: by that
-a port knows how many bytes and messages are unwritten, with nothing to do for each frame.
+all waiting data at once. So when no data waits, everything handed over earlier has been written. This tells a
+port how many bytes and messages are unwritten, at no cost for each frame.
 
-A port is full when ``bytes_out`` has reached ``bytes_max``. Outlets then keep their blocks, and hear when
-there is room again. Answers to questions are not under credit and pass a full port;
-`mesh.dataplane.sessions` bounds them.
+A port is full when ``bytes_out`` has reached ``bytes_max``. Outlets then keep their blocks until the port
+reports room again. Answers to questions need no credit and pass a full port; `mesh.dataplane.sessions` bounds
+them.
 
-Pure. `Turn` is what one input of the exchange leaves to be done at its end.
+Pure. A `Turn` collects the work that one input of the exchange leaves for its end.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from mesh.dataplane.sessions import Session
 
 LONE_S: Final = 0.0002
-"""A pipe is written to at once when that has not happened for so long: a lone message's round trip counts.
-In a crowd frames share the write at the end of the loop turn."""
+"""A pipe that was not flushed for so long is flushed at once, which shortens the round trip of a lone
+message. Under load, frames share the write at the end of the loop turn."""
 
 
 Job = Callable[[float], bool]
-"""Does one step of long work, some milliseconds; False: it was the last. It takes its part before it does it,
-so that one that raises goes on with the next."""
+"""Does one step of long work, some milliseconds. False if that was the last step. A job takes its part off
+the list before it works, so a job that raises goes on with the next part."""
 
 
 class Pipe(Protocol):
-    """What the exchange needs of a pipe (`protocols.pipe.Pipe` has it)."""
+    """The part of `protocols.pipe.Pipe` that the exchange uses."""
 
     @property
     def unsent(self) -> int:
@@ -41,7 +41,7 @@ class Pipe(Protocol):
 
     @property
     def remote_address(self) -> str:
-        """Where its other end is, as a URL."""
+        """The URL of its other end."""
 
     def send_many(self, frames: Sequence[bytes], /) -> int:
         """Queue as many leading frames as fit; returns how many."""
@@ -50,7 +50,7 @@ class Pipe(Protocol):
         """Queue one frame ahead of data."""
 
     def notify_writable(self) -> None:
-        """Have `Exchange.pipe_writable` called once the data that waits was taken."""
+        """Call `Exchange.pipe_writable` once the waiting data was taken."""
 
     def flush(self) -> None:
         """Write what is queued now instead of at the end of the loop turn."""
@@ -59,14 +59,14 @@ class Pipe(Protocol):
 
 
 class Blocked(Protocol):
-    """Who waits for a port to have room."""
+    """Something that waits until a port has room."""
 
     def resume(self, now: float) -> None:
-        """It has room again."""
+        """The port has room again."""
 
 
 class Turn:
-    """What one input of the exchange leaves to be done at its end."""
+    """The work that one input of the exchange leaves for its end."""
 
     __slots__ = ("dirty", "due", "ends", "first", "jobs", "unread", "waiting")
 
@@ -74,21 +74,21 @@ class Turn:
         self.dirty: list[Port] = []
         """Ports with frames for their pipes."""
         self.due: list[Ingress] = []
-        """Senders that are owed a grant of credit."""
+        """Senders that are due a grant of credit."""
         self.first: dict[Pipe, None] = {}
-        """Pipes that are written to before all others: a publisher waits for an acknowledgement, and what its
-        blocks become for others may take a millisecond to write."""
+        """Pipes that are written to before all others. Their publishers wait for acknowledgements, and
+        writing their blocks for others may take a millisecond."""
         self.ends: list[Callable[[], None]] = []
-        """To be called at its end: they say what gathered in it."""
+        """Called at the end of the turn: they send what the turn collected."""
         self.unread: dict[Session, None] = {}
         """Sessions that may have left too many answers unread."""
         self.waiting: dict[Outlet, None] = {}
-        """Outlets in which blocks wait; kept from turn to turn."""
+        """Outlets in which blocks wait. Kept from turn to turn."""
         self.jobs: deque[Job] = deque()
-        """Long work, of which one step is done in a loop turn; kept from turn to turn."""
+        """Long work; one step of it is done in each loop turn. Kept from turn to turn."""
 
     def work(self, now: float) -> None:
-        """Do a step of the job whose turn it is."""
+        """Do one step of the next job."""
         jobs = self.jobs
         if not jobs:
             return
@@ -101,7 +101,7 @@ class Turn:
 
 
 class Port:
-    """The output side of one pipe. ``messages_in`` counts the messages in a frame that it was given."""
+    """The output side of one pipe. ``messages_in`` counts the messages in a frame given to it."""
 
     __slots__ = (
         "_bytes_handed",
@@ -131,11 +131,11 @@ class Port:
         """Messages that were put into ``ready``, cumulative."""
         self.bytes_out = 0
         self.bytes_max = bytes_max
-        """The port is full when ``bytes_out`` has come this far; moved on as the pipe is written."""
+        """The port is full when ``bytes_out`` reaches this. It grows as the pipe is written."""
         self.blocked: dict[Blocked, None] = {}
-        """Those who send no blocks because the port is full."""
+        """Outlets that send no blocks because the port is full."""
         self.writes = 0
-        """How often everything handed over was seen to be written."""
+        """How often everything handed over was found to be written."""
         self.handed_over_at = 0.0
         self._limit = bytes_max
         self._messages_in = messages_in
@@ -144,18 +144,18 @@ class Port:
         self._messages_written = 0
         self._disowned = 0
         self._disowned_until = 0
-        """How far ``messages_out`` had come when some were disowned last."""
+        """The value of ``messages_out`` when messages were last disowned."""
 
     @property
     def full(self) -> bool:
         return self.bytes_out >= self.bytes_max
 
     def wake(self) -> None:
-        """To be called before the first frame goes into an empty ``ready``."""
+        """Call this before the first frame goes into an empty ``ready``."""
         self.turn.dirty.append(self)
 
     def send(self, frame: bytes) -> None:
-        """A frame that is no message, in order with the messages."""
+        """Send a frame that is not a message, in order with the messages."""
         if not self.ready:
             self.wake()
         self.ready.append(frame)
@@ -183,13 +183,14 @@ class Port:
             pipe.flush()
 
     def written(self) -> None:
-        """All that was handed over has been taken by the connection."""
+        """The connection has taken everything that was handed over."""
         self.writes += 1
         self._messages_written = self._messages_handed
         self.bytes_max = self._bytes_handed + self._limit
 
     def discard(self, prefix: bytes) -> int:
-        """Take back the frames that begin so and were not handed over; returns the messages in them."""
+        """Take back the frames with this prefix that were not handed over. Returns the number of messages in
+        them."""
         gone = [frame for frame in self.ready if frame.startswith(prefix)]
         if not gone:
             return 0
@@ -199,15 +200,16 @@ class Port:
         return messages
 
     def disown(self, messages: int) -> None:
-        """So many of the last messages at most are owed to nobody any more: who wanted them unsubscribed."""
+        """At most so many of the last messages are no longer owed to anybody, since their subscribers
+        unsubscribed."""
         if self._messages_written >= self._disowned_until:
             self._disowned = 0
         self._disowned += messages
         self._disowned_until = self.messages_out
 
     def close(self, *, flushed: bool = False) -> tuple[int, int]:
-        """The pipe is closed: returns the messages that were not written, and how many of them at least are
-        owed to somebody. ``flushed``: what it was given is still written."""
+        """The pipe is closed. Returns how many messages were not written, and how many of them, at least, are
+        owed to somebody. ``flushed``: the pipe still writes what it was given."""
         if flushed or not self.pipe.unsent:
             self.written()
         self.ready.clear()

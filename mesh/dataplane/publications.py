@@ -1,33 +1,31 @@
-"""A block of level stored, or a large body, that is under way: the homes that have kept it, and its
-outcome.
+"""A block of level stored, or a large body, in flight: the homes that have kept it, and its outcome.
 
-A `Publication` is what is acknowledged as a whole. Its `Part`s are the blocks that carry it: one, or the
-pieces of the body. Each is held in memory, with its sender's credit, until every home has said that it is
-kept.
+A `Publication` is acknowledged as a whole. Its `Part`s are the blocks that carry it: one, or the pieces of
+the body. Each is held in memory, with its sender's credit, until every home has confirmed that it is kept.
 
-**What a home has said**, for a publication::
+**The answers of a home**, for a publication::
 
-    nothing ---> kept      for certain: it has all of it on its disk
-            ---> refused   for certain: it has not, and no copy is on its way there any more
-            ---> past      its publisher said earlier that it waits for these numbers no more
-            ---> doubtful  it may be kept, and nobody knows
-            ---> unwanted  the home does not count any more
+    nothing ---> kept      for certain: all of it is on its disk
+            ---> refused   for certain: it does not have it, and no copy is on its way there
+            ---> past      its publisher said earlier that it no longer waits for these numbers
+            ---> doubtful  it may be kept; nobody knows
+            ---> unwanted  the home no longer counts
 
-A home that is doubtful is asked again. ``waiting`` of a part counts the copies on their way to each home that
-has not kept it. A home answers each copy, in any order. It judges a copy by those that came before. So a
-refusal is certain once the last copy that is on its way is refused. Copies that a link lost count no more, as
-the next one comes after them.
+A doubtful home is asked again. ``waiting`` of a part counts the copies on their way to each home that has not
+kept it. A home answers each copy, in any order. It judges a copy by those that came before. So a refusal is
+certain once the last copy on its way is refused. Copies that a link lost no longer count, since the next one
+comes after them.
 
-**How it ends**, as soon as every home that counts has kept it or refused it for certain::
+**Its outcome**, as soon as every home that counts has kept it or refused it for certain::
 
     all kept                 acknowledged, with the names of the homes
     all refused              refused, with the sentence of the first
     none counts              refused: nobody keeps it
-    all kept it, or past     neither: its publisher is told which homes hold it for past, and judges itself
+    all kept it, or past     neither: its publisher is told which homes consider it past, and decides itself
     some kept, some refused  not ended: it is offered again to those that refused; past counts as kept here
 
-Of a large body one piece that is refused refuses it, and the last missing piece that is kept keeps it. A
-piece is let go once every home has it, or else a body could be no larger than its sender's credit. Pure.
+One refused piece refuses a large body; the last missing piece, once kept, completes it. A piece is released
+once every home has it. Otherwise a body could not exceed its sender's credit. Pure.
 """
 
 from __future__ import annotations
@@ -64,11 +62,11 @@ class Part:
         self.waiting: dict[KnownHome, int] = dict.fromkeys(
             (home for home in publication.homes if home not in publication.kept), 0
         )
-        """Homes that have not kept it, and how many copies are on their way to each."""
+        """Homes that have not kept it, and the number of copies on their way to each."""
 
 
 class Publication:
-    """What is acknowledged as a whole; see the module."""
+    """A block or a large body, acknowledged as a whole. The module's docstring explains it."""
 
     __slots__ = (
         "absent",
@@ -105,7 +103,7 @@ class Publication:
     ) -> None:
         self.source = source
         self.sender = sender
-        """The session that sent it last; it hears how it ends."""
+        """The session that sent it last, which learns the outcome."""
         self.topic = topic
         self.first = first
         self.last = last
@@ -113,28 +111,28 @@ class Publication:
         self.absent: tuple[str, ...] = ()
         """Brokers that were absent when live subscribers got it."""
         self.crc = 0
-        """Of the block, if it is one."""
+        """The CRC of the block if it is a single one."""
         self.began_at = now
         self.piecewise = piecewise
         self.parts: dict[int, Part] = {}
-        """Those that some home has not kept, by their offsets in the body."""
+        """Parts that some home has not kept, by their offsets in the body."""
         self.kept: dict[KnownHome, None] = {}
         self.refused: dict[KnownHome, str] = {}
-        """For certain, with what each said."""
+        """Homes that refused it for certain, with their sentences."""
         self.past: dict[KnownHome, None] = {}
-        """Homes that its publisher told that it waits for it no more."""
+        """Homes that its publisher told that it no longer waits for it."""
         self.final: dict[KnownHome, None] = {}
-        """Homes whose answer will stay what it is."""
+        """Homes whose answer will not change."""
         self.doubted = False
-        """A home does not know whether it has kept it."""
+        """True if a home does not know whether it has kept it."""
         self.told: tuple[list[str], list[str]] | None = None
-        """The homes that have kept it, and those that have not, as its publisher was told last."""
+        """The homes that have kept it, and the others, as last told to its publisher."""
         self.over = False
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether its publisher must be told which homes have kept it: some did and some did not, it may
-        never be acknowledged, or the publisher was told something else before."""
+        """True if its publisher must be told which homes have kept it. That is so if only some did, if it may
+        never be acknowledged, or if the publisher was told something else before."""
         return bool(self.told or self.final or self.doubted or (self.kept and self.refused))
 
     @property
@@ -144,7 +142,7 @@ class Publication:
         return [home.name for home in kept], [home.name for home in self.homes if home not in kept]
 
     def outcome(self) -> Ending | None:
-        """How it ends; None: it goes on."""
+        """Its outcome. None while it is in flight."""
         kept, refused, past = self.kept, self.refused, self.past
         for home in self.homes:
             if home not in kept and home not in refused and home not in past:
@@ -158,7 +156,8 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a publication ends; if it is not kept, with a sentence, empty if that is for want of a home."""
+    """The outcome of a publication. If it is not kept, a sentence says why; it is empty if there is no
+    home."""
 
     kept: bool
     sentence: str = ""
@@ -170,7 +169,7 @@ PAST: Final = Ending(False, "past")
 
 
 class Source:
-    """One run of a publisher that has publications under way, in the order in which they came."""
+    """One run of a publisher with publications in flight, in order of arrival."""
 
     __slots__ = ("idle", "key", "lowest", "over_at", "publications", "record")
 
@@ -178,10 +177,10 @@ class Source:
         self.key = record.key
         self.record = record
         self.lowest = 0
-        """It waits for nothing below."""
+        """The publisher waits for nothing below."""
         self.publications: dict[int, Publication] = {}
         """By the first number."""
         self.idle: dict[Publication, None] = {}
-        """Large bodies of which each piece that came was let go."""
+        """Large bodies whose pieces so far were all released."""
         self.over_at: float | None = None
         """When its last session here ended."""

@@ -1,14 +1,13 @@
-"""Requests and surveys under way, in two tables keyed by tokens that this broker draws.
+"""Open requests and surveys, in two tables keyed by tokens that this broker draws.
 
-* `Questions`: asked by a client (or the program) at this broker. A question waits for *silent* brokers,
-  which have not said yet whom they asked, and for *waiting* responders, which were asked and have not
-  answered. A request has one of either, a survey any number. It ends when both are empty, or at its
-  deadline.
-* `PendingAnswers`: put to a subscriber of this broker, for a question here or at another broker. It ends
-  with the answer, with the subscriber's session, or at its deadline.
+* `Questions`: asked by a client, or the program, at this broker. A question waits for *silent* brokers, which
+  have not yet reported whom they asked, and for *waiting* responders, which have not answered. A request has
+  one of either, a survey any number. It ends when both are empty, or at its deadline.
+* `PendingAnswers`: owed by a subscriber of this broker, to a question here or at another broker. It ends with
+  the answer, with the subscriber's session, or at its deadline.
 
-What arrives for a survey that has ended is late: it is passed on for one more deadline, marked by the
-question's ``done``, and then unknown.
+An answer to a survey that has ended is late. It is passed on for one more deadline, marked by the question's
+``done``. After that it is unknown.
 
 Pure.
 """
@@ -26,8 +25,9 @@ TIMEOUT_MAX_S: Final = 3600.0
 
 
 class LocalAsker:
-    """The program around the broker asks: ``callback(status, body)`` is called once, of a survey with each
-    answer in time, and then ``over`` with the names of those that gave none."""
+    """The asker of a question from the program around the broker. ``callback(status, body)`` is called once
+    for a request, and for a survey with each answer that is in time. Then ``over`` is called with the names
+    of those that gave none."""
 
     __slots__ = ("callback", "over")
 
@@ -44,7 +44,7 @@ Asker = Session | LocalAsker
 
 
 class Query:
-    """What is asked."""
+    """The content of a question."""
 
     __slots__ = ("body", "headers", "topic")
 
@@ -55,7 +55,7 @@ class Query:
 
 
 class Answer:
-    """What came of it: a `Status`, a body, and who gave it."""
+    """An answer: a `Status`, a body, and the responder."""
 
     __slots__ = ("body", "headers", "name", "status")
 
@@ -67,7 +67,7 @@ class Answer:
 
 
 class Question:
-    """One request or survey. ``silent``: brokers by id; ``waiting``: (broker, responder) to the name."""
+    """One request or survey. ``silent``: brokers by id. ``waiting``: names by (broker, responder)."""
 
     __slots__ = (
         "asked",
@@ -106,7 +106,7 @@ class Question:
         self.silent: dict[int, str] = {}
         self.waiting: dict[tuple[int, int], str] = {}
         self.missing: list[str] = []
-        """Named already: brokers that cannot be reached."""
+        """Missing names known so far: brokers that cannot be reached."""
         self.tried: list[int] = []
         self.asked = 0
         self.done = False
@@ -116,26 +116,27 @@ class Question:
         return not self.silent and not self.waiting
 
     def unanswered(self) -> list[str]:
-        """Names of everybody who was to answer and has not."""
+        """Names of all responders that have not answered."""
         return [*self.missing, *self.silent.values(), *self.waiting.values()]
 
 
 def first_token(boot: int) -> int:
-    """Where a run of a broker begins to count its tokens, by its random ``boot``.
+    """The token from which a run of a broker counts, by its random ``boot``.
 
-    A program that was asked by an earlier run, or by another broker, may answer in this one. Its token must
-    fit nothing here. Tokens have 63 bits on the wire: runs begin at random multiples of 2^32 below 2^62.
+    A program that was asked by an earlier run, or by another broker, may answer in this run. Its token must
+    not fit any question here. Tokens have 63 bits on the wire: runs begin at random multiples of 2^32 below
+    2^62.
     """
     return (boot & 0x3FFF_FFFF) << 32
 
 
 class Questions:
-    """Questions of this broker's own clients. Those of a session are in `Session.questions`, too."""
+    """Questions of this broker's own clients. `Session.questions` also lists those of a session."""
 
     def __init__(self, first_token: int) -> None:
         self._table: dict[int, Question] = {}
         self.due: list[tuple[float, int]] = []
-        """A heap of (when, token); what has ended may still be in it."""
+        """A heap of (deadline, token). It may still contain questions that have ended."""
         self._token = first_token
 
     def __len__(self) -> int:
@@ -143,7 +144,7 @@ class Questions:
 
     @property
     def next_token(self) -> int:
-        """Of the question that is added next."""
+        """The token of the next question."""
         return self._token + 1
 
     def add(
@@ -170,8 +171,8 @@ class Questions:
         return self._table.get(token)
 
     def end(self, question: Question, now: float) -> None:
-        """The asker has its result. A survey is kept for late answers for one more deadline, without its
-        body."""
+        """The asker has its result. A survey is kept without its body for one more deadline, for late
+        answers."""
         asker = question.asker
         if isinstance(asker, Session):
             asker.question_bytes -= asker.questions.pop(question.token, 0)
@@ -179,19 +180,19 @@ class Questions:
         if question.survey and not question.complete:
             question.query = Query(question.query.topic, b"", b"")
             question.deadline = now + question.timeout_s
-            heapq.heappush(self.due, (question.deadline, question.token))  # it was taken out when due
+            heapq.heappush(self.due, (question.deadline, question.token))  # it left the heap when it was due
             if isinstance(asker, Session):
                 asker.late_questions[question.token] = None
         else:
             self._remove(question)
 
     def extend(self, question: Question, more_s: float, now: float) -> None:
-        """More time, but never later than `TIMEOUT_MAX_S` from now; its place in the heap is renewed when
+        """Allow more time, but at most `TIMEOUT_MAX_S` from now. Its place in the heap is renewed when
         due."""
         question.deadline = min(question.deadline + more_s, now + TIMEOUT_MAX_S)
 
     def expired(self, now: float) -> list[Question]:
-        """Questions whose time is over, each once; those that had ended already are forgotten."""
+        """Questions whose time is over, each once. Those that had ended already are forgotten."""
         over: list[Question] = []
         while self.due and self.due[0][0] <= now:
             _, token = heapq.heappop(self.due)
@@ -207,7 +208,7 @@ class Questions:
         return over
 
     def forget_all(self, asker: Session) -> None:
-        """The session is over: nobody waits for its answers."""
+        """The session has ended: nobody waits for its answers."""
         for token in (*asker.questions, *asker.late_questions):
             self._table.pop(token, None)
         asker.questions.clear()
@@ -229,7 +230,7 @@ class Questions:
 
 
 class PendingAnswer:
-    """One subscriber that was asked: on whose behalf, by which broker's question, and as which of its
+    """One subscriber that was asked: on whose behalf, for which broker's question, and as which of its
     responders."""
 
     __slots__ = ("asker", "broker", "deadline", "responder", "subscriber", "token")
@@ -252,20 +253,21 @@ class PendingAnswer:
 
 
 class PendingAnswers:
-    """Subscribers of this broker that owe an answer. Those of one are in `ClientSubscription.owes`, too."""
+    """Subscribers of this broker that owe an answer. `ClientSubscription.owes` also lists those of a
+    subscription."""
 
     def __init__(self, first_token: int) -> None:
         self._table: dict[int, PendingAnswer] = {}
         self._owed: Counter[Hashable] = Counter()
         self.due: list[tuple[float, int]] = []
-        """A heap of (when, token); what has ended may still be in it."""
+        """A heap of (deadline, token). It may still contain answers that are no longer owed."""
         self._token = first_token
 
     def __len__(self) -> int:
         return len(self._table)
 
     def owed_to(self, asker: Hashable) -> int:
-        """Answers that are owed on behalf of one asker."""
+        """Number of answers owed on behalf of one asker."""
         return self._owed[asker]
 
     def add(
@@ -277,7 +279,7 @@ class PendingAnswers:
         responder: int,
         deadline: float,
     ) -> int:
-        """The token that the subscriber's ANSWER will carry."""
+        """Returns the token that the subscriber's ANSWER will carry."""
         self._token += 1
         self._table[self._token] = PendingAnswer(subscriber, asker, broker, token, responder, deadline)
         self._owed[asker] += 1
@@ -301,7 +303,7 @@ class PendingAnswers:
         pending.deadline = min(pending.deadline + more_s, now + TIMEOUT_MAX_S)
 
     def take_all(self, subscriber: ClientSubscription) -> list[PendingAnswer]:
-        """Take out all that a subscriber owes: it is gone."""
+        """Take out everything that a subscriber owes, since it has left."""
         owed = [self._table.pop(token) for token in subscriber.owes]
         subscriber.owes.clear()
         for pending in owed:
@@ -309,7 +311,7 @@ class PendingAnswers:
         return owed
 
     def expire(self, now: float) -> int:
-        """Forget what is over (the asker names who is missing); returns how many."""
+        """Forget answers whose time is over; the asker names the missing responders. Returns how many."""
         count = 0
         while self.due and self.due[0][0] <= now:
             _, token = heapq.heappop(self.due)
@@ -330,7 +332,7 @@ class PendingAnswers:
 
 
 def _compact(due: list[tuple[float, int]], still_open: Mapping[int, object]) -> None:
-    """Forget the places of what has ended, once they are the most."""
+    """Remove ended entries from a heap once they are the majority."""
     if len(due) > 64 + 2 * len(still_open):
         due[:] = [entry for entry in due if entry[1] in still_open]
         heapq.heapify(due)

@@ -1,7 +1,7 @@
-"""Figures of durable subscriptions and of the journal that keeps them. Pure.
+"""Figures of durable subscriptions and of their journal. Pure.
 
-What this broker counts is always known. Bytes and the oldest message are in the journal. `Gauge.look` asks
-for them in advance, so that no message waits for that.
+The counters of this broker are always known. Bytes and the oldest message are in the journal. `Gauge.look`
+asks for them in advance, so that no message waits for the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mesh.work.statistics import WorkCounters, WorkSnapshot
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """One durable subscription. ``counters`` and ``memory`` are None while nobody has worked on it."""
+    """One durable subscription. ``counters`` and ``memory`` are None if it has not had a consumer."""
 
     name: str
     patterns: tuple[str, ...]
@@ -27,12 +27,13 @@ class QueueStatus:
     counters: WorkCounters | None
     memory: WorkSnapshot | None
     size: int | None = None
-    """Bytes of the blocks that wait, when the journal was asked last."""
+    """Bytes of the waiting blocks when the journal was last asked."""
     oldest_us: int | None = None
-    """When the first of them arrived, since the epoch; None: nothing waited then, or it was not asked."""
+    """Arrival of the oldest one, since the epoch. None if nothing waited then, or if the journal was not
+    asked."""
 
     def entry(self, now_us: int) -> dict[str, Any]:
-        """For the status, but for the patterns. Counters are since this broker started."""
+        """Its entry in the status, without the patterns. Counters are since this broker started."""
         counters, memory = self.counters, self.memory
         old = self.waiting > 0 and self.oldest_us is not None
         return {
@@ -53,14 +54,14 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class JournalStatus:
-    """The journal: messages since this broker started, and why it stores none (empty: it does)."""
+    """The journal: messages since this broker started, and why it stores none (empty if it does)."""
 
     failing: str
     stored: int
     duplicates: int
-    """Those that came again after they were kept."""
+    """Messages that came again after they were kept."""
     refused: int
-    """Those that a full disk, or one that does not keep up, refused."""
+    """Messages refused because the disk was full or too slow."""
 
 
 class Gauge:
@@ -72,9 +73,9 @@ class Gauge:
         self._looking = False
 
     def look(self, names: Sequence[str], then: Callable[[float], None] | None = None) -> None:
-        """Ask the journal how much waits in these; ``then`` is called once that is known, or cannot be. A
-        caller that only wants the status soon gives no ``then``: nothing is asked while an earlier look is
-        under way."""
+        """Ask the journal how much waits in these subscriptions. ``then`` is called when that is known, or
+        cannot be. A caller that only wants fresh figures passes no ``then``: it asks nothing while an earlier
+        look is in progress."""
         wanted = [self._durables.by_name[name].id for name in names if name in self._durables.by_name]
         if then is None:
             if self._looking or not wanted or not self._journal.is_open:

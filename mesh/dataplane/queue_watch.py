@@ -3,19 +3,20 @@
 ===== ========================================== =====================================================
 kind  begins                                     is over
 ===== ========================================== =====================================================
-full  the disk has no room for a message         something was stored again, and for `CALM_S` nothing
-                                                 was refused
-stale a consumer has settled nothing of what it  neither is so any more
+full  the disk has no room for a message         something was stored again, and nothing was
+                                                 refused for `CALM_S`
+stale a consumer settled none of the messages it  neither holds any more
       holds for `STALE_S`; or messages wait, and
       nobody has settled any for so long
 ===== ========================================== =====================================================
 
-Dead letters wait for somebody to look at them, and what is to be tried later for its time: neither is stale.
+Dead letters wait for an operator, and messages to retry wait for their time: neither is stale.
 
-Each of these is told when it begins and when it is over. ``poison``, a message became a dead letter, is told
-with the number since the last time, at most once in `POISON_S` for each subscription.
+A notice is sent when each of these begins and when it is over. ``poison`` means that messages became dead
+letters. It carries their number since the last notice, and is sent at most once in `POISON_S` for each
+subscription.
 
-What happens is noted where it happens, at the cost of a count; `scan` makes notices of it now and then.
+Events are counted where they happen; `scan` makes notices of them now and then.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ REASON_MAX: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message of ``$sys.queue.NAME.KIND``, or without a name of ``$sys.journal.KIND``; ``about`` is its
+    """A message on ``$sys.queue.NAME.KIND``, or on ``$sys.journal.KIND`` if it has no name. ``about`` is its
     body."""
 
     name: str
@@ -46,7 +47,7 @@ class Notice:
 
 
 class _Letters:
-    """Dead letters of one subscription since they were told of last."""
+    """Dead letters of one subscription since its last notice."""
 
     __slots__ = ("attempts", "count", "reason", "told_at")
 
@@ -58,7 +59,7 @@ class _Letters:
 
 
 class _Full:
-    """A subscription for which a message was refused. ``stored`` is what it had then."""
+    """A subscription for which a message was refused. ``stored`` is its count at that time."""
 
     __slots__ = ("last", "refused", "since", "stored")
 
@@ -70,16 +71,16 @@ class _Full:
 
 
 class QueueWatch:
-    """See the module. By the ids of subscriptions."""
+    """Watches subscriptions, by their ids."""
 
     def __init__(self) -> None:
         self._refused: dict[int, int] = {}
         self._full: dict[int, _Full] = {}
         self._letters: dict[int, _Letters] = {}
         self._progress: dict[int, tuple[int, float]] = {}
-        """By consumer: what it has settled, and since when that is so."""
+        """By consumer: its settled messages, and since when that number is unchanged."""
         self._worked: dict[int, tuple[int, float]] = {}
-        """The same by subscription, of those in which messages wait."""
+        """The same by subscription, for those in which messages wait."""
         self._stale: dict[int, float] = {}
 
     def refused(self, wants: tuple[int, ...], count: int) -> None:
@@ -94,7 +95,7 @@ class QueueWatch:
         letters.reason, letters.attempts = reason[:REASON_MAX], attempts
 
     def scan(self, durables: Mapping[int, Durable], now: float) -> list[Notice]:
-        """What is to be told now."""
+        """The notices to send now."""
         notices: list[Notice] = []
         self._scan_full(durables, now, notices)
         self._scan_letters(durables, now, notices)
@@ -168,7 +169,7 @@ def _unchanged(
     settled: int,
     now: float,
 ) -> bool:
-    """Whether nothing was settled for `STALE_S`. Notes in ``found`` since when."""
+    """True if nothing was settled for `STALE_S`. Records in ``found`` since when."""
     known = before.get(id)
     since = now if known is None or known[0] != settled else known[1]
     found[id] = settled, since
@@ -176,14 +177,14 @@ def _unchanged(
 
 
 def _may_wait(durable: Durable) -> bool:
-    """Whether nobody needs to work on it now."""
+    """True if it needs no consumer now."""
     if durable.name.startswith(DEAD_PREFIX):
         return True
     return durable.queue is not None and durable.queue.snapshot().delayed >= durable.waiting
 
 
 def topic_of(notice: Notice) -> str:
-    """That of a notice: of the name what may stand in a topic, `_` for each other character."""
+    """The topic of a notice: the subscription's name with `_` for each character that a topic cannot hold."""
     if not notice.name:
         return f"$sys.journal.{notice.kind}"
     shown = "".join(

@@ -1,11 +1,11 @@
-"""Which topics of a session a block of was refused, so that what follows it is refused as well. Pure.
+"""Topics of which a block was refused in a session, so that the following blocks are refused too. Pure.
 
-An outbox sends many blocks of a topic before it hears of the first. If one is refused, for want of a link to
-its home, and the link comes back, those behind it would be stored before it. So its publisher says of a block
-whether it *follows* another of its topic that is not answered yet. One that follows is refused from the first
-refusal on, until a block comes that follows none: then the publisher knows.
+An outbox sends many blocks of a topic before it gets the first answer. Suppose one is refused because the
+link to its home is down. If the link then comes back, later blocks would be stored before it. So the
+publisher marks a block that *follows* an unanswered one of its topic. After a refusal, blocks that follow are
+refused too, until one comes that follows none: then the publisher knows.
 
-Topics of a session are `TOPICS_MAX` at most; beyond them the oldest is forgotten, and may lose its order.
+A session has at most `TOPICS_MAX` such topics. Beyond them the oldest is forgotten and may lose its order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RefusedTopics:
                 del topics[next(iter(topics))]
 
     def begin(self, session: Session, topic: bytes) -> None:
-        """A block came that follows none."""
+        """A block arrived that follows none."""
         topics = self._topics.get(session)
         if topics is not None:
             topics.pop(topic, None)
@@ -40,7 +40,7 @@ class RefusedTopics:
                 del self._topics[session]
 
     def holds(self, session: Session, topic: bytes) -> bool:
-        """Whether a block that follows another is to be refused."""
+        """True if a block that follows another must be refused."""
         return topic in self._topics.get(session, ())
 
     def session_over(self, session: Session) -> None:

@@ -1,20 +1,20 @@
-"""Requests and surveys: who is asked, and what is sent where.
+"""Requests and surveys: which subscribers are asked, and which frames go where.
 
-A client (or the program) asks at its broker. That broker asks its own subscribers that answer, and puts the
-question to other brokers that have some (FORWARD); those say whom they asked (ASKED) and send each answer
-home (RETURN). A request goes to one subscriber: of this broker in turn, else of the nearest broker. A
-survey goes to all of them, and names those who did not answer.
+A client or the program sends its question to its broker. That broker asks its own subscribers that answer,
+and forwards the question to other brokers that have some (FORWARD). These report which subscribers they asked
+(ASKED) and send each answer back (RETURN). A request goes to one subscriber: to one of this broker in turn,
+or to one of the nearest broker. A survey goes to all of them, and its result names those that did not answer.
 
-A reply travels by address (broker, token), never by topic.
+A reply travels by its address (broker, token), never by topic.
 
-**Bounds.** A session has a number of open questions and of bytes in them (`ExchangeOptions`); one more is
-refused, which its asker is told. `PENDING_MAX` subscribers may owe this broker an answer. On behalf of one
-client `OWED_MAX` of them may, and of another broker `OWED_TO_BROKER_MAX`. A question that passes these is
-put to nobody here, and this broker answers it with a sentence. A link has room for as many bytes of questions
-and answers as of blocks. A question beyond them is not put to that broker, which its asker is told; an answer
-is dropped and counted. Names in one
-frame are bounded by `NAMES_MAX` and cut to `NAME_SHOWN` characters, so that the frame stays below what a
-socket receives. An answer that is larger than a frame allows is replaced with a sentence.
+**Bounds.** A session has a bounded number of open questions and of bytes in them (`ExchangeOptions`); one
+more is refused, and its asker is told. At most `PENDING_MAX` subscribers may owe this broker an answer:
+`OWED_MAX` on behalf of one client, `OWED_TO_BROKER_MAX` on behalf of another broker. A question beyond these
+reaches nobody here, and this broker answers it with a sentence. A link has room for as many bytes of
+questions and answers as of blocks. A question beyond them is not sent to that broker, and its asker is told;
+an answer is dropped and counted. Names in one frame are bounded by `NAMES_MAX` and cut to `NAME_SHOWN`
+characters, so that the frame stays below the receive limit of a socket. An answer that is too large for a
+frame is replaced with a sentence.
 
 Pure.
 """
@@ -47,14 +47,14 @@ from mesh.topics.routing import Route, Router
 from mesh.wire.session_frames import BODY_MAX, Kind, Status, encode
 
 PENDING_MAX: Final = 65536
-"""Subscribers that owe one broker an answer."""
+"""Subscribers that may owe one broker an answer."""
 OWED_MAX: Final = 4096
 """Answers owed on behalf of one client. One survey may take them all."""
 OWED_TO_BROKER_MAX: Final = PENDING_MAX // 4
 """Answers owed here to the clients of another broker."""
 NAMES_MAX: Final = 4096
-"""Subscribers of one broker that one question is put to; those beyond are not asked, which is counted. Also
-the names of the missing that one survey's result has."""
+"""Subscribers of one broker that receive one question. Those beyond are not asked, which is counted. Also the
+bound of the missing names in one survey's result."""
 NAME_SHOWN: Final = 100
 
 
@@ -72,11 +72,11 @@ class Requests:
         options: ExchangeOptions,
     ) -> None:
         self.unknown = 0
-        """Answers that came for no question: too late, or never asked."""
+        """Answers that fit no question: too late, or never asked for."""
         self.not_asked = 0
-        """Subscribers that answer and were passed over, there being more than `NAMES_MAX`."""
+        """Subscribers that answer but were left out because there were more than `NAMES_MAX`."""
         self.not_returned = 0
-        """Answers for other brokers that were dropped, as too much was unwritten on the link."""
+        """Answers for other brokers that were dropped because too much was unwritten on the link."""
         self._id = id
         self._name = name
         self._router = router
@@ -88,7 +88,7 @@ class Requests:
         self._pending = PendingAnswers(first_token(boot))
         self._turn = 0
         self._now = 0.0
-        """About, for what this broker itself answers later."""
+        """The approximate time, for answers that this broker itself gives later."""
 
     @property
     def open_questions(self) -> int:
@@ -98,11 +98,10 @@ class Requests:
     # --- at the broker of the asker
 
     def ask(self, asker: Asker, id: int, query: Query, timeout_s: float, survey: bool, now: float) -> None:
-        """A client's, or the program's, request or survey. One that comes while the gate is closed waits
-        behind it until its deadline, which ends it like any other. Raises `TopicError`; `NotAccepted` to
-        the program."""
+        """Ask a request or survey of a client or of the program. While the gate is closed it waits until its
+        deadline, which ends it like any other. Raises `TopicError`, and `NotAccepted` to the program."""
         check_topic(query.topic)
-        held = self._gate.closed and not is_system(query.topic)  # this broker may answer those by itself
+        held = self._gate.closed and not is_system(query.topic)  # this broker may answer those itself
         sentence = self._beyond_bounds(asker, query) if isinstance(asker, Session) else ""
         if not sentence and held:
             size = len(query.topic) + len(query.body) + len(query.headers)
@@ -122,7 +121,7 @@ class Requests:
             self._route(question.token, now)
 
     def _route(self, token: int, now: float) -> None:
-        """Ask others what was asked here, unless its time is over or its asker gone."""
+        """Forward a question of this broker, unless its time is over or its asker has left."""
         question = self._questions.get(token)
         if question is None or question.done:
             return
@@ -134,7 +133,7 @@ class Requests:
             self._request(question, route, now)
 
     def _beyond_bounds(self, session: Session, query: Query) -> str:
-        """Why a session may not ask this now; empty: it may."""
+        """Why a session may not ask this now. Empty if it may."""
         options, count, size = self._options, len(session.questions), session.question_bytes
         if count >= options.questions_max:
             return f"{count} requests and surveys without a result are as many as one client may have"
@@ -146,13 +145,13 @@ class Requests:
         return ""
 
     def refuse(self, session: Session, id: int, survey: bool, sentence: str) -> None:
-        """Tell a client that its question is not asked, and why."""
+        """Tell a client that its question was refused, and why."""
         session.send(encode(Kind.REPLY, id, Status.DROPPED, sentence.encode(), b"", self._name, self._name))
         if survey:
             session.send(encode(Kind.SURVEYED, id, 0, []))
 
     def _request(self, question: Question, route: Route[LocalTaker, Member], now: float) -> None:
-        """Ask one subscriber: of this broker in turn, else of the nearest broker not tried yet."""
+        """Ask one subscriber: one of this broker in turn, or one of the nearest broker not tried yet."""
         if route.local_answers and self._id not in question.tried:
             question.tried.append(self._id)
             self._ask_local(question, [self._next_of(route.local_answers)], now)
@@ -172,7 +171,8 @@ class Requests:
             self._end(question, now)
 
     def _survey(self, question: Question, route: Route[LocalTaker, Member], now: float) -> None:
-        """Ask everybody who answers, here and at every broker with such interest; name the others."""
+        """Ask all subscribers that answer, here and at every broker with such interest. Name the missing
+        ones."""
         members = self._members
         for member in route.remote_answers:
             if member.neighbour is None:
@@ -194,7 +194,8 @@ class Requests:
         return takers[self._turn % len(takers)]
 
     def _forward(self, question: Question, member: Member, now: float) -> bool:
-        """By the member's own link: a question has no address on the wire. False: there is no room on it."""
+        """Send a question over the member's own link, since questions have no address on the wire. False if
+        the link has no room."""
         query = question.query
         left_ms = max(1, int((question.deadline - now) * 1000))
         survey = int(question.survey)
@@ -205,11 +206,11 @@ class Requests:
 
     @staticmethod
     def _send(member: Member | None, frame: bytes) -> bool:
-        """To a broker, if there is a link to it and room on it."""
+        """Send a frame to a broker. False without a link or without room on it."""
         return member is not None and member.neighbour is not None and member.neighbour.ask(frame)
 
     def _ask_local(self, question: Question, takers: list[LocalTaker], now: float) -> None:
-        """A question of our own to our own subscribers."""
+        """Ask this broker's subscribers a question of its own client."""
         busy = self._busy(question.asker, OWED_MAX, takers)
         names = [self._name] if busy else list(map(self._name_of, takers))
         question.asked += len(names)
@@ -224,7 +225,7 @@ class Requests:
         )
 
     def _busy(self, asker: Hashable, most: int, takers: list[LocalTaker]) -> Answer | None:
-        """What to answer instead of asking so many, if too many answers are owed already."""
+        """The answer to give instead if too many answers are owed already."""
         count, owed, pending = len(takers), self._pending.owed_to(asker), len(self._pending)
         if (not owed or owed + count <= most) and pending + count <= PENDING_MAX:
             return None
@@ -240,10 +241,10 @@ class Requests:
         return Answer(Status.DROPPED, sentence.encode(), b"", self._name)
 
     def peer_asked(self, member: Member, token: int, names: list[str], now: float) -> None:
-        """ASKED: another broker says to whom it put our question."""
+        """ASKED: another broker reports which subscribers it asked."""
         question = self._questions.get(token)
         if question is None or question.silent.pop(member.id, None) is None:
-            return  # it came after the question's time
+            return  # it came after the question had ended
         question.asked += len(names)
         for index, name in enumerate(names):
             question.waiting[(member.id, index)] = (
@@ -251,11 +252,11 @@ class Requests:
             )
         if question.survey:
             self._finish_if_complete(question, now)
-        elif not names:  # its interest had gone by the time we asked: the next one
+        elif not names:  # that broker's interest had ended before we asked: ask the next one
             self._request(question, self._router.route(question.query.topic.encode()), now)
 
     def arrived(self, broker: int, token: int, responder: int, answer: Answer, now: float) -> None:
-        """An answer to one of our questions, from here or by RETURN."""
+        """An answer to one of our questions, from this broker or by RETURN."""
         question = self._questions.get(token)
         if question is None or (broker, responder) not in question.waiting:
             self.unknown += 1
@@ -271,7 +272,7 @@ class Requests:
             self._end(question, now)
 
     def longer(self, token: int, more_ms: int, now: float) -> None:
-        """LONGER: the one that answers needs more time."""
+        """LONGER: a responder needs more time."""
         question = self._questions.get(token)
         if question is None or question.done:
             return
@@ -280,7 +281,7 @@ class Requests:
             question.asker.send(encode(Kind.LONGER, question.id, more_ms))
 
     def broker_gone(self, member: Member, now: float) -> None:
-        """The link to a broker is over: it will not answer."""
+        """The link to a broker has ended: it will not answer."""
         for question in self._questions.concerning(member.id):
             places = [place for place in question.waiting if place[0] == member.id]
             names = [question.waiting.pop(place) for place in places]
@@ -294,7 +295,7 @@ class Requests:
                 self._end(question, now)
 
     def asker_gone(self, session: Session) -> None:
-        """It is over: nobody waits for its answers."""
+        """The session has ended: nobody waits for its answers."""
         self._questions.forget_all(session)
 
     def _name_of_broker(self, id: int) -> str:
@@ -326,12 +327,13 @@ class Requests:
     def _end(self, question: Question, now: float) -> None:
         self._questions.end(question, now)
 
-    # --- at the broker of those asked
+    # --- at the broker of the responders
 
     def forwarded(
         self, member: Member, token: int, survey: bool, query: Query, timeout_s: float, now: float
     ) -> None:
-        """FORWARD: another broker's question. Say whom it is put to, then put it. Raises `TopicError`."""
+        """FORWARD: another broker's question. Report which subscribers are asked, then ask them. Raises
+        `TopicError`."""
         route = self._router.route(check_topic(query.topic))
         takers = self._bounded(route.local_answers)
         if takers and not survey:
@@ -355,8 +357,8 @@ class Requests:
         timeout_s: float,
         now: float,
     ) -> None:
-        """Hand a question to subscribers here; each one's place in ``takers`` is its responder number.
-        ``asker``: on whose behalf they owe the answer."""
+        """Hand a question to subscribers here. The place of each in ``takers`` is its responder number.
+        ``asker``: they owe the answer on its behalf."""
         topic, body, headers = query.topic, query.body, query.headers
         timeout_ms = max(1, int(timeout_s * 1000))
         for place, taker in enumerate(takers):
@@ -370,7 +372,7 @@ class Requests:
                 taker.offer_frame(ask, now)
 
     def answer(self, session: Session, token: int, answer: Answer, now: float) -> None:
-        """ANSWER of a client that was asked."""
+        """ANSWER from a client that was asked."""
         pending = self._pending.get(token)
         if pending is None or pending.subscriber.session is not session:
             self.unknown += 1
@@ -379,7 +381,7 @@ class Requests:
         self._return(pending.broker, pending.token, pending.responder, answer, now)
 
     def extend(self, session: Session, token: int, more_ms: int, now: float) -> None:
-        """EXTEND of a client that was asked."""
+        """EXTEND from a client that was asked."""
         pending = self._pending.get(token)
         if pending is None or pending.subscriber.session is not session:
             return
@@ -391,13 +393,13 @@ class Requests:
             self._send(self._members.table.get(pending.broker), encode(Kind.LONGER, pending.token, more_ms))
 
     def subscriber_gone(self, subscription: ClientSubscription, now: float) -> None:
-        """It will not answer what it was asked: its asker is told."""
+        """A subscriber that left will not answer. Its askers are told."""
         answer = Answer(Status.GONE, b"", b"", subscription.session.name)
         for pending in self._pending.take_all(subscription):
             self._return(pending.broker, pending.token, pending.responder, answer, now)
 
     def _return(self, broker: int, token: int, responder: int, answer: Answer, now: float) -> None:
-        """What was answer here goes to the broker whose question it was."""
+        """Send an answer of this broker to the broker that asked."""
         if broker == self._id:
             self.arrived(broker, token, responder, answer, now)
             return
@@ -407,7 +409,7 @@ class Requests:
             self.not_returned += 1
 
     def _answered_here(self, broker: int, token: int, place: int, body: bytes) -> None:
-        """What the broker itself answers, perhaps some turns later."""
+        """An answer of the broker itself, perhaps some turns later."""
         answer = Answer(Status.OK, body, b"", self._name)
         if len(body) > BODY_MAX:
             sentence = f"the answer of {len(body)} bytes is above the {BODY_MAX} of requests and surveys"
@@ -415,7 +417,7 @@ class Requests:
         self._return(broker, token, place, answer, self._now)
 
     def _bounded(self, takers: tuple[LocalTaker, ...]) -> list[LocalTaker]:
-        """As many as one frame can name; the others are not asked, which is counted."""
+        """As many takers as one frame can name. The others are not asked, which is counted."""
         self.not_asked += max(0, len(takers) - NAMES_MAX)
         return list(takers[:NAMES_MAX])
 
@@ -425,7 +427,7 @@ class Requests:
     # --- time
 
     def expire(self, now: float) -> float | None:
-        """End what is over; returns when a question is over next."""
+        """End questions whose time is over. Returns when the next one ends."""
         self._now = now
         due = self._questions.due
         if due and due[0][0] <= now:

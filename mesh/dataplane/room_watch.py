@@ -1,9 +1,8 @@
-"""A notice to programs when a journal has taken most of the room that there is for it. Pure.
+"""A notice to programs when a journal has taken most of its room. Pure.
 
-The room is what its messages take, and what may be stored until the disk refuses them: so somebody else's
-files fill it, too. The notice begins at `BEGINS` and is over below `OVER`, so that a message more or less
-does not make it flicker. The journal is asked every `LOOK_S` if something was stored meanwhile, or while the
-notice lasts.
+The room is the size of its messages plus what may be stored until the disk refuses more. So other files can
+fill it too. The notice begins at `BEGINS` and ends below `OVER`, so that a single message does not make it
+flicker. The journal is asked every `LOOK_S` if something was stored meanwhile, or while the notice lasts.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from mesh.dataplane.queue_watch import NAMES_MAX, Notice
 
 LOOK_S: Final = 10.0
 BEGINS: Final = 0.8
-"""Part of the room that is taken."""
+"""The fraction of the room that is taken."""
 OVER: Final = 0.7
 
 
 class RoomWatch:
-    """See the module. ``stored`` gives the number of messages that the journal has taken."""
+    """Watches one journal. ``stored`` returns the number of messages that the journal has taken."""
 
     def __init__(self, durables: Durables, journal: HomeJournal, stored: Callable[[], int]) -> None:
         self._durables = durables
         self._journal = journal
         self._stored = stored
         self._seen = -1
-        """What was stored when the journal was asked last."""
+        """The value of ``stored`` when the journal was last asked."""
         self._look_at = -inf
         self._since: float | None = None
-        """When the notice began; None: there is none."""
+        """When the notice began. None if there is none."""
         self._notices: list[Notice] = []
 
     def scan(self, now: float) -> list[Notice]:
-        """What is to be told now."""
+        """The notices to send now."""
         stored = self._stored()
         wanted = stored != self._seen or self._since is not None
         if wanted and now >= self._look_at and self._journal.is_open:
@@ -51,7 +50,7 @@ class RoomWatch:
     def _found(self, found: Any, now: float) -> None:
         self._look_at = now + LOOK_S
         if not isinstance(found, tuple):
-            return  # the disk does not say, or the journal has failed, which is told otherwise
+            return  # the disk gives no figure, or the journal has failed, which has its own notice
         used, usable = found
         share = used / max(1, used + usable)
         about = {"share": round(share, 3), "used": used, "usable": usable}

@@ -1,16 +1,16 @@
-"""Clients' sessions: how one begins, what it may say beside blocks, and how it ends. Pure.
+"""Clients' sessions: how they begin, their control frames, and how they end. Pure.
 
-A session begins with HELLO, and PROVE where `mesh.dataplane.opening` asks for it, and ends with BYE, with
-its pipe, with a newer HELLO on its backtrace, with silence, or with the first rule it breaks. Each end
-removes everything of it: subscriptions and their interest, blocks that waited for it (their publishers get
-their credit back), questions it asked and answers it owes. With what it published at level stored the entry
-broker goes on for a while (``session_over``). `mesh.dataplane.subscribing` decides what it may want.
+A session begins with HELLO, and with PROVE where `mesh.dataplane.opening` requires it. It ends with BYE, with
+its pipe, with a newer HELLO on its backtrace, by silence, or at the first broken rule. Each end removes
+everything of the session: subscriptions and their interest, waiting blocks (whose publishers get their credit
+back), questions it asked and answers it owes. The entry broker works for a while on what it published at
+level stored (``session_over``). `mesh.dataplane.subscribing` decides what it may subscribe to.
 
-**Messages under way when a session ends.** Messages that waited here were not delivered, and are counted at
-once (``subscriber_gone``). Messages that were written to the connection and not granted back may have arrived
-or not. Nobody will say, since a client that comes back has a new session. So they count as *unresolved*, an
-upper bound of the loss, and not as delivered. After BYE or UNSUBSCRIBE nothing is owed: the client wanted no
-more.
+**Messages in flight when a session ends.** Messages that waited here were not delivered and are counted at
+once (``subscriber_gone``). Messages that were written to the connection without a grant may have arrived or
+not. Nobody will report that, since a client that returns has a new session. So they count as *unresolved*, an
+upper bound of the loss, and not as delivered. After BYE or UNSUBSCRIBE nothing is owed, since the client
+wanted no more.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from protocols.wire import backtrace
 
 
 class BrokerLeaves(SessionError):
-    """A session was asked for while the broker leaves."""
+    """A client asked for a session while the broker leaves."""
 
     reason = "leaving"
 
 
 class AnswersUnread(SessionError):
-    """A client asks and does not read the answers."""
+    """A client asks questions and does not read the answers."""
 
     reason = "answers_unread"
 
 
 class ClientSilent(SessionError):
-    """A client said nothing for longer than it promised."""
+    """A client was silent for longer than it promised."""
 
     reason = "silent"
 
@@ -77,8 +77,8 @@ def messages_behind_backtrace(frame: bytes) -> int:
 
 
 class ClientPipe:
-    """One connection of clients: its port, and the sessions on it by backtrace. Behind an SP device there may
-    be many."""
+    """One connection of clients: its port, and its sessions by backtrace. Behind an SP device there may be
+    many."""
 
     __slots__ = ("port", "sessions", "unresolved")
 
@@ -86,7 +86,8 @@ class ClientPipe:
         self.port = port
         self.sessions: dict[bytes, Session] = {}
         self.unresolved = 0
-        """Messages under way to sessions that ended without BYE, at most; some may still wait in the pipe."""
+        """At most so many messages were in flight to sessions that ended without BYE. Some may still wait in
+        the pipe."""
 
 
 class SessionControl:
@@ -115,7 +116,7 @@ class SessionControl:
         self.leaving = ""
         """Why this broker leaves; empty while it stays."""
         self._addresses: list[str] = []
-        """Where clients find other live brokers."""
+        """URLs of other live brokers for clients."""
         self._id = id
         self._name = name
         self._mesh = mesh
@@ -131,10 +132,10 @@ class SessionControl:
         self._door = door
         self._openings = Openings(id, name, mesh, door, origin_of)
         self.home: Home | None = None
-        """What keeps messages for durable subscriptions, if anything does."""
+        """Keeps messages for durable subscriptions; None without a journal."""
         self._last_id = 0
         self._count = 0
-        """Sessions of all pipes."""
+        """Number of sessions on all pipes."""
 
     def all(self) -> list[Session]:
         return [session for client in self.pipes.values() for session in client.sessions.values()]
@@ -142,8 +143,8 @@ class SessionControl:
     # --- beginning
 
     def open(self, pipe: Pipe, prefix: bytes, frame: bytes, now: float) -> Session | None:
-        """A new session on a pipe, by HELLO or PROVE; None while its client is challenged, or
-        waits to be refused. Raises `PeerError`."""
+        """Open a session on a pipe, by HELLO or PROVE. None while its client is challenged, or waits to be
+        refused. Raises `PeerError`."""
         kind, *fields = decode(frame, len(prefix))
         guest: Guest | None
         if kind == Kind.PROVE:
@@ -193,9 +194,7 @@ class SessionControl:
             guest=guest,
         )
         window = session.ingress.window
-        if guest.standing.keeps_back(
-            session.ingress, window.messages
-        ):  # it is given as soon as there is room
+        if guest.standing.keeps_back(session.ingress, window.messages):  # sent as soon as there is room
             window.owed_messages, window.messages_left = window.messages, 0
         session.send_control(
             welcome(
@@ -214,7 +213,7 @@ class SessionControl:
         return session
 
     def set_addresses(self, urls: Sequence[str]) -> None:
-        """Where clients find other live brokers; those that are here are told if it is news."""
+        """Set where clients find other live brokers. Present clients are told if it changed."""
         addresses = [url for url in dict.fromkeys(urls) if 0 < len(url) <= ADDRESS_SIZE_MAX][:ADDRESSES_MAX]
         if addresses == self._addresses:
             return
@@ -229,11 +228,11 @@ class SessionControl:
     # --- what a client may say beside blocks
 
     def control(self, session: Session, frame: list[Any], now: float) -> None:
-        """A frame of any kind but DATA. Raises `PeerError`, `TopicError`."""
+        """Handle a frame of any kind but DATA. Raises `PeerError`, `TopicError`."""
         match frame:
             case [Kind.CREDIT, number, messages, size]:
                 subscription = session.subscriptions.get(number)
-                if subscription is not None:  # otherwise it crossed its UNSUBSCRIBE
+                if subscription is not None:  # otherwise the frame crossed its UNSUBSCRIBE
                     subscription.granted(messages, size, now)
             case [Kind.PATTERNS, number, patterns]:
                 self._subscribing.keep_part(session, number, patterns, now)
@@ -290,7 +289,7 @@ class SessionControl:
     # --- other rights, by a reload
 
     def rights_changed(self, now: float) -> None:
-        """End sessions whose client is not let in any more, and what others may not want any more."""
+        """End sessions whose client is no longer admitted, and whatever the others may no longer do."""
         for session in self.all():
             if session.closed:
                 continue
@@ -308,20 +307,20 @@ class SessionControl:
     # --- the end
 
     def refuse(self, pipe: Pipe, prefix: bytes, error: PeerError | TopicError, now: float) -> None:
-        """A client broke a rule: it is told why and loses its session, and its connection if it is its
-        own."""
+        """A client broke a rule. It is told why and loses its session, and its connection if it shares that
+        with nobody."""
         self._tally.refuse(error.reason)
         pipe.send_control(prefix + encode(Kind.ERROR, error.reason, str(error)[:SENTENCE_MAX]))
         place = self.pipes.get(pipe)
         session = place.sessions.pop(prefix, None) if place is not None else None
         if place is not None and session is not None:
             self._end(place, session, now)
-        if len(prefix) == 4:  # no device in between: the connection is this client's alone
+        if len(prefix) == 4:  # no device in between: only this client uses the connection
             self.gone(pipe, now, flushed=True)
             pipe.close(f"{error.reason}: {error}", flush=True)
 
     def end_unread(self, now: float) -> None:
-        """End clients that ask and have not read the answers of this turn."""
+        """End clients that ask and have left the answers of this turn unread."""
         unread, self._turn.unread = self._turn.unread, {}
         limit = self._options.answer_bytes_max
         for session in unread:
@@ -330,7 +329,7 @@ class SessionControl:
                 self.refuse(session.port.pipe, session.prefix, error, now)
 
     def gone(self, pipe: Pipe, now: float, *, flushed: bool = False) -> None:
-        """A pipe is closed; ``flushed``: what it was given is still written."""
+        """A pipe has closed. ``flushed``: it still writes what it was given."""
         self._openings.gone(pipe)
         place = self.pipes.pop(pipe, None)
         if place is None:
@@ -347,8 +346,7 @@ class SessionControl:
         self._tally.bytes_out += port.bytes_out
 
     def scan(self, now: float, late_s: float) -> None:
-        """End the sessions that are silent, and what they began and left; ``late_s`` is how late this very
-        look is."""
+        """End silent sessions and whatever they left unfinished. ``late_s``: how late this call is."""
         self._subscribing.expire_parts(now - late_s)
         for pipe, prefix, error in self._openings.over(now - late_s):
             self.refuse(pipe, prefix, error, now)
@@ -362,13 +360,13 @@ class SessionControl:
                 self.refuse(session.port.pipe, session.prefix, silence, now)
 
     def tell_interrupted(self) -> None:
-        """Clients with subscriptions may have missed messages, none of which were owed."""
+        """Tell clients with subscriptions that they may have missed messages. None of these were owed."""
         for session in self.all():
             if session.subscriptions and session.agreed.has(INTERRUPTED):
                 session.send(encode(Kind.INTERRUPTED))
 
     def _end(self, place: ClientPipe, session: Session, now: float, *, said_bye: bool = False) -> None:
-        """End a session; the caller has taken it out of its table."""
+        """End a session that the caller has taken out of its table."""
         under_way = sum(subscription.under_way for subscription in session.subscriptions.values())
         self._subscribing.end_all(session, now)
         if self.home is not None:

@@ -1,9 +1,9 @@
-"""Clients of this broker as records: sessions, their subscriptions, and what answers inside the broker.
+"""Records of this broker's clients: sessions, their subscriptions, and responders inside the broker.
 
-A route's takers are subscriptions, stock subscribers and responders. Each has its own way of taking a block
-(`offer`), so that the exchange hands it a block without asking what it is.
+A route's takers are subscriptions, stock subscribers and responders. Each has its own `offer` for blocks, so
+the exchange need not know what it is.
 
-Pure. What a client may do is decided in `mesh.dataplane.session_control`.
+Pure. `mesh.dataplane.session_control` decides what a client may do.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from mesh.dataplane.workers import Attachment
 
 Handler = Callable[[str, bytes, Callable[[bytes], None]], None]
-"""Takes a question's topic and body, and what is to be called with the answer."""
+"""Takes a question's topic and body, and a function to call with the answer."""
 
 
 class Parts:
-    """Patterns of a subscription whose SUBSCRIBE is still to come. ``count`` is of all that came, the first
-    at ``began_at``, the last at ``heard_at``; none are ``kept`` once there is a ``refusal``: why SUBSCRIBE
-    will be refused."""
+    """Patterns of a subscription that waits for its SUBSCRIBE. ``count`` includes all that came, the first at
+    ``began_at``, the last at ``heard_at``. None are ``kept`` once there is a ``refusal``, the reason for
+    which SUBSCRIBE will be refused."""
 
     __slots__ = ("began_at", "count", "heard_at", "kept", "number", "refusal")
 
@@ -96,14 +96,14 @@ class Session:
         self.id = id
         self.guest = guest
         self.standing = standing = guest.standing
-        """What it may do, with all others of its principal."""
+        """The rights and limits that it shares with all other sessions of its principal."""
         self.port = port
         self.prefix = prefix
-        """The SP backtrace, which goes before every frame."""
+        """The SP backtrace before every frame."""
         self.name = name
         self.publisher = publisher
         self.client, self.boot = publisher.key
-        """Whom its blocks name as their publisher."""
+        """The publisher that its blocks name."""
         self.agreed = agreed
         self.keepalive = keepalive
         window = ReceiveWindow(standing.window(options.session_messages), options.session_bytes)
@@ -111,27 +111,27 @@ class Session:
         self.closed = False
         self.subscriptions: dict[int, ClientSubscription] = {}
         self.work: dict[int, Attachment] = {}
-        """Its places at durable subscriptions, by its numbers."""
+        """Its attachments to durable subscriptions, by its own numbers."""
         self.patterns = 0
-        """Patterns of all subscriptions, including those that are still to be added."""
+        """Patterns of all subscriptions, including those not yet added."""
         self.starred = 0
         """How many of these have many stars."""
         self.parts: Parts | None = None
-        """The subscription whose SUBSCRIBE is still to come."""
+        """The subscription that waits for its SUBSCRIBE."""
         self.budget = Budget(options.waiting_bytes_max)
         self.acks: list[list[int]] = []
-        """Ranges of sequence numbers that are committed and not acknowledged yet."""
+        """Ranges of sequence numbers that are committed but not acknowledged."""
         self.missed_by: dict[str, None] = {}
         """Names of brokers that were absent when duplicates among these were accepted."""
         self.refused: dict[str, list[list[int]]] = {}
-        """Ranges that are refused and whose publisher is not told yet, by the reason."""
+        """Refused ranges that the publisher has not been told about, by reason."""
         self.cut_bodies: dict[int, None] = {}
-        """Numbers of large bodies of which a piece was refused; the others are refused, too."""
+        """Numbers of large bodies with a refused piece; their other pieces are refused too."""
         self.questions: dict[int, int] = {}
-        """Tokens of requests and surveys without a result, each with the bytes of its body."""
+        """Tokens of requests and surveys without a result, with the bytes of their bodies."""
         self.question_bytes = 0
         self.late_questions: dict[int, None] = {}
-        """Tokens of surveys that are over and may still get late answers."""
+        """Tokens of ended surveys that may still get late answers."""
         self.messages_in = 0
         self.bytes_in = 0
         self._answer_bytes_max = options.answer_bytes_max
@@ -139,7 +139,7 @@ class Session:
         self._unread_since = 0
 
     def send(self, frame: bytes) -> None:
-        """In order with the data, and not under credit."""
+        """Send a frame in order with the data, without credit."""
         port = self.port
         if self._unread_since != port.writes:
             self._unread_since = port.writes
@@ -151,11 +151,11 @@ class Session:
 
     @property
     def unread(self) -> int:
-        """Bytes of answers that were sent since the connection was last seen to have taken all."""
+        """Bytes of answers sent since the connection was last seen empty."""
         return self._unread if self._unread_since == self.port.writes else 0
 
     def send_control(self, frame: bytes) -> None:
-        """Ahead of the data."""
+        """Send a frame ahead of the data."""
         if not self.closed:
             self.port.pipe.send_control(self.prefix + frame)
 
@@ -181,17 +181,17 @@ class ClientSubscription(Outlet):
         self.number = number
         self.patterns = patterns
         self.added = 0
-        """How many of the patterns have been added; a large subscription is added in parts."""
+        """How many of the patterns have been added. A large subscription is added in parts."""
         self.starred: list[str] = []
-        """Those of the patterns that have many stars."""
+        """The patterns that have many stars."""
         self.role = role
         self.owes: dict[int, None] = {}
-        """Tokens of the questions it was asked and has not answered."""
+        """Tokens of the questions that it has not answered."""
 
 
 class Subscriber(Outlet):
-    """A consumer of another protocol: patterns, and an encoder for what it reads. It has no credit; what its
-    connection does not take is dropped."""
+    """A consumer of another protocol: patterns, and an encoder for its frames. It has no credit. Messages
+    that its connection cannot take are dropped."""
 
     __slots__ = ("patterns",)
 
@@ -201,8 +201,8 @@ class Subscriber(Outlet):
 
 
 class Responder:
-    """Answers requests and surveys inside the broker itself: ``handler(topic, body, answer)`` calls
-    ``answer`` once, perhaps before it returns."""
+    """Answers requests and surveys inside the broker. ``handler(topic, body, answer)`` calls ``answer`` once,
+    perhaps before it returns."""
 
     __slots__ = ("handler", "patterns")
 
@@ -211,11 +211,11 @@ class Responder:
         self.handler = handler
 
     def ask(self, topic: str, body: bytes, answer: Callable[[bytes], None], asker: object) -> None:
-        """``asker``: as of `mesh.dataplane.requests`."""
+        """Ask the handler. ``asker`` is as in `mesh.dataplane.requests`."""
         self.handler(topic, body, answer)
 
     def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
-        """Published messages are not for it."""
+        """Takes no published messages."""
         return True
 
     def wait(
@@ -225,7 +225,7 @@ class Responder:
 
 
 class Guarded(Responder):
-    """Answers the sessions of clients that it ``admits``, by their pipe, and refuses all others."""
+    """Answers only clients whose pipe it ``admits``, and refuses all others."""
 
     __slots__ = ("admits",)
 

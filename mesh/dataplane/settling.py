@@ -1,7 +1,7 @@
 """Records of settled, retried and buried messages on their way to the journal, in order. Pure.
 
-Each of these entries says what is so from then on. An older one that is written after a newer one would undo
-it, so one submission is under way at a time, and what gathers meanwhile is the next one. A full disk
+Each entry replaces earlier ones about the same message. An older one written after a newer one would undo it.
+So one submission is in progress at a time, and entries that arrive meanwhile form the next one. A full disk
 refuses a submission as a whole. It is repeated until consumers or an operator have made room.
 """
 
@@ -19,37 +19,37 @@ from mesh.journal.port import Result
 from mesh.journal.records import Answer, Bury, Entry
 
 RETRY_S: Final = 1.0
-"""How long after a full disk the next attempt is made."""
+"""Pause before the next attempt after a full disk."""
 ENTRIES_MAX: Final = 65_536
-"""Entries that may wait. With more nothing is delivered: what would be settled could not be written."""
+"""Entries that may wait. Beyond them nothing is delivered, since its settlement could not be written."""
 AT_ONCE: Final = 4096
-"""Entries after which a submission takes no more, since a large commit needs much room on a full disk."""
+"""Entries after which a submission is closed, since a large commit needs much room on a full disk."""
 
 
 class Settling:
-    """See the module. ``buried`` is given each dead letter that was made."""
+    """Submits entries in order. ``buried`` is called with each dead letter that was made."""
 
     def __init__(self, journal: HomeJournal, buried: Callable[[Bury, Answer], None]) -> None:
         self._journal = journal
         self._buried = buried
         self._waiting: deque[Sequence[Entry]] = deque()
         self._count = 0
-        """Entries that wait or are under way."""
+        """Entries that wait or are being written."""
         self._under_way: list[Sequence[Entry]] = []
         self._not_before = -inf
         self.lost = 0
-        """Messages that were to become dead letters and were damaged on disk."""
+        """Damaged messages that should have become dead letters."""
         self.refused = 0
         """Submissions that a full disk refused."""
 
     @property
     def full(self) -> bool:
-        """Whether so much waits that nothing more should be delivered."""
+        """True if so many entries wait that nothing more should be delivered."""
         return self._count >= ENTRIES_MAX
 
     @property
     def busy(self) -> bool:
-        """Whether what is added now has to wait for another commit."""
+        """True if new entries have to wait for another commit."""
         return bool(self._under_way) or self._not_before > -inf
 
     @property
@@ -58,23 +58,23 @@ class Settling:
 
     @property
     def next_due(self) -> float:
-        """When `submit` has something to do though nothing happens."""
+        """When `submit` has work to do even if nothing happens."""
         return self._not_before if self._not_before > -inf else inf
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Entries that belong into one commit, in their order."""
+        """Add entries that belong to one commit, in order."""
         self._waiting.append(entries)
         self._count += len(entries)
 
     def submit(self, now: float) -> None:
-        """Hand over what gathered, unless a submission is under way or the disk was full just now."""
+        """Submit the collected entries, unless a submission is in progress or the disk was just full."""
         if not self._waiting or self._under_way or now < self._not_before:
             return
         self._not_before = -inf
         self._submit_some()
 
     def flush(self) -> None:
-        """Hand over everything: the journal is closed next, and what a full disk refuses now is lost."""
+        """Submit everything. The journal is closed next; entries that a full disk refuses now are lost."""
         while self._waiting:
             self._submit_some()
 

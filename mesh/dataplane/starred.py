@@ -1,6 +1,6 @@
-"""Patterns of clients with many stars: few may be wanted at a time, as they make look-ups long. Pure.
+"""Bounds for clients' patterns with many stars, which make look-ups long. Pure.
 
-Each of them makes a look-up follow as many nodes of the trie as it has tokens, at most (`mesh.topics.stars`).
+Each of them makes a look-up follow at most as many nodes of the trie as it has tokens (`mesh.topics.stars`).
 The patterns of ``export`` are the operator's own and do not count.
 """
 
@@ -14,7 +14,7 @@ from mesh.topics import STARS_MAX
 
 
 class StarredPatterns:
-    """Those of all sessions, each of which knows how many it has. Patterns are starred ones."""
+    """The starred patterns of all sessions. Each session counts its own."""
 
     def __init__(self, name: str, options: ExchangeOptions) -> None:
         self._name = name
@@ -22,11 +22,11 @@ class StarredPatterns:
         self._counts: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """Different ones."""
+        """Number of different ones."""
         return len(self._counts)
 
     def problem(self, session: Session, patterns: Sequence[str]) -> str:
-        """Why a session may not want these too; empty: it may."""
+        """Why a session may not subscribe to these too. Empty if it may."""
         kind, most = f"more than {STARS_MAX} '*'", self._options.session_starred_patterns_max
         if patterns and session.starred + len(patterns) > most:
             return (

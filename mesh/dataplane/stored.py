@@ -1,17 +1,19 @@
-"""All blocks of level stored under way: the answers of their homes, and when they are offered again or
-given up.
+"""All blocks of level stored in flight: the answers of their homes, and when they are offered again or given
+up.
 
-The entry broker stores nothing. It keeps what is under way (`mesh.dataplane.publications`) in memory, and
-offers it again until every home has said that it is kept.
+The entry broker stores nothing. It keeps blocks in flight (`mesh.dataplane.publications`) in memory, and
+offers them again until every home has confirmed that it keeps them.
 
-A publication is also given up, without a word to its publisher, who sends it again if it still waits:
+A publication is also given up in these cases. Its publisher is not told, and sends it again if it still
+waits:
 
-* when the publisher says that it waits for it no more;
-* `ORPHANED_S` after the publisher's last session here ended;
-* the oldest of those whose session is over, when these have more than `ORPHANS_BYTES_MAX`.
+* the publisher says that it no longer waits for it;
+* `ORPHANED_S` have passed since the publisher's last session here ended;
+* it is the oldest of the publications without a session, and these take more than `ORPHANS_BYTES_MAX`.
 
-Those of a session are bounded by its credit, but for the bodies of which it holds no piece now: `BODIES_MAX`
-of one publisher, of which the oldest is forgotten. Its pieces make it known again. Pure.
+The credit of a session bounds its publications, except for large bodies without a piece here now. One
+publisher may have `BODIES_MAX` of these; beyond that the oldest is forgotten. Its next piece makes it known
+again. Pure.
 """
 
 from __future__ import annotations
@@ -28,37 +30,37 @@ from mesh.dataplane.sessions import Session
 from mesh.wire.durable_frames import Kept
 
 SLOW_S: Final = 0.5
-"""A publisher is told of what takes longer."""
+"""After this time a publisher is told about the state of its publication."""
 PAUSES_S: Final = (4.5, 10.0, 20.0, 40.0, 60.0)
-"""After that, when a publication is offered again to homes that have not said; then always after the last of
-these."""
+"""Pauses after that before a publication is offered again to homes that have not answered. The last one
+repeats."""
 ORPHANED_S: Final = 60.0
 ORPHANS_BYTES_MAX: Final = 64 << 20
 PUBLICATION_BYTES: Final = 1000
-"""What a publication takes beside its blocks, about."""
+"""Approximate memory of a publication besides its blocks."""
 BODIES_MAX: Final = 256
 
 
 class StoredPublications:
-    """All publications under way."""
+    """All publications in flight."""
 
     def __init__(self) -> None:
         self._sources: dict[Key, Source] = {}
         self._young: dict[Publication, None] = {}
-        """Those that are not slow yet."""
+        """Publications that are not slow yet."""
         self._due: list[deque[tuple[float, Publication]]] = [deque() for _ in PAUSES_S]
-        """When others are offered again, by how often they were."""
+        """When the others are offered again, by how often they were."""
         self._orphans: OrderedDict[Publication, int] = OrderedDict()
-        """Those whose session is over, and what they take."""
+        """Publications whose session has ended, and their sizes."""
         self._orphan_bytes = 0
         self._forgotten: list[Publication] = []
-        """Large bodies given up for want of room since `expire` was called last."""
+        """Large bodies given up for lack of room since the last call of `expire`."""
 
     def __len__(self) -> int:
         return sum(len(source.publications) for source in self._sources.values())
 
     def __iter__(self) -> Iterator[Publication]:
-        """In the order in which each publisher's came."""
+        """Publications, in order of arrival for each publisher."""
         for source in self._sources.values():
             yield from source.publications.values()
 
@@ -66,7 +68,7 @@ class StoredPublications:
         source = self._sources.get(key)
         return None if source is None else source.publications.get(first)
 
-    # --- what a publisher says
+    # --- publishers
 
     def begin(
         self,
@@ -80,7 +82,7 @@ class StoredPublications:
         *,
         piecewise: bool,
     ) -> Publication:
-        """Something new of a session, to be kept at these homes; it has no parts yet."""
+        """A new publication of a session, to be kept at these homes. It has no parts yet."""
         key = sender.publisher.key
         source = self._sources.get(key)
         if source is None:
@@ -93,7 +95,7 @@ class StoredPublications:
         return publication
 
     def add(self, publication: Publication, offset: int, block: Buffer, count: int, held: HeldCredit) -> Part:
-        """A block of it, whose credit is held once for it; it is to be offered to those in ``waiting``."""
+        """Add a block, whose credit the publication holds once. Offer it to the homes in ``waiting``."""
         part = publication.parts[offset] = Part(publication, offset, block, count, held)
         publication.source.idle.pop(publication, None)
         if publication in self._orphans:
@@ -104,7 +106,7 @@ class StoredPublications:
     def sent_again(
         self, publication: Publication, part: Part, sender: Session, held: HeldCredit, now: float
     ) -> None:
-        """A retry of what is under way: it shares the outcome. Of a session's two copies one holds its
+        """A retry of a part in flight shares its outcome. One of two copies from one session holds its
         credit."""
         if part.held.ingress is not held.ingress:
             part.held, held = held, part.held
@@ -114,7 +116,8 @@ class StoredPublications:
             self._set_sender(publication, sender, now)
 
     def waits_from(self, key: Key, lowest: int) -> list[Publication]:
-        """A publisher waits for nothing below ``lowest``: gives up what ends below it, and returns that."""
+        """A publisher waits for nothing below ``lowest``. Gives up and returns the publications that end
+        below it."""
         source = self._sources.get(key)
         if source is None or lowest <= source.lowest:
             return []
@@ -122,7 +125,7 @@ class StoredPublications:
         below = []
         for publication in source.publications.values():
             if publication.first >= lowest:
-                break  # in the order of their numbers, but for retries
+                break  # in the order of their numbers, except for retries
             if publication.last < lowest:
                 below.append(publication)
         for publication in below:
@@ -130,7 +133,8 @@ class StoredPublications:
         return below
 
     def session_over(self, session: Session, now: float) -> list[Publication]:
-        """Go on with what it sent, for a while; returns what is given up at once, for want of room."""
+        """Keep the session's publications for a while. Returns those that are given up at once, for lack of
+        room."""
         source = self._sources.get(session.publisher.key)
         if source is None:
             return []
@@ -145,12 +149,12 @@ class StoredPublications:
             self.end(given_up[-1])
         return given_up
 
-    # --- what homes say
+    # --- answers of homes
 
     def answered(
         self, home: KnownHome, key: Key, first: int, offset: int, verdict: int, sentence: str
     ) -> Publication | None:
-        """Take a home's answer to one copy of one block. Returns the publication, unless it is over or had
+        """Take a home's answer to one copy of one block. Returns the publication, unless it has ended or had
         this answer before."""
         publication = self.find(key, first)
         part = None if publication is None else publication.parts.get(offset)
@@ -160,7 +164,8 @@ class StoredPublications:
             case Kept.KEPT:
                 publication.kept[home] = None
                 publication.refused.pop(home, None)
-                for each in list(publication.parts.values()):  # of a body the others are kept as well
+                # the home keeps the other pieces of the body as well
+                for each in list(publication.parts.values()):
                     self._has(publication, each, home)
             case Kept.PART if publication.piecewise:
                 self._has(publication, part, home)
@@ -182,7 +187,7 @@ class StoredPublications:
         return publication
 
     def no_home(self, publication: Publication, home: KnownHome) -> None:
-        """A home does not count any more: what wanted the topic there was removed."""
+        """A home no longer counts: the subscription that wanted the topic there was removed."""
         publication.homes.pop(home, None)
         publication.refused.pop(home, None)
         publication.past.pop(home, None)
@@ -191,8 +196,9 @@ class StoredPublications:
 
     @staticmethod
     def ask_again(part: Part, home: KnownHome) -> bool:
-        """Whether a part is to be offered to a home again. One that refused for certain is asked again only
-        if another has kept it, or holds it for past, as it cannot be refused any more then."""
+        """True if a part should be offered to a home again. A home that refused for certain is asked again
+        only if another home has kept the part or considers it past, since it can no longer be refused then.
+        """
         publication = part.publication
         if publication.over or home not in part.waiting or home in publication.final:
             return False
@@ -205,7 +211,7 @@ class StoredPublications:
     # --- time
 
     def slow(self, now: float) -> list[Publication]:
-        """Those that have become slow; they are to be offered again from now on."""
+        """Publications that have become slow. They are offered again from now on."""
         found = []
         for publication in self._young:
             if now - publication.began_at < SLOW_S:
@@ -217,7 +223,7 @@ class StoredPublications:
         return found
 
     def due(self, now: float) -> list[Publication]:
-        """Those that are to be offered again now."""
+        """Publications to offer again now."""
         found = []
         for often, line in enumerate(self._due):
             following = min(often + 1, len(PAUSES_S) - 1)
@@ -230,8 +236,8 @@ class StoredPublications:
         return [publication for _, publication in found]
 
     def expire(self, now: float) -> list[Publication]:
-        """Give up what publishers without a session here left behind for long. Returns that, and what was
-        given up for want of room. Publishers with nothing under way are forgotten."""
+        """Give up old publications whose publishers have no session here. Returns these and those given up
+        for lack of room. Publishers without publications are forgotten."""
         given_up: list[Publication] = []
         forgotten, self._forgotten = self._forgotten, []
         for key, source in list(self._sources.items()):
@@ -247,7 +253,7 @@ class StoredPublications:
         return forgotten + given_up
 
     def end(self, publication: Publication) -> None:
-        """It is over: all credit goes back."""
+        """The publication has ended: return all credit."""
         publication.over = True
         publication.source.publications.pop(publication.first, None)
         publication.source.idle.pop(publication, None)
@@ -260,7 +266,7 @@ class StoredPublications:
     # ---
 
     def _has(self, publication: Publication, part: Part, home: KnownHome) -> None:
-        """A home need not keep a part any more. Once none need, the part is let go."""
+        """A home need not keep a part any more. If no home needs it, it is released."""
         part.waiting.pop(home, None)
         if part.waiting or publication.parts.get(part.offset) is not part:
             return

@@ -1,12 +1,12 @@
-"""Answers to publishers about their blocks of level stored: kept, refused, past, or which homes have kept
-them so far.
+"""Replies to publishers about their blocks of level stored: kept, refused, past, or which homes have kept
+them.
 
-Acknowledgements and refusals of a turn are said at its end, those of a session together. If a block takes
-long, or may never be acknowledged, its publisher is told which homes have kept it and which have not
-(PENDING), about twice a second and only if that changed.
+Acknowledgements and refusals of a turn are sent at its end, one set for each session. If a block takes long,
+or may never be acknowledged, its publisher is told which homes have kept it and which have not (PENDING).
+That happens about twice a second, and only after a change.
 
-**Bounds.** `REASONS_MAX` different sentences with which one turn refuses a session's blocks; further ones are
-told as one. `FRAMES_MAX` PENDING frames to a session at once; the others follow. Pure.
+**Bounds.** One turn uses at most `REASONS_MAX` different sentences to refuse a session's blocks; further ones
+share one sentence. At most `FRAMES_MAX` PENDING frames go to a session at once; the others follow. Pure.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ class StoredReplies:
         self._intake = intake
         self._turn = turn
         self._acks: dict[Session, dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[int]]]] = {}
-        """Ranges to be acknowledged in this turn, by the homes and who was absent."""
+        """Ranges to acknowledge in this turn, by the homes and the absent brokers."""
         self._refused: dict[Session, None] = {}
         self._changed: dict[Publication, None] = {}
-        """Those of whose state their publishers are to be told."""
+        """Publications whose publishers should be told the state."""
 
     def acknowledge(
         self, session: Session, first: int, last: int, homes: tuple[str, ...], absent: tuple[str, ...]
     ) -> None:
-        """These numbers are kept at ``homes``; ``absent`` were so when live subscribers got them."""
+        """These numbers are kept at ``homes``. Brokers in ``absent`` missed the delivery to live
+        subscribers."""
         self._say_at_the_end()
         merge(self._acks.setdefault(session, {}).setdefault((homes, absent), []), first, last)
 
     def refuse(self, session: Session, first: int, last: int, sentence: str, piecewise: bool) -> None:
-        """These numbers are kept nowhere, for certain."""
+        """These numbers are certainly kept nowhere."""
         self._say_at_the_end()
         self._refused[session] = None
         sentence = sentence[:SENTENCE_MAX]
@@ -56,13 +57,13 @@ class StoredReplies:
         self._intake.refused(session, first, last, sentence, piecewise=piecewise)
 
     def past(self, publication: Publication) -> None:
-        """Homes hold these numbers for past: the publisher told them that it waits for them no more."""
+        """Homes consider these numbers past: the publisher told them that it no longer waits for them."""
         names = [home.name for home in publication.past]
         frame = encode(Durable.PAST, publication.first, publication.last, names[:NAMES_MAX])
         publication.sender.send_control(frame)
 
     def changed(self, publications: Iterable[Publication]) -> None:
-        """Their publishers are to be told who has kept them and who has not, at the next `tell_pending`."""
+        """The next `tell_pending` tells their publishers which homes have kept them and which have not."""
         self._changed.update(dict.fromkeys(publications))
 
     def _say_at_the_end(self) -> None:
@@ -80,7 +81,7 @@ class StoredReplies:
             self._turn.first[session.port.pipe] = None
 
     def tell_pending(self) -> None:
-        """Send what `changed` gathered; to be called about twice a second."""
+        """Send what `changed` collected. Call this about twice a second."""
         if not self._changed:
             return
         changed, self._changed = self._changed, {}

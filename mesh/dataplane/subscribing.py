@@ -1,22 +1,22 @@
 """Subscriptions of clients: their bounds, and how they are added and removed. Pure.
 
-A large subscription is long work, at its beginning and at its end. Its patterns come in parts (PATTERNS, then
-SUBSCRIBE) and are added in parts, one a loop turn, so that rounds and other clients come between. A topic
-that matches a part is delivered from then on; SUBSCRIBED follows the last part. A subscription that ends is
-hidden at once and gets nothing more; its patterns are removed in parts, too.
+Starting and ending a large subscription are long work. Its patterns arrive in parts (PATTERNS, then
+SUBSCRIBE) and are added in parts, one in each loop turn, so that gossip rounds and other clients run in
+between. A topic that matches an added part is delivered from then on; SUBSCRIBED follows the last part. A
+subscription that ends is hidden at once and gets nothing more. Its patterns are removed in parts too.
 
 **Bounds.** The patterns of a session are bounded, including those that it has only asked for; so are those of
-the broker. Few of them may have many stars (`mesh.dataplane.starred`). Patterns that wait for their SUBSCRIBE
-or to be added are bounded for all sessions together (`WAITING_MAX`). A subscription that is added at once
-does not wait, so this bound does not apply to it. Parts that neither SUBSCRIBE nor another part follows for
-`GAP_S` are dropped, and so are those whose SUBSCRIBE has not come `WHOLE_S` after the first. Where there is
-no room, parts that began `TURN_S` ago make room for others, the oldest first. A subscription beyond a bound
-is refused; it costs the session of a client that knows no other answer. Patterns that are being removed still
-count for the broker: a subscription that would fit without them waits until they are gone.
+the broker. Only a few of them may have many stars (`mesh.dataplane.starred`). Patterns that wait for their
+SUBSCRIBE or to be added are bounded for all sessions together (`WAITING_MAX`). A subscription that is added
+at once does not wait, so this bound does not apply to it. Parts are dropped if no other frame of the
+subscription follows within `GAP_S`, or if SUBSCRIBE has not come `WHOLE_S` after the first. If there is no
+room, parts that began `TURN_S` ago make room for others, the oldest first. A subscription beyond a bound is
+refused. A client that does not understand a single refusal loses its session. Patterns that are being removed
+still count for the broker: a subscription that would fit without them waits until they are removed.
 
-**Rights.** A client subscribes to what its principal may; whoever answers needs the right to subscribe, too.
-A subscription that may not be is refused like one beyond a bound, and ended when a reload takes the right
-away.
+**Rights.** A client may subscribe to what its principal is allowed. A responder also needs the right to
+subscribe. A subscription without the right is refused like one beyond a bound, and ends when a reload removes
+the right.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from mesh.wire.capabilities import SUBSCRIBE_REFUSED
 from mesh.wire.session_frames import SUBSCRIPTIONS_MAX, Kind, Role, encode
 
 SENTENCE_MAX: Final = 250
-"""Characters of a refusal."""
+"""Maximum characters of a refusal."""
 PATTERNS_AT_ONCE: Final = 512
 """Patterns that are added or removed in one loop turn, some 4 ms; more take several turns."""
 WAITING_MAX: Final = 1 << 18
 """Patterns of all sessions that wait for their SUBSCRIBE or to be added."""
 GAP_S: Final = 10.0
-"""How long parts of a subscription wait for the next one, or for their SUBSCRIBE."""
+"""How long parts of a subscription wait for the next part or for their SUBSCRIBE."""
 WHOLE_S: Final = 60.0
-"""How long the first part waits for SUBSCRIBE, whatever comes between: 8 MB, the most there can be, at
-140 KB/s."""
+"""How long the first part waits for SUBSCRIBE, whatever else arrives. That suffices for the maximum of 8 MB
+at 140 KB/s."""
 TURN_S: Final = 10.0
-"""How long parts wait before they make room for others, if that is needed."""
+"""Parts older than this make room for others if needed."""
 
 Refuse = Callable[[Pipe, bytes, PeerError | TopicError, float], None]
-"""The client behind a pipe and a backtrace broke a rule."""
+"""Called when the client behind a pipe and a backtrace broke a rule."""
 
 
 class Subscribing:
@@ -83,16 +83,17 @@ class Subscribing:
         self._refuse = refuse
         self._starred = StarredPatterns(name, options)
         self._waiting = 0
-        """Patterns that wait, see `WAITING_MAX`."""
+        """Patterns that wait; see `WAITING_MAX`."""
         self._incomplete: dict[Parts, None] = {}
-        """Parts that are kept, in the order in which they began."""
+        """Parts without their SUBSCRIBE, oldest first."""
         self._removing = 0
-        """Jobs that remove patterns."""
+        """Number of jobs that remove patterns."""
 
     # --- coming
 
     def keep_part(self, session: Session, number: int, patterns: list[str], now: float) -> None:
-        """PATTERNS: some of what SUBSCRIBE will name. Raises `SessionError` amid another's."""
+        """PATTERNS: some patterns of a later SUBSCRIBE. Raises `SessionError` amid the parts of another
+        subscription."""
         parts = self._parts_of(session, number)
         if parts is None:
             parts = session.parts = Parts(number, now)
@@ -100,7 +101,7 @@ class Subscribing:
         parts.count += len(patterns)
         if not parts.refusal:
             refusal = self._above_session(session, parts.count) or self._above_waiting(len(patterns), now)
-            parts.refusal = parts.refusal or refusal  # they may have made room themselves
+            parts.refusal = parts.refusal or refusal  # these parts may have made room themselves
         if parts.refusal:
             self._forget_kept(parts)
         elif patterns:
@@ -109,7 +110,7 @@ class Subscribing:
             parts.kept += patterns
 
     def expire_parts(self, now: float) -> None:
-        """Drop parts whose SUBSCRIBE does not come; it is refused if it comes later."""
+        """Drop parts whose SUBSCRIBE does not come. If it comes later, it is refused."""
         for parts in list(self._incomplete):
             if now - parts.heard_at > GAP_S:
                 self._take_back(parts, f"nothing followed them within {GAP_S:g} s")
@@ -133,7 +134,7 @@ class Subscribing:
         size: int,
         now: float,
     ) -> None:
-        """SUBSCRIBE, which may end what came in parts. Raises `PeerError`, `TopicError`."""
+        """SUBSCRIBE, which may complete earlier parts. Raises `PeerError`, `TopicError`."""
         parts = self._parts_of(session, number) or Parts(number, now)
         wanted = list(dict.fromkeys(parts.kept + patterns))
         self._drop_parts(session)
@@ -165,7 +166,8 @@ class Subscribing:
             raise AboveLimit(refusal)
 
     def _begin(self, subscription: ClientSubscription, patterns: list[str], now: float) -> None:
-        """Add it now, or begin to. Raises `TopicError`, `AboveLimit`, `NotAllowed` before any change."""
+        """Add the subscription now, or begin to. Raises `TopicError`, `AboveLimit`, `NotAllowed` before any
+        change."""
         session = subscription.session
         if subscription.role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
             raise TopicError("only brokers answer on topics that begin with '$'")
@@ -194,11 +196,11 @@ class Subscribing:
         self._starred.add(session, starred)
 
     def _add_part(self, subscription: ClientSubscription, waiting: deque[str], now: float) -> bool:
-        """A step of a large subscription: True while there is more."""
+        """Add one part of a large subscription. True while more remains."""
         session, number = subscription.session, subscription.number
         if session.closed or session.subscriptions.get(number) is not subscription:
             self._waiting -= len(waiting)
-            return False  # it ended meanwhile, and with it all that was added
+            return False  # it ended meanwhile, and all its patterns were removed
         part = [waiting[place] for place in range(min(PATTERNS_AT_ONCE, len(waiting)))]
         fits = self._fits(part)
         if not fits and self._removing:
@@ -222,7 +224,7 @@ class Subscribing:
         return False
 
     def _add(self, subscription: ClientSubscription, patterns: list[str]) -> None:
-        """Raises `TopicError` before any change."""
+        """Add patterns. Raises `TopicError` before any change."""
         self._router.subscribe(patterns, subscription.role, subscription)
         self._interest.add(patterns, subscription.role)
         subscription.added += len(patterns)
@@ -230,14 +232,14 @@ class Subscribing:
     # --- bounds
 
     def _above_session(self, session: Session, count: int) -> str:
-        """Why a session cannot have so many more patterns; empty if it can."""
+        """Why a session cannot have so many more patterns. Empty if it can."""
         most = self._options.session_patterns_max
         if session.patterns + count <= most:
             return ""
         return f"{session.patterns} patterns and {count} more are above the {most} that a session may have"
 
     def _above_waiting(self, count: int, now: float) -> str:
-        """Why so many more patterns cannot wait; empty if they can, for which parts may have made room."""
+        """Why so many more patterns cannot wait. Empty if they can, perhaps because older parts made room."""
         if self._waiting + count > WAITING_MAX:
             self._make_room(count, now)
         if self._waiting + count <= WAITING_MAX:
@@ -248,7 +250,7 @@ class Subscribing:
         )
 
     def _make_room(self, count: int, now: float) -> None:
-        """Drop parts whose turn is over, the oldest first, until so many more patterns can wait."""
+        """Drop parts older than `TURN_S`, the oldest first, until so many more patterns can wait."""
         lacking = self._waiting + count - WAITING_MAX
         leaving: list[Parts] = []
         for parts in self._incomplete:
@@ -269,13 +271,13 @@ class Subscribing:
         )
 
     def _end_one(self, session: Session, number: int, error: AboveLimit | NotAllowed, now: float) -> None:
-        """End one that had begun. Raises the error as `_refuse_one` does."""
+        """End a subscription that had begun. Raises the error as `_refuse_one` does."""
         session.port.disown(session.subscriptions[number].under_way)
         self.end(session, [session.subscriptions.pop(number)], now)
         self._refuse_one(session, number, error)
 
     def _refuse_one(self, session: Session, number: int, error: AboveLimit | NotAllowed) -> None:
-        """Raises the error for a client that does not know of single refusals."""
+        """Refuse one subscription. Raises the error for a client that does not understand single refusals."""
         if not session.agreed.has(SUBSCRIBE_REFUSED):
             raise error
         self._tally.refuse(error.reason)
@@ -305,7 +307,7 @@ class Subscribing:
     # --- going
 
     def end_what_is_not_allowed(self, session: Session, now: float) -> None:
-        """Its rights are others now."""
+        """The session's rights have changed."""
         for number, subscription in list(session.subscriptions.items()):
             if refusal := _not_allowed(session, subscription.patterns, subscription.role):
                 try:
@@ -315,7 +317,7 @@ class Subscribing:
                     return
 
     def unsubscribe(self, session: Session, number: int, now: float) -> None:
-        """UNSUBSCRIBE; one that is not there was refused, or has ended."""
+        """UNSUBSCRIBE. A missing subscription was refused or has ended."""
         if session.parts is not None and session.parts.number == number:
             self._drop_parts(session)
         subscription = session.subscriptions.pop(number, None)
@@ -324,13 +326,13 @@ class Subscribing:
             self.end(session, [subscription], now)
 
     def end_all(self, session: Session, now: float) -> None:
-        """The session is over."""
+        """The session has ended."""
         self._drop_parts(session)
         self.end(session, list(session.subscriptions.values()), now)
         session.subscriptions.clear()
 
     def end(self, session: Session, ended: Sequence[ClientSubscription], now: float) -> None:
-        """These are out of their session's table, and go out of everything else."""
+        """Remove subscriptions that were already taken out of their session's table."""
         session.standing.subscriptions -= len(ended)
         for subscription in ended:
             session.patterns -= len(subscription.patterns)
@@ -350,7 +352,7 @@ class Subscribing:
             self._turn.jobs.append(partial(self._remove_part, deque(ended)))
 
     def _remove_part(self, ended: deque[ClientSubscription], now: float) -> bool:
-        """A step of the end of many patterns: True while there is more."""
+        """Remove one part of many patterns. True while more remains."""
         left = PATTERNS_AT_ONCE
         while ended and left > 0:
             subscription = ended[0]
@@ -369,7 +371,8 @@ class Subscribing:
 
 
 def _not_allowed(session: Session, patterns: Sequence[str], role: int) -> str:
-    """Why a session may not subscribe to these, with the rule; empty: it may. Raises `TopicError`."""
+    """Why a session may not subscribe to these patterns, with the rule. Empty if it may. Raises
+    `TopicError`."""
     rights = session.standing.rights
     if rights is None:
         return ""

@@ -1,7 +1,7 @@
-"""What the parts of the data plane have counted, added up. Pure.
+"""The sum of what all parts of the data plane have counted. Pure.
 
-Whoever is over has left its counters in the `Tally`; those of sessions, links and subscribers that live are
-added to it when somebody asks.
+Sessions, links and subscribers that ended have left their counters in the `Tally`. The counters of live ones
+are added when somebody asks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Totals:
         self._entry = entry
 
     def traffic(self) -> tuple[int, int, int, int]:
-        """Messages in and out, bytes in and out: the part of `statistics` that is asked for often."""
+        """Messages in and out, bytes in and out: the often requested part of `statistics`."""
         tally = self._tally
         messages_in, bytes_in = tally.messages_in, tally.bytes_in
         messages_out, bytes_out = tally.messages_out, tally.bytes_out
@@ -60,12 +60,12 @@ class Totals:
         return messages_in, messages_out, bytes_in, bytes_out
 
     def _ports(self) -> list[Port]:
-        """Of clients and of subscribers of other protocols."""
+        """Ports of clients and of subscribers of other protocols."""
         clients = [client.port for client in self._sessions.pipes.values()]
         return clients + [subscriber.port for subscriber in self._subscribers.by_pipe.values()]
 
     def statistics(self) -> ExchangeStatistics:
-        """All counters. Costs by the number of subscriptions."""
+        """All counters. The cost grows with the number of subscriptions."""
         tally, requests = self._tally, self._requests
         sessions, takers = self._sessions.all(), self._subscribers.by_pipe.values()
         subscriptions = [sub for session in sessions for sub in session.subscriptions.values()]

@@ -1,12 +1,12 @@
-"""Consumers of durable subscriptions: what their queues order, as frames and as entries. Pure.
+"""Consumers of durable subscriptions: turns the orders of their queues into frames and entries. Pure.
 
-An `Attachment` is one session's place at one subscription. Its window is the most that it may hold
-unsettled, in messages and bytes; its `WorkQueue` keeps it. Nothing waits here for a consumer whose
-connection takes nothing: once its port is full its window is 0, and what it does not have goes to others.
+An `Attachment` is one session's place at one subscription. Its window bounds the unsettled messages that it
+may hold, in messages and bytes; its `WorkQueue` enforces that. Nothing waits here for a slow connection: once
+its port is full, the window is 0 and the messages go to other consumers.
 
-A large body is read from the journal in parts of a few pieces, and the next part is read when the port has
-room. Messages that were ordered behind it keep their place but not their bytes, which are read again. The
-window is 0 until all that is sent.
+A large body is read from the journal in parts of a few pieces. The next part is read when the port has room.
+Messages ordered behind it keep their place but not their bytes, which are read again later. The window is 0
+until all of them are sent.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from mesh.work.orders import Attempts, Bury, Deliver, Fetch, Load, Settle
 from mesh.work.queue import WorkQueue
 
 AHEAD_BYTES_MAX: Final = 64 << 20
-"""Bytes that all queues together read ahead. Beyond them a queue reads when it has nothing left, one block
-at a time: many subscriptions whose consumers take nothing must not fill the memory."""
+"""Bytes that all queues together read ahead. Beyond them a queue reads only when it has nothing left, one
+block at a time. So many subscriptions with slow consumers cannot fill the memory."""
 PIECES_AT_ONCE: Final = 8
-"""Pieces of a large body that are read together, some 512 KiB."""
+"""Pieces of a large body that are read together: some 512 KiB."""
 
 
 class Attachment:
-    """A session that works on a subscription, or waits until it may.
+    """A session that works on a subscription, or waits to.
 
-    ``consumer`` is its number in the queue; 0: it has not begun.
+    ``consumer`` is its number in the queue, 0 before it has begun.
     """
 
     __slots__ = (
@@ -66,19 +66,19 @@ class Attachment:
         self.consumer = 0
         self.over = False
         self.blocked = False
-        """Its port is full."""
+        """True while its port is full."""
         self.deferred: deque[Deferred] = deque()
         self.reading = False
-        """The next part of what is deferred is being read."""
+        """True while the next part of a deferred delivery is read."""
 
     def resume(self, now: float) -> None:
-        """Its port has room again."""
+        """The port has room again."""
         self.workers.resume(self)
 
 
 class Deferred:
-    """A delivery that waits until its bytes are read; of a large body, ``rows`` are the pieces that are
-    still to be sent."""
+    """A delivery that waits until its bytes are read. For a large body, ``rows`` are the pieces still to be
+    sent."""
 
     __slots__ = ("attempt", "body", "count", "first", "flags", "row", "rows")
 
@@ -99,26 +99,26 @@ class Workers:
         self._journal = journal
         self._settling = settling
         self._touched: dict[Durable, None] = {}
-        """Subscriptions whose queue has to be asked for orders."""
+        """Subscriptions whose queue may have orders."""
         self._unsaved: dict[Durable, None] = {}
         self._due: list[tuple[float, int, Durable]] = []
         self._by_port: dict[Port, dict[Attachment, None]] = {}
         self._ahead = 0
         """Bytes that all queues have read ahead."""
         self._loads: dict[Durable, Load] = {}
-        """What is to be read once others have less."""
+        """Reads that wait until other queues hold less."""
         self._last = 0
         self.count = 0
-        """Consumers."""
+        """Number of consumers."""
         self.unknown = 0
-        """Messages that were settled under a number that nobody has."""
+        """Messages settled under an unknown number."""
         self.damaged = 0
         """Rows that could not be read."""
 
     # --- coming and going
 
     def begin(self, attachment: Attachment, durable: Durable) -> None:
-        """Let a consumer begin to work."""
+        """Start a consumer."""
         self._last += 1
         self.count += 1
         attachment.consumer = self._last
@@ -128,7 +128,7 @@ class Workers:
         self.touch(durable)
 
     def end(self, attachment: Attachment, now: float, *, died: bool) -> None:
-        """End a consumer; messages that it did not settle go to others."""
+        """End a consumer. Messages that it did not settle go to others."""
         durable, consumer = attachment.durable, attachment.consumer
         if not consumer or durable is None:
             return
@@ -157,7 +157,7 @@ class Workers:
     # --- what consumers say
 
     def done(self, attachment: Attachment | None, settled: Sequence[Sequence[Any]], now: float) -> None:
-        """DONE: the rows and messages that are settled."""
+        """DONE: the rows and messages that were settled."""
         working = self._working(attachment)
         if working is None:
             self.unknown += sum(int.from_bytes(entry[2], "little").bit_count() for entry in settled)
@@ -167,7 +167,7 @@ class Workers:
             queue.done(consumer, entry[0], entry[1], int.from_bytes(entry[2], "little"), now)
 
     def retry(self, attachment: Attachment | None, row: int, index: int, after_ms: int, now: float) -> None:
-        """RETRY: deliver it again."""
+        """RETRY: deliver a message again."""
         working = self._working(attachment)
         if working is None:
             self.unknown += 1
@@ -176,7 +176,7 @@ class Workers:
         queue.retry(consumer, row, index, now, None if after_ms == BACK_OFF else after_ms / 1000)
 
     def drop(self, attachment: Attachment | None, row: int, index: int, reason: str, now: float) -> None:
-        """DROP: make it a dead letter."""
+        """DROP: make a message a dead letter."""
         working = self._working(attachment)
         if working is None:
             self.unknown += 1
@@ -194,20 +194,20 @@ class Workers:
 
     @property
     def next_due(self) -> float:
-        """When `step` has something to do though nothing happens; perhaps too early."""
+        """When `step` has work to do even if nothing happens. May be too early."""
         return self._due[0][0] if self._due else inf
 
     @property
     def touched(self) -> bool:
-        """Whether `step` has something to do."""
+        """True if `step` has work to do."""
         return bool(self._touched)
 
     def touch(self, durable: Durable) -> None:
-        """Something happened to its queue."""
+        """Something changed in its queue."""
         self._touched[durable] = None
 
     def step(self, now: float, *, commit: bool) -> None:
-        """Do what the queues order. ``commit``: a commit is about to be made."""
+        """Carry out the orders of the queues. ``commit``: a commit is about to be made."""
         due = self._due
         if self._journal.failure:
             self._touched.clear()
@@ -262,12 +262,12 @@ class Workers:
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether queues may take what is at hand before its turn comes."""
+        """True if queues may take available blocks before their turn."""
         return self._ahead < AHEAD_BYTES_MAX
 
     def _read_ahead(self, touched: dict[Durable, None]) -> None:
-        """Read what may be read now: all that waits for it, or a block for each queue that has nothing
-        fresh."""
+        """Read what may be read now: everything that waits for it, or one block for each queue that has
+        nothing fresh."""
         loads = self._loads
         while loads and self.reads_ahead:
             durable = next(iter(loads))
@@ -364,7 +364,7 @@ class Workers:
         self._fetch(part, partial(self._read, attachment, attachment.consumer))
 
     def _read(self, attachment: Attachment, consumer: int, found: Any, now: float) -> None:
-        """The next part of what is deferred was read."""
+        """The next part of a deferred delivery was read."""
         if isinstance(found, Exception) or attachment.consumer != consumer:
             return
         attachment.reading = False
@@ -386,8 +386,8 @@ class Workers:
             self._read_next(attachment)
 
     def _cannot_deliver(self, attachment: Attachment, item: Deferred, why: str, now: float) -> None:
-        """A block is tried again later. A body that lacks a piece is of no use to anybody, but what is left
-        of it is worth keeping."""
+        """Give up on a deferred delivery. A block is tried again later. A body that lacks a piece is of no
+        use to a consumer, but the rest of it is kept as a dead letter."""
         durable = attachment.durable
         assert durable is not None
         if item.body:
