@@ -1,7 +1,8 @@
 """The file in which a broker keeps the durable subscriptions of every home, across its runs.
 
-It holds the frames that would tell a new link of all of them (`mesh.cluster.durable_table.table_frames`), and
-the CRC-32 of these and of the schema. It is replaced atomically, at once, one write at a time: who makes a
+It is a msgpack array: its schema, a CRC-32 of the schema and of what follows, and the frames that would tell a
+new link of all tables (`mesh.cluster.durable_table.table_frames`). Every schema has this
+form, so that a newer file is told from a damaged one. It is replaced atomically, at once, one write at a time: who makes a
 durable subscription waits for it. Whatever changes meanwhile goes into the next write. A disk that fails is
 tried again every second; until it works, the others are not told that this broker has the new tables, and
 name it as not reached.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -30,6 +31,8 @@ from mesh.wire.link_frames import HOMES_MAX, LinkKind, decode
 
 FILE: Final = "durable.msgpack"
 SCHEMA: Final = 1
+SCHEMA_MAX: Final = 255
+"""It is a byte."""
 RETRY_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 3.0
 _pack: Final = msgspec.msgpack.Encoder().encode
@@ -160,11 +163,11 @@ class DurableFile:
             frames += kept.frames
         for home in [each for each in packed if each not in tables.homes]:
             del packed[home]
-        return _pack([SCHEMA, _crc(frames), frames])
+        return _pack([SCHEMA, _crc(SCHEMA, frames), frames])
 
 
-def _crc(frames: list[bytes]) -> int:
-    crc = zlib.crc32(bytes([SCHEMA]))
+def _crc(schema: int, frames: Iterable[bytes]) -> int:
+    crc = zlib.crc32(bytes([schema]))
     for frame in frames:
         crc = zlib.crc32(frame, crc)
     return crc
@@ -179,20 +182,18 @@ def _decode(content: bytes, path: str) -> dict[int, HomeTable]:
         raise ValueError("it is no msgpack") from error
     if type(value) is not list or not value or type(value[0]) is not int:
         raise ValueError("it does not begin with its schema")
-    sound = (
-        len(value) == 3
-        and type(value[2]) is list
-        and all(type(frame) is bytes for frame in value[2])
-        and _crc(value[2]) == value[1]
-    )
-    if value[0] > SCHEMA and not sound:  # else a flipped bit made a newer one of it
+    schema, crc, frames, *_ = [*value, None, None]
+    if type(frames) is not list or not all(type(frame) is bytes for frame in frames):
+        raise ValueError("it holds no frames")
+    if not 0 <= schema <= SCHEMA_MAX or crc != _crc(schema, frames):
+        raise ValueError("its checksum is wrong")
+    if schema > SCHEMA:
         raise StorageError(
-            f"{path} was written by a newer version (its schema is {value[0]}, this version knows {SCHEMA});"
+            f"{path} was written by a newer version (its schema is {schema}, this version knows {SCHEMA});"
             " run that version, or name another state folder"
         )
-    if not sound or value[0] != SCHEMA:
-        raise ValueError("its checksum is wrong")
-    frames = value[2]
+    if schema != SCHEMA or len(value) != 3:
+        raise ValueError(f"it is of schema {schema}")
     tables: dict[int, HomeTable] = {}
     parts = TableParts()
     for frame in frames:

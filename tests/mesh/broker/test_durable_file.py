@@ -120,7 +120,7 @@ async def test_a_disk_that_stands_still_is_given_up_on_at_the_end(caplog: pytest
 
 
 GOOD = list(table_frames(5, HomeTable(4, "e", "", {"mail": ("m",)})))
-FLIPPED = bytearray(msgpack.packb([1, _crc(GOOD), GOOD]))
+FLIPPED = bytearray(msgpack.packb([1, _crc(1, GOOD), GOOD]))
 FLIPPED[-3] ^= 1
 HALF = list(table_frames(5, HomeTable(4, "e", "", MANY)))[1:]
 FOREIGN = [msgpack.packb([36])]
@@ -132,14 +132,16 @@ FOREIGN = [msgpack.packb([36])]
         (b"", "it is no msgpack"),
         (b"\xc1", "it is no msgpack"),
         (msgpack.packb({}), "does not begin with its schema"),
-        (msgpack.packb([0, 0, []]), "its checksum is wrong"),
-        (msgpack.packb([1, 0]), "its checksum is wrong"),
-        (msgpack.packb([9, _crc(GOOD), GOOD]), "its checksum is wrong"),
-        (msgpack.packb([1, 0, [7]]), "its checksum is wrong"),
+        (msgpack.packb([0, _crc(0, []), []]), "it is of schema 0"),
+        (msgpack.packb([1, 0]), "it holds no frames"),
+        (msgpack.packb([9, _crc(1, GOOD), GOOD]), "its checksum is wrong"),
+        (msgpack.packb([3, _crc(1, GOOD) ^ 64, GOOD]), "its checksum is wrong"),  # two flipped bits
+        (msgpack.packb([999, _crc(1, GOOD), GOOD]), "its checksum is wrong"),
+        (msgpack.packb([1, 0, [7]]), "it holds no frames"),
         (bytes(FLIPPED), "its checksum is wrong"),
-        (msgpack.packb([1, _crc(GOOD), GOOD])[:-9], "it is no msgpack"),
-        (msgpack.packb([1, _crc(HALF), HALF]), "part 1 of the durable subscriptions .* out of turn"),
-        (msgpack.packb([1, _crc(FOREIGN), FOREIGN]), "a frame of kind 36"),
+        (msgpack.packb([1, _crc(1, GOOD), GOOD])[:-9], "it is no msgpack"),
+        (msgpack.packb([1, _crc(1, HALF), HALF]), "part 1 of the durable subscriptions .* out of turn"),
+        (msgpack.packb([1, _crc(1, FOREIGN), FOREIGN]), "a frame of kind 36"),
     ],
 )
 async def test_a_file_that_cannot_be_understood_is_set_aside_and_told(
@@ -156,7 +158,7 @@ async def test_a_file_that_cannot_be_understood_is_set_aside_and_told(
 
 async def test_a_file_of_a_newer_version_is_refused_and_left_as_it_is() -> None:
     storage = FaultyStorage()
-    storage.contents[PATH] = content = msgpack.packb([2, "more than we know"])
+    storage.contents[PATH] = content = msgpack.packb([2, _crc(2, GOOD), GOOD])
     with pytest.raises(StorageError, match="written by a newer version .* name another state folder"):
         await load(storage)
     assert storage.contents == {PATH: content}
