@@ -1,11 +1,11 @@
 """The file in which a broker keeps the durable subscriptions of every home, across its runs.
 
-It is a msgpack array: its schema, a CRC-32 of the schema and of what follows, and the frames that would tell a
-new link of all tables (`mesh.cluster.durable_table.table_frames`). Every schema has this
-form, so that a newer file is told from a damaged one. It is replaced atomically, at once, one write at a time: who makes a
-durable subscription waits for it. Whatever changes meanwhile goes into the next write. A disk that fails is
-tried again every second; until it works, the others are not told that this broker has the new tables, and
-name it as not reached.
+It is a msgpack array: its schema, a CRC-32 of the schema and of what follows, and the frames that would tell
+a new link of all tables (`mesh.cluster.durable_table.table_frames`). Every schema has this form, so that a
+newer file is told from a damaged one. It is replaced atomically, at once, one write at a time: a client that
+makes a durable subscription waits for it. Whatever changes meanwhile goes into the next write. A disk that
+fails is tried again every second. Until it works, other brokers are not told that this broker has the new
+tables, and name it as not reached.
 
 A file that cannot be understood is set aside, and the log says so: the others tell what was in it. A file of
 a newer version is refused and left as it is.
@@ -182,7 +182,7 @@ def _decode(content: bytes, path: str) -> dict[int, HomeTable]:
         raise ValueError("it is no msgpack") from error
     if type(value) is not list or not value or type(value[0]) is not int:
         raise ValueError("it does not begin with its schema")
-    schema, crc, frames, *_ = [*value, None, None]
+    schema, crc, frames = [*value, None, None][:3]
     if type(frames) is not list or not all(type(frame) is bytes for frame in frames):
         raise ValueError("it holds no frames")
     if not 0 <= schema <= SCHEMA_MAX or crc != _crc(schema, frames):
