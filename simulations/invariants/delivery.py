@@ -42,11 +42,16 @@ def _may_repeat(publication: Publication | None, receipt: Receipt) -> bool:
 def in_order(evidence: Evidence) -> Verdict:
     ledger = evidence.ledger
     last: dict[tuple[str, int, str, int, str], int] = {}
+    seen: set[tuple[str, int, bytes]] = set()
     wrong: list[str] = []
     for receipt in ledger.receipts:
         publication = ledger.publications.get(receipt.body)
         if publication is None:
-            continue  # the business of `genuine`
+            continue  # `genuine` judges it
+        delivered = (receipt.subscriber, receipt.life, receipt.body)
+        if delivered in seen:
+            continue  # `at_most_once` judges it
+        seen.add(delivered)
         if publication.outbox:
             continue  # who missed one may get it when it is sent again, behind those that came at once
         sent = (publication.publisher, publication.life, publication.topic)

@@ -107,6 +107,14 @@ def test_what_an_outbox_sends_again_may_come_behind_later_messages() -> None:
     assert judged(evidence, "in_order").ok
 
 
+def test_a_batch_that_comes_again_as_a_whole_is_in_order() -> None:
+    """Swarm seed 1795500469 with durable subscriptions: a plain socket got a stored batch twice."""
+    evidence = right_history()
+    evidence.ledger.receipts += [replace(each, at_s=9.0) for each in evidence.ledger.receipts[:5]]
+    assert judged(evidence, "in_order").ok
+    assert not judged(evidence, "at_most_once").ok
+
+
 def test_a_subscriber_that_did_not_stand_throughout_is_owed_nothing() -> None:
     evidence = right_history()
     evidence.ledger.subscriptions[0].until_s = 17.0
