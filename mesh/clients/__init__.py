@@ -1,2 +1,1 @@
-"""What the two clients are made of; `mesh.clients.client` and `mesh.clients.blocking_client` are what
-programs use."""
+"""The parts of the two clients. Programs use `mesh.clients.client` and `mesh.clients.blocking_client`."""

@@ -1,18 +1,18 @@
-"""Where a client dials next. Pure.
+"""Which address a client dials next. Pure.
 
-A client that was given one address stays with the broker there. One that was given several *moves*: it
-dials them in *rounds*. A round has every address once, in an order drawn anew, and begins when a session is
-lost or the round before is over. The address of the last session comes last, since its broker is the most
-likely to be gone. A pause that grows lies between rounds, and a short one between the attempts of one round.
-A session that ends at once is an attempt like any other.
+A client with one address stays with the broker there. A client with several *moves*: it dials them in
+*rounds*. A round tries every address once, in a new random order. It begins when a session is lost or the
+previous round ends. The address of the last session comes last, since its broker is the most likely to be
+gone. Pauses between rounds grow; pauses between the attempts of one round are short. A session that ends at
+once counts as an attempt.
 
-**Told addresses.** Brokers tell those of the other live brokers. A moving client adds them to the ones that
-it was given, and never forgets these. It takes at most `TOLD_MAX`, the last ones told, and of these only what
-keeps the connection as safe as the given ones (`is_acceptable`): a broker must not send a client from TLS to
-plain text, to a file of its own host, or to the client's own loopback from afar.
+**Told addresses.** Brokers tell clients the addresses of the other live brokers. A moving client adds them to
+the given addresses, which it never forgets. It keeps the last `TOLD_MAX` told addresses, and only those as
+safe as the given ones (`is_acceptable`). A broker must not send a client from TLS to plain text, to a file of
+its own host, or from a remote address to the client's own loopback.
 
-The two default places of a client without an address (the local ipc socket, then TCP) are dialled in order
-until somebody listens; from its first session on it stays there.
+A client without an address tries two default places in order, the local ipc socket and then TCP, until one
+answers. After its first session it stays there.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from mesh.printable import listed
 from mesh.wire.session_frames import ADDRESS_SIZE_MAX, ADDRESSES_MAX
 
 TOLD_MAX: Final = ADDRESSES_MAX
-"""Told addresses that a client keeps."""
+"""How many told addresses a client keeps."""
 PLAIN: Final = ("tcp", "ws")
 SECURE: Final = ("tls+tcp", "wss")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a client looks for a broker."""
+    """The addresses at which a client looks for a broker."""
 
     urls: tuple[str, ...]
     moves: bool = False
-    """It may change brokers."""
+    """True if the client may change brokers."""
 
     def __str__(self) -> str:
         return listed(self.urls)
 
 
 class Addresses:
-    """See the module."""
+    """The addresses that a client knows, and the order in which it dials them."""
 
     __slots__ = ("_given", "_last", "_moves", "_rng", "_round", "_told", "_tried", "url")
 
     def __init__(self, place: Place, rng: random.Random) -> None:
         self.url = place.urls[0]
-        """Where the session is, was last, or is sought."""
+        """The address of the session, of the last one, or of the current attempt."""
         self._given = tuple(dict.fromkeys(place.urls))
         self._moves = place.moves
         self._rng = rng
         self._told: tuple[str, ...] = ()
         self._last = ""
-        """Where the last session was."""
+        """The address of the last session."""
         self._round: list[str] = []
-        """Where it was not tried yet; the next one last."""
+        """Addresses still to be tried in this round, in reverse order."""
         self._tried: list[str] = []
-        """What is said of the attempts of this round."""
+        """Sentences about the failed attempts of this round."""
 
     @property
     def moves(self) -> bool:
@@ -69,22 +69,23 @@ class Addresses:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """All of them; the last session's broker does not tell its own."""
+        """All known addresses. They include the last session's, since a broker does not tell its own."""
         last = (self._last,) if self._last else ()
         return tuple(dict.fromkeys((*self._given, *self._told, *last)))
 
     @property
     def left(self) -> int:
-        """Attempts of this round that are still to come."""
+        """Number of attempts left in this round."""
         return len(self._round)
 
     @property
     def tried(self) -> str:
-        """The beginning of a sentence about an attempt: how those before it in this round went."""
+        """How the earlier attempts of this round failed: the beginning of a sentence about the current
+        one."""
         return "".join(f"{sentence}, and " for sentence in self._tried)
 
     def next(self) -> str:
-        """Where the next attempt goes."""
+        """Choose the address of the next attempt."""
         if not self._round:
             self._begin_round()
         self.url = self._round.pop()
@@ -101,8 +102,8 @@ class Addresses:
         self._tried = []
 
     def failed(self, why: str, *, refused: bool) -> int:
-        """The attempt brought no session; ``refused``: nobody listens there. Returns how many others are
-        tried in this round."""
+        """Note that the attempt brought no session; return how many addresses are left in this round.
+        ``refused``: nobody listens there."""
         if self._round and (self._moves or refused):
             self._tried.append(f"nobody listens at {self.url}" if refused else why)
         else:
@@ -110,7 +111,7 @@ class Addresses:
         return len(self._round)
 
     def began(self) -> None:
-        """There is a session at `url`."""
+        """Note that a session began at `url`."""
         self._last = self.url
         self._tried = []
         if not self._moves:
@@ -118,29 +119,29 @@ class Addresses:
             self._round = []
 
     def lost(self, *, lasted: bool) -> int:
-        """The session is over. One that has lasted ends the round; one that has not was an attempt of it.
-        Returns how many others are tried before this one."""
+        """Note that the session ended; return how many other addresses come before this one. A session that
+        lasted ends the round; one that did not was an attempt of it."""
         if not lasted:
             return len(self._round)
         self._begin_round()
         return len(self._round) - 1
 
     def others(self) -> list[str]:
-        """All but `url`, in an order drawn anew."""
+        """All addresses but `url`, in a new random order."""
         known = [url for url in self.known if url != self.url]
         self._rng.shuffle(known)
         return known
 
     def told(self, urls: Sequence[str]) -> None:
-        """A broker told the addresses of others, which can be dialled. None at all are no news: it may be cut
-        off from them."""
+        """Take the addresses of other brokers, as a broker told them. An empty list changes nothing: the
+        broker may be cut off from the others."""
         taken = [url for url in urls if self._moves and is_acceptable(url, self._given)]
         if taken:
             self._told = tuple(taken[:TOLD_MAX])
 
 
 def is_acceptable(url: str, given: Sequence[str]) -> bool:
-    """Whether a told address is as safe as the given ones."""
+    """True if a told address is as safe as the given ones."""
     if len(url) > ADDRESS_SIZE_MAX:
         return False
     secure, local = _is_secure(url), _is_loopback(url)
@@ -154,7 +155,7 @@ def _scheme(url: str) -> str:
 
 
 def _is_secure(url: str) -> bool | None:
-    """None: it names no host."""
+    """True if the address demands TLS; None if it names no host."""
     scheme = _scheme(url)
     return True if scheme in SECURE else False if scheme in PLAIN else None
 

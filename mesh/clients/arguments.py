@@ -1,6 +1,7 @@
-"""Checks of the arguments that programs give to the calls of both clients: one clear error each. Pure.
+"""Checks of the arguments that programs give to the calls of both clients. Pure.
 
-Each check is made where a program's value enters, once a call and before anything is changed.
+Each check runs once a call, where the value enters and before anything changes. A bad value gets one clear
+error.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from mesh.wire.session_frames import NAME_MAX
 
 
 def checked_seconds(what: str, given: Any) -> float:
-    """A time in seconds, from 0. Raises TypeError, ValueError."""
+    """Check a time in seconds, which must not be negative. Raises TypeError, ValueError."""
     if not isinstance(given, Real):
         raise TypeError(f"{what} is {shown(given)}; it is a number of seconds")
     seconds = _as_float(given)
-    if seconds >= 0:  # written so that it is false for nan
+    if seconds >= 0:  # false for nan, too
         return seconds
     raise ValueError(f"{what} is {seconds:g}; it is seconds from 0")
 
 
 def checked_after(given: Any) -> float:
-    """Seconds after which a message is delivered again. Raises TypeError, ValueError."""
+    """Check the delay of a redelivery in seconds. Raises TypeError, ValueError."""
     seconds = checked_seconds("after", given)
     problem = after_problem(seconds)
     if problem:
@@ -40,7 +41,7 @@ def checked_after(given: Any) -> float:
 
 
 def after_problem(seconds: float) -> str:
-    """What is wrong with such a time; empty if nothing is."""
+    """Say what is wrong with the delay of a redelivery; empty if nothing is."""
     most_s = AFTER_MAX_MS // 1000
     if seconds <= most_s:
         return ""
@@ -56,7 +57,7 @@ def _as_float(number: Any) -> float:
 
 
 def checked_name(name: Any) -> str:
-    """The name that others see of a client; empty for None. Raises TypeError, ValueError."""
+    """Check the name that others see of a client; None gives an empty one. Raises TypeError, ValueError."""
     if name is None:
         return ""
     if not isinstance(name, str):
@@ -67,7 +68,7 @@ def checked_name(name: Any) -> str:
 
 
 def checked_pending_max(given: Any) -> int:
-    """How many messages of ``publish_soon`` may be pending at once. Raises TypeError, ValueError."""
+    """Check how many messages of ``publish_soon`` may be pending at once. Raises TypeError, ValueError."""
     if not isinstance(given, int) or isinstance(given, bool):
         raise TypeError(f"pending_max is {shown(given)}; it is a number of messages")
     if given < 1:
@@ -76,7 +77,7 @@ def checked_pending_max(given: Any) -> int:
 
 
 def level_number(level: str) -> int:
-    """The number a level has in a block. Raises ValueError."""
+    """The number of a level in a block. Raises ValueError."""
     try:
         return blocks.LEVELS.index(level)
     except ValueError:
@@ -85,7 +86,7 @@ def level_number(level: str) -> int:
 
 
 def packed(headers: Mapping[str, HeaderValue] | None, key: str | None = None) -> bytes:
-    """Headers as bytes; ``key`` travels as the header of that name. Raises TypeError, ValueError."""
+    """Encode headers; ``key`` travels as the header of that name. Raises TypeError, ValueError."""
     if headers is None and key is None:
         return b""
     if headers is not None and not isinstance(headers, Mapping):
@@ -101,7 +102,7 @@ def packed(headers: Mapping[str, HeaderValue] | None, key: str | None = None) ->
 
 
 def checked_body(body: Any) -> bytes:
-    """A caller's body, as bytes. Raises TypeError, ValueError."""
+    """Check a body and return it as bytes. Raises TypeError, ValueError."""
     if isinstance(body, bytes):
         checked = body
     elif isinstance(body, (bytearray, memoryview)):
@@ -117,7 +118,8 @@ _BYTES: Final = {bytes}
 
 
 def checked_bodies(bodies: Iterable[Any]) -> tuple[list[bytes], int]:
-    """A list of them, each as `checked_body` gives it, and their bytes; the list that was given if it is one.
+    """Check a list of bodies as `checked_body` does; return them and their total size in bytes. A list of
+    plain bytes is returned itself.
 
     Raises TypeError, ValueError.
     """
@@ -137,7 +139,7 @@ def checked_bodies(bodies: Iterable[Any]) -> tuple[list[bytes], int]:
 def by_topic(
     messages: str | Sequence[tuple[str, bytes]], bodies: Sequence[bytes] | None
 ) -> list[tuple[str, list[bytes], int]]:
-    """What ``publish_many`` was given: each topic, its bodies, and how many bytes they are.
+    """Sort the arguments of ``publish_many``: each topic, its bodies, and their size in bytes.
 
     Raises:
         TypeError, ValueError: the arguments, or one of the bodies, cannot be used.
@@ -163,7 +165,7 @@ def by_topic(
 
 
 def _wrong_pair(pair: Any) -> Exception:
-    """Why something is no topic and body."""
+    """Say why something is not a pair of topic and body."""
     if isinstance(pair, Sequence) and len(pair) == 2:
         return TopicError(f"a topic is a str such as 'news.uk', not {shown(pair[0])}")
     return TypeError(f"publish_many takes pairs of a topic and a body, not {shown(pair)}")

@@ -1,4 +1,4 @@
-"""What a program can read of its work on a durable subscription, for both clients. Pure."""
+"""The values that a program can read of its work on a durable subscription, for both clients. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ P = TypeVar("P", bound=Place)
 
 
 class AttachedWork(Generic[P]):
-    """The common part of `Work` and `BlockingWork`; each waits in its own way.
+    """The common part of `Work` and `BlockingWork`, which differ in how they wait.
 
-    ``entry`` is the connection to the client's own broker. Where another is the home, ``dial`` makes one to
-    its URL.
+    ``entry`` is the connection to the client's own broker. If another broker is the home, ``dial`` makes a
+    connection to its URL.
     """
 
     def __init__(self, entry: P, dial: Callable[[str], P], feed: WorkFeed) -> None:
@@ -36,13 +36,13 @@ class AttachedWork(Generic[P]):
         self._entry = entry
         self._dial = dial
         self._at = entry
-        """Where it is attached now, or asks for its home."""
+        """The connection where it is attached, or where it asks for its home."""
         self._feed = feed
-        """What comes there."""
+        """The messages that arrive there."""
         self._counters = feed.counters
         self._search = HomeSearch(entry.rng)
         self._portion: Portion | None = None
-        """The portion whose single messages are handed out now."""
+        """The portion whose messages are being handed out one by one."""
         self._said_at = -inf
 
     @property
@@ -60,26 +60,26 @@ class AttachedWork(Generic[P]):
 
     @property
     def waiting(self) -> int:
-        """Messages that waited at the home when this program attached."""
+        """Number of messages that waited at the home when this program attached."""
         return self._feed.waiting
 
     @property
     def unreached(self) -> tuple[str, ...]:
-        """Brokers that had not confirmed the subscription when the barrier ended: level ``stored`` at one of
-        them is refused until it has."""
+        """Brokers that had not confirmed the subscription when the barrier ended. Level ``stored`` is refused
+        at each of them until it has."""
         return self._feed.unreached
 
     @property
     def late(self) -> int:
-        """Messages settled when their session was over: they are delivered again."""
+        """Number of messages settled after their session had ended; they are delivered again."""
         return self._counters.late
 
     @property
     def malformed(self) -> int:
-        """Messages made dead letters here because nobody can read them or their headers."""
+        """Number of messages that became dead letters here, since they or their headers cannot be decoded."""
         return self._counters.malformed
 
     @property
     def interrupted(self) -> int:
-        """How often the session with the home was lost."""
+        """Number of times that the session with the home was lost."""
         return self._counters.interrupted

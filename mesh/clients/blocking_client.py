@@ -1,8 +1,8 @@
 """`BlockingClient`: a program's connection to the mesh without an event loop.
 
-This is the surface. Below it, in `mesh.clients`, ``blocking_session`` does the work in the threads that call,
-and ``blocking_subscription`` hands out what arrives. A client may be used from any thread; after a fork the
-child has a client of its own identity that connects again by itself; the parent's connection is untouched.
+This is the public surface. Below it, in `mesh.clients`, ``blocking_session`` does the work in the threads of
+the callers, and ``blocking_subscription`` hands out what arrives. Any thread may use a client. After a fork,
+the child's client takes a new identity and connects by itself; the parent's connection is untouched.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ from protocols import TlsConfig, check_dialable
 
 
 class BlockingClient:
-    """A program's connection to the mesh without an event loop; the names are those of `Client`.
+    """A program's connection to the mesh without an event loop; it has the names of `Client`.
 
-    Use it with ``with``, or `open` and `close`. ``url`` is an address or a list of them, as for `Client`.
-    ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses;
-    without it the system's authorities are trusted and no certificate is shown. A call that waits finds out
-    within three times ``keepalive_s`` that the broker has vanished, and looks for it again; 0: it does not.
-    ``key``, ``token_file`` and ``outbox`` are as for `Client`; the outbox drains in a thread of its own.
+    Use it with ``with``, or call `open` and `close`. As for `Client`, ``url`` is an address or a list of
+    addresses. ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses; without it the client trusts the
+    system's authorities and shows no certificate. A waiting call notices within three times ``keepalive_s``
+    that the broker has vanished, and looks for it again; with 0 it does not. The arguments ``key``,
+    ``token_file`` and ``outbox`` are as for `Client`; the outbox drains in a thread of its own.
 
     Raises:
         AddressError: the URL can never be dialled, or cannot be understood.
@@ -133,7 +133,7 @@ class BlockingClient:
 
     @property
     def url(self) -> str:
-        """Where its broker is, was last, or is sought."""
+        """The address of its broker, of the last one, or of the current attempt."""
         return self._session.url
 
     def __enter__(self) -> BlockingClient:
@@ -144,8 +144,8 @@ class BlockingClient:
         self.close()
 
     def open(self) -> None:
-        """Connect. Raises `Disconnected` if there is no broker, or no answer within ``connect_timeout``. With
-        an outbox it opens that, and the first call that waits connects."""
+        """Connect. Raises `Disconnected` if no broker answers within ``connect_timeout``. A client with an
+        outbox opens the outbox instead; the first call that waits connects."""
         if self._outbox is not None:
             self._outbox.open()
             self._session.begin()
@@ -153,8 +153,8 @@ class BlockingClient:
         self._session.open()
 
     def close(self) -> None:
-        """Send what is gathered, wait until the broker has read it (a second at most), say goodbye. What
-        waits in the outbox stays there."""
+        """Send what is gathered, wait at most a second until the broker has read it, and say goodbye.
+        Messages in the outbox stay there."""
         if self._outbox is not None:
             self._outbox.close()
         self._session.close()
@@ -173,10 +173,11 @@ class BlockingClient:
         key: str | None = None,
         timeout: float | None = None,
     ) -> Receipt:
-        """Publish one message; as `Client.publish`, but level ``sent`` has reached the kernel at the end.
+        """Publish one message. As `Client.publish`, but a message of level ``sent`` has reached the kernel
+        when this returns.
 
-        An interrupt, such as Ctrl-C, takes the message back if it is not on its way yet. Otherwise it may be
-        accepted, and the exception has a note that says so. A message of level ``sent`` may go out.
+        An interrupt such as Ctrl-C takes the message back if it has not left yet. Otherwise the message may
+        be accepted, and a note on the exception says so. A message of level ``sent`` may still go out.
         """
         encoded = packed(headers, key)
         if level == "outbox":
@@ -185,10 +186,9 @@ class BlockingClient:
         return self._publish(topic, [checked_body(body)], level, encoded, time.monotonic() + limit_s, limit_s)
 
     def publish_nowait(self, topic: str, body: bytes) -> bool:
-        """Gather one message of level ``sent``; it goes with the next full block, call that waits, or
-        `flush`.
+        """Gather one message of level ``sent``. It leaves with the next full block, waiting call, or `flush`.
 
-        False, and counted as dropped, when there is no credit now.
+        Returns False, and counts the message as dropped, if there is no credit.
         """
         body = checked_body(body)
         session = self._session
@@ -212,8 +212,8 @@ class BlockingClient:
         level: str = "accepted",
         timeout: float | None = None,
     ) -> Receipt:
-        """Publish a topic's list of bodies, or a list of (topic, body) pairs; as `Client.publish_many`. One
-        topic follows the other, and ``timeout`` bounds the whole call."""
+        """Publish one topic's list of bodies, or a list of (topic, body) pairs, as `Client.publish_many`.
+        Topics are published one after the other; ``timeout`` bounds the whole call."""
         given = by_topic(messages, bodies)
         if level == "outbox":
             return self._with_outbox().publish([(topic, found) for topic, found, _ in given], b"", timeout)
@@ -232,19 +232,19 @@ class BlockingClient:
         key: str | None = None,
         timeout: float | None = None,
     ) -> BlockingPending:
-        """Publish one message without waiting; as `Client.publish_soon`, and ``result()`` waits.
+        """Publish one message without waiting, as `Client.publish_soon`; ``result()`` waits.
 
-        After a pause it leaves at once. While messages keep coming they leave together, and the last ones
-        with the next call that waits, such as ``result``, `flush` or `close`.
+        After a pause it leaves at once. While messages keep coming they leave together. The last ones leave
+        with the next waiting call, such as ``result``, `flush` or `close`.
         """
         return self._soon_of(level).publish(topic, checked_body(body), level, packed(headers, key), timeout)
 
     def ready(self, timeout: float | None = None, *, level: str = "accepted") -> None:
-        """Until `publish_soon` takes another message of that level; as `Client.ready`."""
+        """Wait until `publish_soon` takes another message of that level; as `Client.ready`."""
         self._soon_of(level).ready(timeout)
 
     def batch(self, *, level: str = "accepted", timeout: float | None = None) -> BlockingPendingBatch:
-        """Messages to wait for together, at the end of ``with client.batch() as batch``; as
+        """Collect messages to wait for together, at the end of ``with client.batch() as batch``; as
         `Client.batch`."""
         return BlockingPendingBatch(self._soon_of(level), level, timeout)
 
@@ -261,8 +261,8 @@ class BlockingClient:
 
     @property
     def outbox(self) -> OutboxState | None:
-        """What the outbox holds, and why it does not drain; None without an outbox. Raises `Disconnected`
-        when the client is not open."""
+        """The contents of the outbox, and why it does not drain; None without an outbox. Raises
+        `Disconnected` if the client is not open."""
         return None if self._outbox is None else self._outbox.state
 
     def _with_outbox(self) -> BlockingOutbox:
@@ -271,8 +271,8 @@ class BlockingClient:
         return self._outbox
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything gathered. Raises `MeshTimeout` when credit does not come in time, and `Unknown` if
-        the connection ends before the kernel has taken all."""
+        """Send everything gathered. Raises `MeshTimeout` if credit does not come in time, and `Unknown` if
+        the connection ends before the kernel has taken everything."""
         session = self._session
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         with session.ours():
@@ -280,15 +280,17 @@ class BlockingClient:
                 raise session.unless_closed(unflushed(limit_s, session.why_away))
 
     def _await_sent(self, deadline: float) -> bool:
-        """Until the kernel has everything gathered; False at the deadline. Raises `Unknown` if a connection
-        ended before it had all: a part is lost with it."""
+        """Wait until the kernel has everything gathered; False at the deadline. Raises `Unknown` if a
+        connection ended first: a part is lost with it."""
         session, conversation = self._session, self._session.conversation
         cuts = session.cuts
         sent = session.pump(
             lambda: session.cuts != cuts or (not conversation.gathered and session.all_sent), deadline
         )
         if session.cuts != cuts:
-            raise session.unless_closed(Unknown(f"a part may be lost, not all was sent: {session.why_away}"))
+            raise session.unless_closed(
+                Unknown(f"a part may be lost, since not all was sent: {session.why_away}")
+            )
         return sent
 
     def _publish(
@@ -317,7 +319,7 @@ class BlockingClient:
         session = self._session
         try:
             acknowledged = session.pump(lambda: ticket.done, deadline)
-        except BaseException as error:  # Ctrl-C: nobody will hear what becomes of the messages
+        except BaseException as error:  # Ctrl-C: nobody will learn the outcome of the messages
             if not session.conversation.cancel(ticket, index, count):
                 error.add_note("the message was on its way to the broker: it may have been accepted")
             raise
@@ -352,8 +354,8 @@ class BlockingClient:
         window_bytes: int = WINDOW_BYTES,
         durable: str | None = None,
     ) -> BlockingSubscription | BlockingWork:
-        """Messages of these patterns; returns once the barrier is passed. Raises as `Client.subscribe`, and
-        for a durable subscription as entering its `Work` does."""
+        """Subscribe to the patterns; returns once the barrier is passed. Raises as `Client.subscribe`, and
+        for a durable subscription as entering its `Work`."""
         session = self._session
         if durable is not None:
             if answers:
@@ -365,7 +367,7 @@ class BlockingClient:
             feed = session.conversation.subscribe(patterns, role, messages, window_bytes)
             try:
                 session.pump(lambda: feed.ready or feed.closed, time.monotonic() + SUBSCRIBE_TIMEOUT_S)
-            except BaseException:  # nobody has it to read from
+            except BaseException:  # nobody can read from it
                 session.conversation.unsubscribe(feed)
                 raise
             if feed.error is not None:
@@ -417,7 +419,7 @@ class BlockingClient:
         return question.result
 
     def status(self) -> dict[str, Any]:
-        """The snapshot of the broker this client is connected to."""
+        """The snapshot of the broker that this client is connected to."""
         snapshot: dict[str, Any] = json.loads(self.request("$sys.status"))
         return snapshot
 
@@ -457,7 +459,7 @@ class BlockingClient:
 
     @property
     def broker(self) -> str:
-        """Name of the broker of the current, or last, session."""
+        """The name of the broker of the current or last session."""
         return self._session.conversation.broker
 
     def statistics(self) -> ConversationStatistics:

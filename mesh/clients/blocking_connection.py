@@ -1,7 +1,7 @@
 """One connection of a `BlockingClient`: a plain socket and the codec of its scheme, without asyncio.
 
-The codecs are those of the event loop's transports (plain, TLS, WebSocket): bytes in, frames out. The socket
-does not block once hands are shaken; what the kernel does not take at once waits in ``unsent``.
+The codecs are those of the event loop's transports (plain, TLS, WebSocket): bytes in, frames out. After the
+handshake the socket does not block; what the kernel does not take at once waits in ``unsent``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BY_STREAM: Final = "without an event loop there are tcp, ipc, tls+tcp, ws and ws
 
 
 class BrokerDialer:
-    """Connects to the broker at one URL, time and again. ``clock`` gives seconds and never goes back.
+    """Connects to the broker at one URL, as often as asked. ``clock`` gives seconds and never goes back.
 
     Raises:
         AddressError: the URL can never be dialled, or cannot be understood.
@@ -38,7 +38,7 @@ class BrokerDialer:
         self._connecting = Connecting(url, greeting, options, clock)
 
     def connect(self, timeout: float) -> BlockingConnection:
-        """Connected and shaken hands. Raises `SPError` with a sentence that names the URL or the peer's
+        """Connect and finish the handshake. Raises `SPError` with a sentence that names the URL or the peer's
         mistake."""
         opened = self._connecting.connect(timeout)
         if opened.frames or opened.codec.ended:
@@ -48,12 +48,12 @@ class BrokerDialer:
 
 
 class BlockingConnection:
-    """See the module.
+    """A connected socket and its codec.
 
-    A thread polls without the client's lock while another may close the connection. Its descriptor must not
-    go before that thread has come back, or the thread would poll whatever got the same number next: who polls
-    is counted in ``watchers`` (with the lock), and the last one to come back closes the descriptor. Counting
-    is no call, since Ctrl-C may come with each.
+    A thread polls without the client's lock, and another may close the connection meanwhile. The descriptor
+    must stay open until the polling thread has returned. Otherwise that thread would poll whatever file got
+    the same number next. ``watchers`` counts the polling threads (under the lock), and the last one to return
+    closes the descriptor. The count is kept without calling a function, since Ctrl-C may arrive at each call.
     """
 
     def __init__(self, sock: socket.socket, codec: Codec) -> None:
@@ -76,7 +76,7 @@ class BlockingConnection:
             del self.unsent[:taken]
 
     def receive(self) -> list[bytes]:
-        """Frames that are there now. Raises OSError, SPError when the connection is over."""
+        """Return the frames that are there now. Raises OSError, and SPError when the connection is over."""
         codec = self._codec
         if codec.ended:
             raise ConnectionResetError("the broker closed the connection")
@@ -96,25 +96,25 @@ class BlockingConnection:
         return frames
 
     def poll(self, events: int) -> Callable[[float], object]:
-        """Waits for events, milliseconds at most; true if some came. To be called without the lock by a
-        watcher, who then calls `unwatched`."""
+        """Return a function that waits for events, for at most the given milliseconds, and is true if some
+        came. A watcher calls it without the lock, and then calls `unwatched`."""
         poll = select.poll()
         poll.register(self.sock, events)
         return poll.poll
 
     def unwatched(self) -> None:
-        """There is a watcher less."""
+        """Note that one watcher has returned."""
         if self._over and not self.watchers:
             self.sock.close()
 
     def ready(self) -> bool:
-        """Whether there is something to read, or the end."""
+        """True if there is something to read, or the connection has ended."""
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         return bool(poll.poll(0))
 
     def close(self) -> None:
-        """End the connection, which also wakes the threads that poll it."""
+        """End the connection, and wake the threads that poll it."""
         self._over = True
         with contextlib.suppress(OSError):
             last = self._codec.end()
@@ -125,5 +125,5 @@ class BlockingConnection:
         self.unwatched()
 
     def leave(self) -> None:
-        """Close this process's copy of the descriptor only; the connection is another's."""
+        """Close this process's copy of the descriptor only; the connection belongs to another process."""
         self.sock.close()

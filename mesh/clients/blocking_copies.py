@@ -1,6 +1,6 @@
-"""Messages that a forked child has copied of its parent, and forgets: they are the parent's to take.
+"""Received messages that a fork has copied into the child. The child forgets them: the parent takes them.
 
-No message pays for a look at the process, which took longer than all else.
+They are dropped at the fork. To compare process ids for each message would take longer than everything else.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from weakref import WeakSet
 
 
 class Received(Protocol):
-    """Holds messages that came to this process."""
+    """Holds messages that this process received."""
 
     def forget_received(self) -> None: ...
 
 
 def belongs_to_this_process(received: Received) -> None:
-    """In a child this is empty."""
+    """Register ``received``, so that it is emptied in a forked child."""
     _of_this_process.add(received)
 
 

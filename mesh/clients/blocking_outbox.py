@@ -1,8 +1,8 @@
-"""The outbox of a `BlockingClient`: that of a `Client`, in an event loop on a thread of its own.
+"""The outbox of a `BlockingClient`: a `Client`'s outbox in an event loop on a thread of its own.
 
-A `BlockingClient` works in the threads that call it. An outbox drains while nobody calls, so it is the one
-thing that has a thread. Callers hand their calls to its loop and wait; Ctrl-C in a call takes the message
-back if the disk was not given it yet. The thread belongs to the process that opened it: a fork has no outbox.
+A `BlockingClient` works in the threads of its callers. An outbox drains while nobody calls, so it alone has a
+thread. Callers pass their calls to its loop and wait. Ctrl-C in a call takes the message back if the disk has
+not been given it. The thread belongs to the process that opened it: a fork has no outbox.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 
 def _nothing() -> None:
-    """Default of ``soon_ends``: no message was published soon, so nothing has to end."""
+    """Default of ``soon_ends``: no message of ``publish_soon`` needs ending."""
 
 
 CLOSED: Final = "the client is closed"
 
 
 class BlockingOutbox:
-    """See the module. `open` before all else, `close` at the end."""
+    """The outbox and its thread. Call `open` first and `close` at the end."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class BlockingOutbox:
         self._loop: asyncio.AbstractEventLoop
         self.outbox: ClientOutbox
         self.soon: SoonPublisher
-        """What is published soon, in the loop."""
+        """Publishes messages of ``publish_soon``, in the loop."""
         self.soon_ends: Callable[[], None] = _nothing
         """Called when the loop has ended."""
         self._ending: asyncio.Event
@@ -78,7 +78,7 @@ class BlockingOutbox:
     # ------------------------------------------------------------------ its life
 
     def open(self) -> None:
-        """Raises what opening an `Outbox` raises."""
+        """Start the thread and open the outbox. Raises what opening an `Outbox` raises."""
         if self._thread is not None:
             raise MeshError("a BlockingClient is opened once; make another one")
         opened: Future[None] = Future()
@@ -95,12 +95,13 @@ class BlockingOutbox:
             raise
 
     def close(self) -> None:
-        """Finish what the disk was given, and leave the rest there. In a fork, nothing happens."""
+        """Finish the writes that the disk was given, and leave the rest in the file. Does nothing in a
+        fork."""
         if self._thread is None or os.getpid() != self._pid:
             return
         if not self._closed:
             self._closed = True
-            with suppress(RuntimeError):  # the loop has ended: the thread died of a defect
+            with suppress(RuntimeError):  # the loop has ended: a defect ended the thread
                 self._loop.call_soon_threadsafe(self._ending.set)
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -117,11 +118,11 @@ class BlockingOutbox:
     async def _main(self, opened: Future[None]) -> None:
         try:
             port = await open_outbox(self._path, max_bytes=self._max_bytes)
-        except BaseException as error:  # whatever it is belongs to who opens, not to the thread
+        except BaseException as error:  # any error belongs to the caller of `open`, not to the thread
             if opened.set_running_or_notify_cancel():
                 opened.set_exception(error)
             return
-        if not opened.set_running_or_notify_cancel():  # who opens was interrupted
+        if not opened.set_running_or_notify_cancel():  # the caller of `open` was interrupted
             await port.aclose()
             return
         self._loop = asyncio.get_running_loop()
@@ -158,7 +159,7 @@ class BlockingOutbox:
     def publish(
         self, given: Sequence[tuple[str, Sequence[bytes]]], headers: bytes, timeout: float | None
     ) -> Receipt:
-        """As `ClientOutbox.publish`."""
+        """Publish as `ClientOutbox.publish`."""
         if timeout is not None:
             checked_seconds("timeout", timeout)
         why = self.why_not()
@@ -173,7 +174,7 @@ class BlockingOutbox:
             raise
 
     def drained(self, timeout: float | None) -> None:
-        """As `ClientOutbox.drained`."""
+        """Wait as `ClientOutbox.drained`."""
         self._must_be_open()
         self._call(self.outbox.drained(timeout))
 
@@ -195,7 +196,7 @@ class BlockingOutbox:
 
     @property
     def is_fork(self) -> bool:
-        """Whether another process has opened it, of which this is a fork."""
+        """True if this process is a fork of the one that opened it."""
         return self._pid != os.getpid()
 
     def _must_be_open(self) -> None:
@@ -205,7 +206,7 @@ class BlockingOutbox:
             raise Disconnected(self.why_not())
 
     def why_not(self) -> str:
-        """Why it cannot be used; empty if it can."""
+        """Say why it cannot be used; empty if it can."""
         if self._pid != os.getpid():
             return (
                 f"the outbox {self._path} was opened by process {self._pid}, of which this is a fork; open"
@@ -216,7 +217,7 @@ class BlockingOutbox:
         return CLOSED if self._closed else ""
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine of the loop. Whatever interrupts the wait cancels it."""
+        """Return the result of a coroutine in the loop. An interrupt of the wait cancels it."""
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:

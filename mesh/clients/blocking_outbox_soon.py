@@ -1,11 +1,11 @@
-"""`BlockingClient.publish_soon` of level outbox: handed to the outbox's thread, where everything is decided.
+"""`BlockingClient.publish_soon` at level outbox. The outbox's thread makes every decision.
 
-A thread that publishes leaves its message in a line and goes on. The loop of the outbox takes what has
-gathered, so that a thread's burst shares parcels, and binds each `BlockingPending` to its group, which
-belongs to that loop. A thread that waits is woken by the loop.
+A publishing thread puts its message in a line and goes on. The outbox's loop takes the whole line at once, so
+that a thread's burst shares parcels. It binds each `BlockingPending` to its group, which belongs to that
+loop. The loop wakes the threads that wait.
 
-Callbacks are not made by the outbox's thread, which one that waits would bring to a stop. They join those of
-the session, and come one after the other with those.
+The outbox's thread makes no callbacks, since one that waits would block it. Callbacks join those of the
+session, and all of them run one after the other.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from mesh.clients.tickets import Waitable
 from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, NotReady, Unknown
 
 LOOK_S: Final = 1.0
-"""Longest wait before a thread looks whether the outbox's thread is still there."""
+"""Longest wait before a thread checks that the outbox's thread is still there."""
 
 
 class BlockingOutboxSoon:
-    """See the module."""
+    """The line between publishing threads and the loop of the outbox."""
 
     def __init__(self, outbox: BlockingOutbox, session: BlockingSession, most: int) -> None:
         self._outbox = outbox
@@ -41,15 +41,15 @@ class BlockingOutboxSoon:
         self._most = most
         self._line: deque[tuple[BlockingPending, str, bytes, bytes, float]] = deque()
         self._called = False
-        """Whether the loop is to take what is in the line."""
+        """True if the loop has been asked to take the line."""
         outbox.soon_ends = self._refuse_line
 
-    # --- in the threads of the program
+    # --- in the program's threads
 
     def publish(
         self, topic: str, body: bytes, level: str, headers: bytes, timeout: float | None
     ) -> BlockingPending:
-        """Leave a message in the line. Raises `NotReady`, `NotAccepted`, `TopicError`."""
+        """Put a message in the line. Raises `NotReady`, `NotAccepted`, `TopicError`."""
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         why = self._outbox.why_not()
         if why:
@@ -70,14 +70,15 @@ class BlockingOutboxSoon:
     def publish_when_ready(
         self, topic: str, body: bytes, level: str, headers: bytes, limit_s: float
     ) -> BlockingPending:
-        """Leave a message in the line once there is room."""
+        """Put a message in the line once there is room."""
         while True:
             self.ready(limit_s, NotReady)
             with suppress(NotReady):  # another thread was first
                 return self.publish(topic, body, level, headers, limit_s)
 
     def ready(self, timeout: float | None, kind: type[MeshError] = MeshTimeout) -> None:
-        """Until a message may be published soon. Raises ``kind`` when that takes too long, `Disconnected`."""
+        """Wait until there is room for a message. Raises `Disconnected`, and ``kind`` when that takes too
+        long."""
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         deadline = time.monotonic() + limit_s
         while True:
@@ -89,7 +90,7 @@ class BlockingOutboxSoon:
                 raise kind(f"no room for a message in {limit_s:g} s: {self._why_full()}")
 
     def wait(self, pending: BlockingPending, limit_s: float | None) -> bool:
-        """Until a message's group is over; False when the time is."""
+        """Wait until the outcome of a message's group is known; False when the time is over."""
         deadline = inf if limit_s is None else time.monotonic() + limit_s
         if self._outbox.is_fork:
             raise Unknown("the process that published the message hears what becomes of it, not its fork")
@@ -103,11 +104,12 @@ class BlockingOutboxSoon:
         if not pending.done() and self._outbox.is_fork:
             raise Unknown("the process that published the message hears what becomes of it, not its fork")
         if not self._outbox.in_loop(self._register, pending, callback):
-            self._post(callback, pending)  # it has ended, and every message's fate is known
+            self._post(callback, pending)  # the thread has ended, and the outcome of every message is known
         self._call_back()
 
     def _await(self, item: Callable[[], Waitable | None], deadline: float) -> bool:
-        """Until what ``item`` gives in the loop is woken, or there is none; False when the time is over."""
+        """Wait until the `Waitable` that ``item`` returns in the loop is woken, or until it returns None;
+        False when the time is over."""
         news = threading.Lock()
         news.acquire()
         if not self._outbox.in_loop(self._listen, item, news):
@@ -132,7 +134,7 @@ class BlockingOutboxSoon:
             with session.lock.held:
                 session.call_back()
 
-    # --- in the loop of the outbox
+    # --- in the outbox's loop
 
     def _take(self) -> None:
         self._called = False
@@ -147,7 +149,7 @@ class BlockingOutboxSoon:
                 pending.bind(soon.pendings.failed(error), 0)
 
     def _listen(self, item: Callable[[], Waitable | None], news: threading.Lock) -> None:
-        self._take()  # a message that is asked for may still be in the line
+        self._take()  # the message asked for may still be in the line
         waitable = item()
         if waitable is None:
             news.release()
@@ -159,7 +161,7 @@ class BlockingOutboxSoon:
         return pendings.gate if pendings.full else None
 
     def _refuse_line(self) -> None:
-        """Nobody takes it any more."""
+        """End the messages in the line: nobody takes it any more."""
         while self._line:
             pending, *_ = self._line.popleft()
             pending.bind(self._outbox.soon.pendings.failed(NotAccepted(CLOSED)), 0)

@@ -1,11 +1,11 @@
-"""`BlockingClient.publish_soon` and ``batch``: publish now, hear of it later (``pending``).
+"""`BlockingClient.publish_soon` and ``batch``: publish now, learn the outcome later (``pending``).
 
-No thread works in the background. What is published soon leaves after a pause at once, and while messages
-keep coming by the millisecond or the full block. What came last leaves with the next call that publishes or
-waits. The threads that call read acknowledgements, end what waited for too long, and call back: one callback
-after the other, without the lock, in whichever thread is there.
+No thread works in the background. After a pause a message leaves at once. While messages keep coming they
+leave once a millisecond, or with each full block. The last ones leave with the next call that publishes or
+waits. The threads that call also read acknowledgements, end what has waited too long, and make callbacks.
+Callbacks run one after the other, without the lock, in whichever thread is using the client.
 
-In a forked child nobody hears of what its parent published.
+A forked child learns nothing about what its parent published.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ DEFER_S: Final = 0.001
 
 
 class BlockingPending(AnyPending, eq=False):
-    """What becomes of a message that was published soon: `result` waits for it.
+    """The outcome of a message of ``publish_soon``; `result` waits for it.
 
-    It is known with the message's own ``timeout`` at the latest. A failure that nobody looks at is logged.
+    It is known when the message's own ``timeout`` is over, at the latest. A failure that nobody looks at is
+    logged.
     """
 
     _by: Keeper
 
     def result(self, timeout: float | None = None) -> Receipt:
-        """The `Receipt`, waited for if need be. Raises as ``publish`` does, and `MeshTimeout` when
-        ``timeout`` is over before it is known: the message goes on."""
+        """Return the `Receipt`, and wait for it if necessary. Raises as ``publish``. Raises `MeshTimeout` if
+        the outcome is still unknown after ``timeout``; the message stays pending."""
         if not self._group.over:
             limit_s = None if timeout is None else checked_seconds("timeout", timeout)
             if not self._by.wait(self, limit_s):
@@ -48,32 +49,32 @@ class BlockingPending(AnyPending, eq=False):
         return self._result()
 
     def on_done(self, callback: Callable[[Self], object]) -> None:
-        """Have ``callback(pending)`` called once it is known, at once if it is now. The thread that calls it
-        is one that uses the client then."""
+        """Have ``callback(pending)`` called once the outcome is known; at once if it is known now. The call
+        happens in a thread that uses the client at that time."""
         self._by.on_done(self, callback)
 
     @property
     def is_bound(self) -> bool:
-        """Whether it has its group."""
+        """True if it belongs to a group."""
         return self._group is not UNBOUND
 
     def bind(self, group: Group, index: int) -> None:
-        """Give it its group."""
+        """Make it part of a group."""
         self._index = index
-        self._group = group  # who looks at it must find the index
+        self._group = group  # last: a thread that sees the group must find the index
 
 
 class Keeper(Protocol):
-    """Who hears what becomes of messages."""
+    """Learns the outcome of messages."""
 
     def wait(self, pending: BlockingPending, limit_s: float | None) -> bool:
-        """Until it is known; False when the time is over."""
+        """Wait until the outcome is known; False when the time is over."""
 
     def on_done(self, pending: BlockingPending, callback: Callable[[Any], object]) -> None: ...
 
 
 class Publishes(Keeper, Protocol):
-    """Who publishes soon."""
+    """Publishes without waiting."""
 
     def publish(
         self, topic: str, body: bytes, level: str, headers: bytes, timeout: float | None
@@ -85,11 +86,11 @@ class Publishes(Keeper, Protocol):
 
 
 UNBOUND: Final = Group(Pendings(lambda *_: False), 0, Ticket(SENT), 0, 0.0, 0.0)
-"""Stands for the group of a message that another thread is to gather."""
+"""The group of messages that another thread has not gathered yet."""
 
 
 class BlockingSoonPublisher:
-    """See the module."""
+    """Publishes messages of ``publish_soon`` in the threads of the callers."""
 
     def __init__(self, session: BlockingSession) -> None:
         self._session = session
@@ -98,7 +99,7 @@ class BlockingSoonPublisher:
     def publish(
         self, topic: str, body: bytes, level: str, headers: bytes, timeout: float | None
     ) -> BlockingPending:
-        """Gather a message. Raises `NotReady` and what ``publish`` raises at once."""
+        """Gather a message. Raises `NotReady`, and what ``publish`` raises at once."""
         number = level_number(level)
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         session = self._session
@@ -120,7 +121,7 @@ class BlockingSoonPublisher:
             return BlockingPending(group, index, self)
 
     def _turn(self, now: float) -> None:
-        """Send what is gathered, and read what is there."""
+        """Send what is gathered, and read what has arrived."""
         session = self._session
         self._turn_at = now
         session.conversation.pendings.new_turn()
@@ -129,8 +130,8 @@ class BlockingSoonPublisher:
         session.catch_up()
 
     def ready(self, timeout: float | None, kind: type[MeshError] = MeshTimeout) -> None:
-        """Wait until a message may be published soon. Raises ``kind`` when that takes too long,
-        `Disconnected`."""
+        """Wait until there is room for a message. Raises `Disconnected`, and ``kind`` when that takes too
+        long."""
         session = self._session
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         with session.ours():
@@ -145,7 +146,7 @@ class BlockingSoonPublisher:
     def publish_when_ready(
         self, topic: str, body: bytes, level: str, headers: bytes, limit_s: float
     ) -> BlockingPending:
-        """Gather a message once there is room, which no other thread takes first."""
+        """Gather a message once there is room, before another thread can take it."""
         with self._session.ours():
             self.ready(limit_s, NotReady)
             return self.publish(topic, body, level, headers, limit_s)
@@ -168,16 +169,16 @@ class BlockingSoonPublisher:
             session.call_back()
 
     def _must_be_ours(self, group: Group) -> None:
-        """Raises `Unknown` for what the process published that this one was forked from."""
+        """Raises `Unknown` if the process that forked this one published the messages."""
         session = self._session
         if session.lock.foreign or group.owner is not session.conversation.pendings:
             raise Unknown("the process that published the message hears what becomes of it, not its fork")
 
 
 class BlockingPendingBatch:
-    """Messages that are waited for together: ``with client.batch() as batch: batch.publish(topic, body)``.
+    """Messages to wait for together: ``with client.batch() as batch: batch.publish(topic, body)``.
 
-    See `PendingBatch`, whose methods it has without ``await``.
+    It has the methods of `PendingBatch`, without ``await``.
     """
 
     def __init__(self, soon: Publishes, level: str, timeout: float | None) -> None:
@@ -188,12 +189,12 @@ class BlockingPendingBatch:
         self._unbound: deque[BlockingPending] = deque()
 
     def __len__(self) -> int:
-        """Messages so far."""
+        """Number of messages so far."""
         return self._outcome.count + len(self._unbound)
 
     @property
     def receipt(self) -> Receipt:
-        """One for all of its messages, once it was left and all have succeeded."""
+        """One receipt for all of its messages, once the block has ended and all have succeeded."""
         return self._outcome.receipt()
 
     def publish(
@@ -204,8 +205,8 @@ class BlockingPendingBatch:
         headers: Mapping[str, HeaderValue] | None = None,
         key: str | None = None,
     ) -> BlockingPending:
-        """Publish a message soon; waits only while there is no room for one. Raises `NotReady` when there was
-        none in time, and as ``publish_soon``."""
+        """Publish one message, and wait only while there is no room for it. Raises `NotReady` if there is
+        none in time, and what ``publish_soon`` raises."""
         soon, checked, encoded = self._soon, checked_body(body), packed(headers, key)
         try:
             pending = soon.publish(topic, checked, self._level, encoded, self._limit_s)

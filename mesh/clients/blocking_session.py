@@ -1,15 +1,16 @@
-"""A blocking client's session with its broker, worked by the threads that call; none works in the background.
+"""A blocking client's session with its broker. The threads that call do its work; none runs in the
+background.
 
-There is one lock. A call takes it, says what it waits for, and `pump` does the work until that has come: one
-thread at a time reads the socket, one writes what the kernel did not take, one dials, each without the lock,
-and the others wait for news. A thread that comes back from the kernel has the lock again, reads, and tells
-all. Ctrl-C may end a turn at any place where something is called; so flags that say whose turn it is are
-cleared first.
+There is one lock. A call takes it, says what it waits for, and `pump` works until that has come. One thread
+at a time reads the socket, one writes what the kernel did not take, and one dials, each without the lock. The
+others wait for news. A thread that returns from the kernel takes the lock again, reads the frames, and
+notifies the others. Ctrl-C may end a turn wherever a function is called. So the flags that say whose turn it
+is are cleared first.
 
-After a fork the child begins a session of its own at its first call; the parent's connection is left
-untouched. Since nobody is there to answer, HELLO says keepalive 0. Threads that wait ask a silent broker for
-a sign of life (`mesh.clients.silence`), and a connection that brings no session in the time for connecting is
-given up. The next call that waits sends again what a lost connection left unacknowledged.
+After a fork the child begins a session of its own at its first call; the parent's connection is untouched.
+HELLO says keepalive 0, since no thread may be there to answer the broker. Waiting threads probe a silent
+broker instead (`mesh.clients.silence`). A connection that brings no session within the connect timeout is
+given up. The next waiting call resends what a lost connection left unacknowledged.
 """
 
 from __future__ import annotations
@@ -46,11 +47,12 @@ INF: Final = float("inf")
 INTERRUPTED: Final = "the connection was dropped: a call was interrupted in the middle of using it"
 ONCE: Final = "a BlockingClient is opened once; make another one"
 WAIT_S: Final = 3600.0
-"""Longest single wait: a longer one, or one without an end, is several. The kernel's clocks have bounds."""
+"""Longest single wait. A longer or endless wait becomes several, since the kernel's clocks are bounded."""
 
 
 class BlockingSession:
-    """See the module. A fork replaces ``conversation``; use it within `ours`."""
+    """The session, the connection and the lock of one blocking client. A fork replaces ``conversation``: use
+    it within `ours` only."""
 
     def __init__(
         self,
@@ -73,30 +75,30 @@ class BlockingSession:
             self._dials, self._dialer = url, BrokerDialer(url, tls, time.monotonic)
         self.closed = False
         self._closing = False
-        """No new call may begin."""
+        """True if no new call may begin."""
         self._opened = False
         self._established = False
-        """True once `open` has succeeded: from then on only this class tells why there is no session."""
+        """True once `open` has succeeded. From then on only this class tells why there is no session."""
         self._warnings = PeerWarnings(log)
         self._begin()
 
     def _begin(self) -> None:
-        """A fresh identity and session: at the start, and in a child after a fork."""
+        """Take a new identity and session: at the start, and in a child after a fork."""
         self.rng = random.Random(os.urandom(32))
         self.lock = BlockingLock("client")
-        """With the news for those who wait for other threads."""
+        """Threads that wait for another thread wait for news on it."""
         self._reading = False
         self._writing = False
         self._dialling = False
         self._wire: BlockingConnection | None = None
         self.cuts = 0
-        """Connections that ended before the kernel had taken all that was said; also a close before all that
-        was gathered was said."""
+        """Number of connections that ended before the kernel had taken everything said, and of closes before
+        everything gathered was said."""
         self._addresses = Addresses(self._place, self.rng)
         self._schedule = SessionSchedule(self.url, self.rng)
         self._retry_at = 0.0
         self._session_by = INF
-        """When a connection without a session is given up: nobody is asked for a sign of life on it."""
+        """When a connection without a session is given up. It is not probed."""
         self._silence = Silence(self._keepalive_s)
         self.conversation = Conversation.of(
             self.rng,
@@ -117,13 +119,13 @@ class BlockingSession:
     # ------------------------------------------------------------------ its life
 
     def begin(self) -> None:
-        """The next call that waits connects."""
+        """Let the next waiting call connect."""
         if self._opened:
             raise MeshError(ONCE)
         self._opened = self._established = True
 
     def open(self) -> None:
-        """Wait for the session. Raises `Disconnected` if there was none in time; then it is closed."""
+        """Wait for the session. Raises `Disconnected`, and closes the client, if there is none in time."""
         if self._opened:
             raise MeshError(ONCE)
         self._opened = True
@@ -138,10 +140,11 @@ class BlockingSession:
             self._established = True
 
     def close(self) -> None:
-        """Send what is gathered, wait until the broker has read it (a second at most), say goodbye.
+        """Send what is gathered, wait at most a second until the broker has read it, and say goodbye.
 
-        Interrupted while it waits, it closes all the same; anywhere else, a second call does. In a signal
-        handler that came in the middle of a call, it has a thread close once that call lets go of the lock.
+        If it is interrupted while it waits, it still closes. If it is interrupted elsewhere, call it again.
+        In a signal handler that interrupted a call, a thread does the closing once that call has released the
+        lock.
         """
         if not self._opened or (self.closed and self._wire is None):
             self.closed = True
@@ -179,7 +182,7 @@ class BlockingSession:
             self.pump(lambda: conversation.synced >= stamp, deadline, reconnect=False)
 
     def ours(self) -> threading.RLock:
-        """The lock to hold, of this process; checks that the client may be used. Raises `Disconnected`."""
+        """The lock of this process, after a check that the client may be used. Raises `Disconnected`."""
         if self.lock.foreign:
             self._forked()
         if self.closed or self._closing:
@@ -189,14 +192,14 @@ class BlockingSession:
         return self.lock.held
 
     def _forked(self) -> None:
-        """This is a child: leave the parent's session alone and begin an own one."""
+        """Begin a session of its own in a forked child, and leave the parent's alone."""
         inherited = self._wire
         self._begin()
         if inherited is not None:
             inherited.leave()
 
     def unless_closed(self, error: MeshError) -> MeshError:
-        """The error of a wait that ended without success: its time was over, or the client was closed."""
+        """The error of a wait without success: ``error``, or that the client was closed meanwhile."""
         if not self.closed:
             return error
         kind = type(error) if isinstance(error, (NotAccepted, Unknown)) else Disconnected
@@ -204,19 +207,19 @@ class BlockingSession:
 
     @property
     def url(self) -> str:
-        """Where the session is, was last, or is sought."""
+        """The address of the session, of the last one, or of the current attempt."""
         return self._addresses.url
 
     @property
     def why_away(self) -> str:
-        """Why something did not come about, as far as the connection goes: part of a sentence."""
+        """Why the connection could not serve a call: part of a sentence."""
         return self.conversation.standing(self.url)
 
     # ------------------------------------------------------------------ the connection
 
     def _first_session(self, deadline: float) -> None:
-        """At the first address of a round that gives one. All of them together have the time until the
-        deadline. Raises `Disconnected`."""
+        """Try the addresses of a round until one gives a session. They share the time until the deadline.
+        Raises `Disconnected`."""
         while True:
             self._go_on()
             now = time.monotonic()
@@ -241,7 +244,7 @@ class BlockingSession:
             raise Disconnected(f"no session with a broker at {self.url}: {why}")
 
     def _go_on(self) -> None:
-        """To the next address."""
+        """Go on to the next address."""
         self._addresses.told(dialable(self.conversation.told))
         url = self._addresses.next()
         self._schedule.url = url
@@ -249,8 +252,8 @@ class BlockingSession:
             self._dials, self._dialer = url, BrokerDialer(url, self._tls, time.monotonic)
 
     def _dial(self, deadline: float) -> None:
-        """One attempt, by one thread at a time and without the lock, so that all others can be used and
-        closed. Raises `Disconnected`."""
+        """Dial once. One thread at a time does so, without the lock, so that other threads can use or close
+        the client. Raises `Disconnected`."""
         timeout = round(min(self._connect_timeout_s, max(0.01, deadline - time.monotonic())), 3)
         try:
             self._dialling = True
@@ -263,7 +266,7 @@ class BlockingSession:
         if self.closed:
             wire.close()
             raise Disconnected("the client was closed")
-        if self._wire is not None:  # a call of another thread was there before `open`
+        if self._wire is not None:  # another thread's call connected before `open`
             wire.close()
             return
         self._wire = wire
@@ -273,8 +276,8 @@ class BlockingSession:
         self._send(wire)
 
     def _redial(self, deadline: float, told: int) -> bool:
-        """A step on the way to a connection: an attempt if it is time for one and nobody else makes it, else
-        a wait for news after ``told``. False when the time is over."""
+        """Take one step towards a connection: dial if it is time and no other thread does, otherwise wait for
+        news after ``told``. False when the time is over."""
         now = time.monotonic()
         if not self._dialling and now >= self._retry_at:
             self._go_on()
@@ -284,7 +287,8 @@ class BlockingSession:
                 self.conversation.last_error = self._addresses.tried + str(error)
                 refused = isinstance(error.__cause__, ConnectionRefused)
                 others = self._addresses.failed(str(error), refused=refused)
-                # an attempt has the time that its call has left: the seconds make no other reason of it
+                # an attempt gets the time that its call has left; that number of seconds must not make the
+                # reason look new
                 late = isinstance(error.__cause__, Timeout)
                 why = f"no connection to {self.url} in time" if late else str(error.__cause__ or error)
                 self._pause(why, others)
@@ -308,8 +312,8 @@ class BlockingSession:
         self.lock.notify_all()
 
     def _pause(self, why: str, others: int) -> None:
-        """Do not dial for a while after a session or an attempt has ended; warns of what is new. ``others``:
-        as of `SessionSchedule.ended`."""
+        """Do not dial for a while after a session or an attempt has ended; warn of a new reason. ``others``:
+        as in `SessionSchedule.ended`."""
         now = time.monotonic()
         pause_s, sentence = self._schedule.ended(now, why, others=others)
         self._retry_at = now + pause_s
@@ -317,17 +321,18 @@ class BlockingSession:
             self._warnings.warn(now, None, "%s", sentence)
 
     def _lose(self, error: Exception) -> None:
-        """The connection failed."""
+        """End the session of a failed connection."""
         why = system_message(error) if isinstance(error, OSError) else error
         self._drop(f"the connection to {self.url} was lost: {why}")
 
     @property
     def all_sent(self) -> bool:
-        """Whether nothing waits for the kernel: it has all that was said, or lost it with a connection."""
+        """True if nothing waits for the kernel: it has taken everything said, or a lost connection took it
+        along."""
         return not self.conversation.has_output and (self._wire is None or not self._wire.unsent)
 
     def send(self) -> None:
-        """What there is to say, as far as the kernel takes it now, if there is a connection."""
+        """Send what is to be said, as far as the kernel takes it now, if there is a connection."""
         if self._wire is not None:
             self._send(self._wire)
 
@@ -336,7 +341,7 @@ class BlockingSession:
             wire.send(self.conversation.take_control() + self.conversation.take_frames())
         except OSError as error:
             self._lose(error)
-        except BaseException:  # what was sent may not be whole, or be sent again
+        except BaseException:  # what was sent may be incomplete, or be sent again
             self._drop(INTERRUPTED)
             raise
 
@@ -366,7 +371,7 @@ class BlockingSession:
             self._send(wire)
 
     def _settled(self, now: float) -> None:
-        """A session began, or the broker said that it leaves and is to hang up next."""
+        """Adapt to a session that began, or to a broker that said goodbye and will hang up next."""
         if self.conversation.settled:
             self._addresses.began()
             self._schedule.began(now)
@@ -375,18 +380,18 @@ class BlockingSession:
             self._session_by = now + self._connect_timeout_s
 
     def _tell_if_back(self, now: float) -> None:
-        """Tell of a session that lasts, if the end of the one before was told."""
+        """Log that a session is back once it has lasted, if the end of the one before was logged."""
         subscribed = any(feed.interrupted for feed in self.conversation.feeds)
         sentence = self._schedule.back(now, subscribed=subscribed)
         if sentence:
             self._warnings.warn(now, None, "%s", sentence)
 
     def pump(self, until: Callable[[], bool], deadline: float | None, *, reconnect: bool = True) -> bool:
-        """Send and read, taking turns with other threads, until ``until()``; False at the deadline.
+        """Send and read, taking turns with other threads, until ``until()`` is true; False at the deadline.
 
-        What is gathered goes out first, as far as credit reaches, and again each time that some has come.
-        ``until`` only looks: what it wrote could end the connection that is waited for next. Called with the
-        lock held; it is released while waiting. Closing the client ends it.
+        Gathered messages go out first, as far as credit allows, and again whenever credit arrives. ``until``
+        only looks: if it wrote, that could end the connection that is waited for next. Call it with the lock
+        held; the lock is released while waiting. Closing the client ends it.
         """
         limit = INF if deadline is None else deadline
         while True:
@@ -427,7 +432,7 @@ class BlockingSession:
             self._await_events(wire, min(end - now, WAIT_S), told)
 
     def expire(self) -> None:
-        """End what is pending for too long."""
+        """End what has been pending for too long."""
         pendings = self.conversation.pendings
         if pendings.due < INF:
             now = time.monotonic()
@@ -435,7 +440,8 @@ class BlockingSession:
                 pendings.expire(now, self.why_away)
 
     def call_back(self) -> None:
-        """Make the calls that are due, one after the other and without the lock; not within one of them."""
+        """Make the callbacks that are due, one after the other and without the lock. A callback never makes
+        others."""
         calls = self.conversation.pendings.calls
         if self._calling_back:
             return
@@ -447,7 +453,7 @@ class BlockingSession:
             self._calling_back = False
 
     def _asks(self, wire: BlockingConnection, now: float) -> bool:
-        """Whether a silent broker was asked for a sign, or given up; then there is more to do than wait."""
+        """True if it probed a silent broker or gave it up; then the caller must do more than wait."""
         if not self.conversation.settled:
             return False
         step = self._silence.next(now, self.conversation.keepalive.heard_at)
@@ -462,7 +468,7 @@ class BlockingSession:
         return step is not Next.WAIT
 
     def _await_events(self, wire: BlockingConnection, left_s: float, told: int) -> None:
-        """Wait for the socket if that is nobody else's job just now, else for somebody's news."""
+        """Wait for the socket if no other thread does; otherwise wait for news from another thread."""
         events = 0
         if not self._reading:
             events |= select.POLLIN
@@ -492,15 +498,15 @@ class BlockingSession:
             self._read(wire)
 
     def nudge(self) -> None:
-        """Have every thread that waits look again. One that polls wakes when something comes to be read: the
-        broker is asked for a sign."""
+        """Have every waiting thread look again. A polling thread wakes when something arrives: the broker is
+        probed."""
         if self._reading:
             self.conversation.sync()
         self.send()
         self.lock.notify_all()
 
     def catch_up(self) -> None:
-        """Read what is there already: credit, or the news that the connection is gone."""
+        """Read what has already arrived: credit, or news that the connection is gone."""
         wire = self._wire
         if wire is not None and not self._reading and wire.ready():
             self._read(wire)

@@ -1,9 +1,9 @@
 """`BlockingSubscription`: messages of some patterns, as `BlockingClient.subscribe` gives them.
 
-It belongs to the session it was made in, and so to one process: a child of a fork subscribes again. What
-arrived before the broker, or the program, ended it can still be taken. Several threads may take from one
-subscription: each message goes to one of them. They share a queue, which is filled with the session's lock
-held; taking from it needs no lock, as threads may share a deque.
+It belongs to the session in which it was made, and so to one process: the child of a fork subscribes again.
+Messages that arrived before the broker or the program ended it can still be taken. Several threads may take
+from one subscription; each message goes to one of them. They share a deque, which is filled with the
+session's lock held. Taking from a deque needs no lock.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BlockingSubscription(Subscribed):
         return received
 
     def receive(self, timeout: float | None = None) -> Delivery | None:
-        """The next message; None when none came in time, or the subscription was closed."""
+        """Return the next message; None if none came in time, or the subscription was closed."""
         try:
             return self._deliveries.popleft()
         except IndexError:
@@ -60,7 +60,7 @@ class BlockingSubscription(Subscribed):
     def _await_delivery(self, deadline: float | None) -> Delivery | None:
         with self._lock():
             if deadline is not None and not self._feed.closed:
-                self._session.catch_up()  # a timeout of 0 takes what is there, too
+                self._session.catch_up()  # a timeout of 0 also takes what is there
             while True:
                 if self._deliveries:  # another thread was here first and left some
                     return self._deliveries.popleft()
@@ -75,16 +75,17 @@ class BlockingSubscription(Subscribed):
                     return None
 
     def _over(self) -> bool:
-        """Whether nothing more comes, once all that came is taken. Raises what the subscription failed
-        with."""
+        """True if nothing more comes once everything that came is taken. Raises the failure of the
+        subscription."""
         if self._feed.error is not None:
             raise self._feed.error
         return self._feed.closed
 
     def batches(self) -> Iterator[Batch]:
-        """The same messages as `Batch` after `Batch`, until it is closed: as many as arrived together.
+        """Iterate the same messages as one `Batch` after the other, each with as many as arrived together,
+        until it is closed.
 
-        What `Delivery.retry` brings back comes one by one in the ordinary iteration only.
+        Messages that `Delivery.retry` brings back come one by one, in the ordinary iteration only.
         """
         while (run := self._await_run()) is not None:
             yield Batch(run, self)
@@ -99,15 +100,15 @@ class BlockingSubscription(Subscribed):
                 self._session.pump(lambda: bool(feed.runs or feed.closed), None)
 
     def _lock(self) -> AbstractContextManager[object]:
-        """The session's lock. Raises `Disconnected` in another process than the subscription's own."""
+        """The session's lock. Raises `Disconnected` in any process but the subscription's own."""
         if os.getpid() != self._pid:
             raise Disconnected("this subscription belongs to the process that made it; subscribe again")
-        if self._session.closed:  # that ends iteration, also of a thread that was not waiting just then
+        if self._session.closed:  # ends iteration, also in a thread that was not waiting at that time
             self._feed.closed = True
         return self._session.lock.held
 
     def _next_run(self) -> Run | None:
-        """The next run that arrived, None if there is none now."""
+        """The next run that arrived; None if there is none now."""
         conversation = self._conversation
         run = conversation.next_run(self._feed, time.monotonic())
         while run is not None and not keep_sound(run, self):
@@ -117,7 +118,8 @@ class BlockingSubscription(Subscribed):
         return run
 
     def _await_news(self, deadline: float | None) -> bool:
-        """Wait for a run, a redelivery, what another thread left, or the close. False at the deadline."""
+        """Wait for a run, a redelivery, messages that another thread left, or the close. False at the
+        deadline."""
         feed, again = self._feed, self._again
         due_at = again.due_at
         limits = [limit for limit in (deadline, due_at) if limit is not None]
@@ -128,7 +130,8 @@ class BlockingSubscription(Subscribed):
         return came or deadline is None or time.monotonic() < deadline
 
     def redeliver(self, delivery: Delivery, after: float) -> None:
-        """Bring it back after that many seconds; after a close nobody would take it, and it is dropped."""
+        """Bring a message back after that many seconds. After a close it is dropped, since nobody would take
+        it."""
         with self._lock():
             if not self._feed.closed:
                 self._again.add(delivery, time.monotonic() + after)
@@ -151,7 +154,7 @@ class BlockingSubscription(Subscribed):
             return told and self._conversation.settled
 
     def close(self) -> None:
-        """Want no more; what arrived and was not taken is dropped, iteration ends."""
+        """End the subscription and its iteration; what arrived and was not taken is dropped."""
         session = self._session
         if session.closed or os.getpid() != self._pid:
             self._feed.closed = True
@@ -164,5 +167,5 @@ class BlockingSubscription(Subscribed):
             session.nudge()
 
     def forget_received(self) -> None:
-        """This is a child of a fork."""
+        """Drop the messages that a fork has copied into this child."""
         self._deliveries.clear()

@@ -1,11 +1,11 @@
 """`BlockingWork`: messages of a durable subscription, as ``BlockingClient.subscribe(durable=)`` gives them.
 
 As `mesh.clients.work`, in the threads that call. It belongs to the process that made it. Several threads may
-take from one: each message goes to one of them.
+take from it; each message goes to one of them.
 
-There is no turn of a loop at whose end to say what was settled. So it is said at once, but for a program that
-takes one message after the other: what it settles within `GATHER_S` while more messages lie here is said
-together, with the next word or call that comes later.
+No loop turn ends here, at whose end settlements could be reported together. So a settlement is reported at
+once, with one exception: a program that takes one message after the other. What it settles within `GATHER_S`,
+while more messages wait here, is reported together with the next settlement or call after that time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GATHER_S: Final = 0.001
 class BlockingWork(AttachedWork[BlockingSession]):
     """Messages of a durable subscription: iterate it, or `receive` with a timeout, and settle each message.
 
-    See `Work`, whose methods it has without ``await``.
+    It has the methods of `Work`, without ``await``.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class BlockingWork(AttachedWork[BlockingSession]):
     # ------------------------------------------------------------------ its life
 
     def open(self) -> None:
-        """Pass the barrier. Raises as entering a `Work` does; then it is closed."""
+        """Pass the barrier. Raises as entering a `Work` does, and then closes."""
         try:
             if not self._attach(time.monotonic() + SUBSCRIBE_TIMEOUT_S):
                 raise unattached(self.name, self._at.why_away)
@@ -64,15 +64,16 @@ class BlockingWork(AttachedWork[BlockingSession]):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """A program that is interrupted did not fail at a message."""
+        """Close; if the program failed with an `Exception`, its current message is tried again. An interrupt
+        is no `Exception`."""
         job = self._hands.get(threading.get_ident())
         if job is not None and isinstance(error, Exception) and os.getpid() == self._pid:
             job.retry()
         self.close()
 
     def close(self) -> None:
-        """Leave: settled messages are reported to the home, the others go to other consumers, and
-        iteration ends."""
+        """Leave: settled messages are reported to the home, the others go to other consumers, and iteration
+        ends."""
         self.closed = True
         at, feed = self._at, self._feed
         if os.getpid() != self._pid:
@@ -82,21 +83,22 @@ class BlockingWork(AttachedWork[BlockingSession]):
         self._leave(at, feed)
 
     def _leave(self, at: BlockingSession, feed: WorkFeed) -> None:
-        with suppress(Disconnected), at.ours():  # its end was in order, too
+        with suppress(Disconnected), at.ours():  # a session that has ended is fine here
             at.conversation.detach(feed)
             at.nudge()
         if at is not self._entry:
             at.close()
 
     def forget_received(self) -> None:
-        """This is a child of a fork."""
+        """Drop the messages that a fork has copied into this child."""
         self._portion = None
         self._jobs.clear()
 
     # ------------------------------------------------------------------ where it is attached
 
     def _attach(self, deadline: float | None) -> bool:
-        """Until it is attached; False at the deadline, or when it is closed. Raises why it cannot be."""
+        """Wait until it is attached; False at the deadline, or when it is closed. Raises why it cannot be
+        attached."""
         with self._moving:
             while not self._over:
                 feed, at = self._feed, self._at
@@ -115,7 +117,8 @@ class BlockingWork(AttachedWork[BlockingSession]):
         return False
 
     def _await(self, at: BlockingSession, feed: WorkFeed, deadline: float | None) -> None:
-        """For the broker that was asked, or for the end of its session if it is not the entry."""
+        """Wait for the answer of the broker that was asked. If that broker is not the entry, the end of its
+        session ends the wait, too."""
         conversation, follows = at.conversation, at is not self._entry
         with at.lock.held:
             at.pump(
@@ -127,11 +130,11 @@ class BlockingWork(AttachedWork[BlockingSession]):
         try:
             self._take(step, deadline)
         except Disconnected:
-            if not self._over:  # else what it was closed in the middle of does not matter
+            if not self._over:  # an error after a close does not matter
                 raise
 
     def _take(self, step: Step, deadline: float | None) -> None:
-        """A step of the search."""
+        """Take one step of the search for the home."""
         match step:
             case Failed(error):
                 raise error
@@ -146,7 +149,7 @@ class BlockingWork(AttachedWork[BlockingSession]):
                 except (Disconnected, AddressError) as error:
                     self._take(self._search.unreachable(self.name, error), deadline)
                     return
-                if self._over:  # meanwhile
+                if self._over:  # closed meanwhile
                     home.close()
                 else:
                     self._move_to(home)
@@ -172,7 +175,7 @@ class BlockingWork(AttachedWork[BlockingSession]):
         return self.closed or self._entry.closed
 
     def _lock_of(self, session: BlockingSession) -> AbstractContextManager[object]:
-        """Raises `Disconnected` in another process than its own."""
+        """A session's lock. Raises `Disconnected` in any process but its own."""
         if os.getpid() != self._pid:
             raise Disconnected("this work belongs to the process that made it; subscribe again")
         return session.lock.held
@@ -189,7 +192,7 @@ class BlockingWork(AttachedWork[BlockingSession]):
         return job
 
     def receive(self, timeout: float | None = None) -> Job | None:
-        """The next message; None when none came in time, or it was closed. Raises `Detached` when the
+        """Return the next message; None if none came in time, or it was closed. Raises `Detached` when the
         subscription is over."""
         portion = self._portion
         if portion is not None and not portion.void:
@@ -219,7 +222,7 @@ class BlockingWork(AttachedWork[BlockingSession]):
                 return None
 
     def _next_job(self) -> Job | None:
-        """One that is here; with the lock."""
+        """A message that has arrived, taken with the lock held; None if there is none."""
         if self._portion is None or self._portion.void:
             self._jobs.clear()
         if not self._jobs:
@@ -231,8 +234,8 @@ class BlockingWork(AttachedWork[BlockingSession]):
         return self._jobs.popleft() if self._jobs else None
 
     def batches(self) -> Iterator[JobBatch]:
-        """The same messages as `JobBatch` after `JobBatch`, until it is closed: as many as arrived together.
-        What `receive` has begun to hand out is not among them."""
+        """Iterate the same messages as one `JobBatch` after the other, each with as many as arrived together,
+        until it is closed. Messages of a batch that `receive` has begun to hand out are not among them."""
         while not self._over:
             at = self._at
             with self._lock_of(at):
@@ -244,8 +247,8 @@ class BlockingWork(AttachedWork[BlockingSession]):
                 self._await_news(None)
 
     def _await_news(self, deadline: float | None) -> bool:
-        """Attach again if it is not attached, else wait for messages, or what another thread left. False when
-        there is nothing more to wait for."""
+        """Attach again if it is not attached; otherwise wait for messages, or for those that another thread
+        left. False when there is nothing more to wait for."""
         at, feed = self._at, self._feed
         if not feed.ready:
             return self._attach(deadline)
@@ -271,7 +274,7 @@ class BlockingWork(AttachedWork[BlockingSession]):
             return self._told(portion.drop(index, reason))
 
     def _told(self, told: bool) -> bool:
-        """Have it said now, or soon."""
+        """Have a settlement reported now, or soon."""
         if told:
             late = not self._jobs or self._feed.said_late
             if late or time.monotonic() - self._said_at >= GATHER_S:

@@ -1,9 +1,11 @@
-"""How long a call of either client waits, and as what it ends. Pure.
+"""How long a call of either client waits, and how it ends. Pure.
 
-`Client` waits with coroutines and `BlockingClient` with threads; what a program may ask of them, and what it
-is told, is one. A call ends with a value or with one of three kinds of error, and the kind says what may be
-done about it: `NotAccepted`, nothing was published and trying again cannot duplicate; `Unknown`, it may have
-been; `MeshTimeout`, it was for waiting only, and that was in vain.
+`Client` waits with coroutines and `BlockingClient` with threads; their calls take the same arguments and end
+in the same way. A call returns a value or raises one of three kinds of error:
+
+* `NotAccepted`: nothing was published, and trying again cannot duplicate a message.
+* `Unknown`: the message may have been published.
+* `MeshTimeout`: the call only waited for something, and it did not come.
 """
 
 from __future__ import annotations
@@ -21,19 +23,20 @@ KEEPALIVE_S: Final = 5.0
 """A side that is silent for three times as long is gone."""
 PUBLISH_TIMEOUT_S: Final = 10.0
 SUBSCRIBE_TIMEOUT_S: Final = 10.0
-"""The broker itself answers after 5 s at most and names the brokers that it did not reach."""
+"""A broker answers after 5 s at most, and names the brokers that it did not reach."""
 REQUEST_TIMEOUT_S: Final = 5.0
 SURVEY_DEADLINE_S: Final = 1.0
 GRACE_S: Final = 1.0
-"""How much longer than the broker this side waits for an answer, so that the broker's word is heard."""
+"""How much longer than the broker this side waits for an answer, so that the broker's own timeout arrives
+first."""
 LINGER_S: Final = 1.0
-"""How long closing waits for what is gathered to be sent, and for the broker to have read it."""
+"""How long closing waits until gathered messages are sent and the broker has read them."""
 
 NO_OUTBOX: Final = "level 'outbox' needs a client that has one, as Client(outbox='PATH')"
 ANSWERS_DURABLY: Final = "a durable subscription gets no requests: answers and durable exclude each other"
 
 GATHERED: Final = Receipt("sent", "", 0)
-"""The receipt of one message of level sent: there is nothing to tell of it."""
+"""The receipt of any single message of level sent, which has no number."""
 
 
 def joined(receipts: Sequence[Receipt], level: str, broker: str) -> Receipt:
@@ -47,30 +50,31 @@ def joined(receipts: Sequence[Receipt], level: str, broker: str) -> Receipt:
 
 
 def no_credit(number: int, limit_s: float, why: str) -> MeshError:
-    """The broker gave no credit in time, or there was none to give any: the message was not taken."""
+    """The error if no credit came in time: the message was not taken."""
     kind = MeshTimeout if number == blocks.SENT else NotAccepted
     return kind(f"no credit to publish in {limit_s:g} s: {why}")
 
 
 def unacknowledged(taken_back: bool, limit_s: float, why: str) -> MeshError:
-    """No acknowledgement came in time, of a message that was taken back or was under way already."""
+    """The error if no acknowledgement came in time. Its kind depends on whether the message was taken
+    back."""
     if taken_back:
         return NotAccepted(f"the message could not be sent in {limit_s:g} s: {why}")
     return Unknown(f"no acknowledgement in {limit_s:g} s: {why}")
 
 
 def unflushed(limit_s: float, why: str) -> MeshTimeout:
-    """What is gathered could not be handed to the connection."""
+    """The error if gathered messages could not be handed to the connection in time."""
     return MeshTimeout(f"messages could not be sent in {limit_s:g} s: {why}")
 
 
 def unattached(name: str, why: str) -> MeshTimeout:
-    """No broker gave a durable subscription in time."""
+    """The error if no broker gave a durable subscription in time."""
     return MeshTimeout(f"no broker gave work of {name} in {SUBSCRIBE_TIMEOUT_S:g} s: {why}")
 
 
 def unconfirmed(patterns: Sequence[str], why: str) -> MeshTimeout:
-    """The barrier of a subscription was not passed."""
+    """The error if the barrier of a subscription was not passed in time."""
     return MeshTimeout(
         f"no broker confirmed the subscription to {listed(patterns)} in {SUBSCRIBE_TIMEOUT_S:g} s: {why}"
     )

@@ -1,14 +1,14 @@
 """`Client`: a program's connection to the mesh, on asyncio.
 
-This is the surface. Below it, in `mesh.clients`, ``connection`` makes and keeps the connection, ``publisher``
-publishes, ``writer`` decides when gathered messages leave, ``subscription`` hands out what arrives. All of
-them work on one `Conversation`, which is pure and is `BlockingClient`'s too.
+This is the public surface. Below it, in `mesh.clients`, ``connection`` makes and keeps the connection,
+``publisher`` publishes, ``writer`` decides when gathered messages leave, and ``subscription`` hands out what
+arrives. All of them work on one `Conversation`, which is pure and which `BlockingClient` uses, too.
 
-Two calls are made so often that another one inside of them would be felt, `Client.publish` of level sent
-and `Client.publish_nowait`: they gather the message here, and go on to the publisher for what is rarer.
+`Client.publish` at level sent and `Client.publish_nowait` are called so often that one more call inside them
+would be noticed. So they gather the message here, and leave rarer cases to the publisher.
 
-Cancelling: a cancelled ``publish`` (level accepted) takes its message back if it was not sealed yet,
-otherwise the message may arrive. A cancelled ``request`` is not asked if there was no session yet, otherwise
+**Cancelling.** A cancelled ``publish`` (level accepted) takes its message back if it was not sealed yet;
+otherwise the message may arrive. A cancelled ``request`` is not asked if there was no session yet; otherwise
 its answer is dropped. A subscription that is cancelled while it is awaited or entered is closed. A cancelled
 wait for a delivery loses nothing.
 """
@@ -66,7 +66,8 @@ from protocols import TlsConfig, check_dialable
 
 
 class _NotOpen:
-    """Stands where `Client.open` puts the parts: who calls before is told so, and no call has to look."""
+    """Stands in place of the parts that `Client.open` makes. An early call raises an error, and no call has
+    to check."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Disconnected(NOT_OPEN)
@@ -79,23 +80,24 @@ _NOT_OPEN: Final = _NotOpen()
 class Client:
     """A program's connection to the mesh, through one broker at a time.
 
-    ``url`` is the address of a broker, where the client stays. Given a list of addresses it connects to one
-    of them, drawn at random. When it loses that broker it goes to another one: of the list, or one that
-    the broker has told of.
+    ``url`` is the address of a broker, where the client stays. With a list of addresses it connects to one of
+    them, drawn at random. When it loses that broker it goes to another one: one of the list, or one that a
+    broker has told of.
 
-    Enter it with ``async with``; that waits for the first session and raises `Disconnected` with a
-    sentence if there is no broker. Afterwards a lost broker is dialled again forever, subscriptions are
-    announced again, and unacknowledged messages are sent again, which the brokers recognise.
+    Enter it with ``async with``, which waits for the first session and raises `Disconnected` if there is no
+    broker. After that it dials a lost broker again without end. It announces its subscriptions again and
+    resends unacknowledged messages, which the brokers recognise.
 
-    ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses; without it the system's authorities are trusted
-    and no certificate is shown. ``key`` is the path of a private key (``mesh key new``), ``token_file``
-    that of a token (``mesh key token``): by one of them the client proves to its broker who it is. The
-    token does not travel.
+    ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses; without it the client trusts the system's
+    authorities and shows no certificate. ``key`` is the path of a private key (``mesh key new``),
+    ``token_file`` that of a token (``mesh key token``). With either the client proves to its broker who it
+    is. The token itself is never sent.
 
-    ``outbox`` is the path of a file that keeps what is published at level ``outbox`` until it is stored at
-    its homes, at most ``outbox_max_bytes``; it is made if there is none. With it, entering the client waits
-    for no broker. It raises `Locked` when another client has the file, and an `OutboxError` when it cannot be
-    used: one that is damaged is set aside and named (`OutboxDamaged`), and the next client begins a new one.
+    ``outbox`` is the path of a file that keeps messages of level ``outbox`` until they are stored at their
+    homes. It is created if necessary, and holds at most ``outbox_max_bytes``. With an outbox, entering the
+    client waits for no broker. Entering raises `Locked` if another client has the file, and an `OutboxError`
+    if the file cannot be used. A damaged file is set aside and named (`OutboxDamaged`); the next client
+    begins a new one.
 
     Raises:
         AddressError: the URL can never be dialled, or cannot be understood.
@@ -141,7 +143,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where its broker is, was last, or is sought."""
+        """The address of its broker, of the last one, or of the current attempt."""
         return self._connection.url if self._opened else self._place.urls[0]
 
     async def __aenter__(self) -> Client:
@@ -152,8 +154,8 @@ class Client:
         await self.aclose()
 
     async def open(self) -> None:
-        """Connect. Raises `Disconnected` if no session was to be had within ``connect_timeout``. With an
-        outbox it opens that, and connects in the background."""
+        """Connect. Raises `Disconnected` if there is no session within ``connect_timeout``. A client with an
+        outbox opens the outbox instead, and connects in the background."""
         if self._opened or self._closed:
             raise MeshError("a Client is opened once; make another one")
         environment = self._environment or Environment.real()
@@ -215,8 +217,8 @@ class Client:
         return self._connection_to(Place((check_dialable(url),)))
 
     async def aclose(self) -> None:
-        """Send what is gathered, say goodbye, close. Publishes that nobody acknowledged end as `Unknown`;
-        what waits in the outbox stays there."""
+        """Send what is gathered, say goodbye, and close. Unacknowledged publishes end as `Unknown`; messages
+        in the outbox stay there."""
         self._closed = True
         for work in self._works:
             await work.aclose()
@@ -246,23 +248,27 @@ class Client:
     ) -> Receipt:
         """Publish one message.
 
-        Level ``sent`` returns once the message is gathered for sending (waiting only for credit);
-        ``accepted`` once the broker has it in memory and has routed it; ``stored`` once it is on disk at the
-        home of every durable subscription that wants it; ``outbox`` once it is on this program's own disk,
-        from where it goes to these homes whenever they can be reached (``Client(outbox=PATH)``). ``key`` is
-        the program's own id for the message; it travels as the header of that name. ``timeout`` (10 s) bounds
-        the whole call.
+        The level decides when this returns:
+
+        * ``sent``: once the message is gathered for sending. The call waits only for credit.
+        * ``accepted``: once the broker has it in memory and has routed it.
+        * ``stored``: once it is on disk at the home of every durable subscription that wants it.
+        * ``outbox``: once it is on this program's own disk (``Client(outbox=PATH)``). From there it goes to
+          these homes whenever they can be reached.
+
+        ``key`` is the program's own id for the message; it travels as the header of that name. ``timeout``
+        (10 s) bounds the whole call.
 
         Raises:
             TopicError, TypeError, ValueError: the message cannot be sent as it is.
-            NotAccepted: certainly not accepted (refused, or never sent in time). Of level ``stored``: no home
-                keeps it, and live subscribers may have seen it.
-            Unknown: it may have been accepted; no word came in time, or the client was closed. Of level
-                ``stored`` it names who keeps it and who has not said.
-            MeshTimeout: level ``sent``: no credit, or no connection, in time; the message was not taken.
+            NotAccepted: certainly not accepted (refused, or never sent in time). At level ``stored``: no home
+                keeps it; live subscribers may have seen it.
+            Unknown: it may have been accepted. No answer came in time, or the client was closed. At level
+                ``stored`` the error names the homes that keep it and those that did not answer.
+            MeshTimeout: level ``sent`` had no credit or no connection in time; the message was not taken.
 
-        Of level ``outbox``, `NotAccepted` says that the outbox had no room in time or its disk failed, and
-        `Unknown` that the disk failed, or gave no answer, while it wrote the message.
+        At level ``outbox``, `NotAccepted` means that the outbox had no room in time or that its disk failed.
+        `Unknown` means that the disk failed, or gave no answer, while it wrote the message.
         """
         if level == "sent" and headers is None and key is None and type(body) is bytes:
             conversation = self._conversation
@@ -270,7 +276,7 @@ class Client:
                 await self._publisher.wait_for_room(timeout)
             try:
                 conversation.forming[topic].append(body)
-            except (KeyError, TypeError):  # new, or no topic at all
+            except (KeyError, TypeError):  # a new topic, or none at all
                 if self._publisher.open_topic(topic, body):
                     return GATHERED
             conversation.room = room = (
@@ -287,7 +293,8 @@ class Client:
         return await self._publisher.publish(topic, [checked_body(body)], level, encoded, timeout)
 
     def publish_nowait(self, topic: str, body: bytes) -> bool:
-        """Level ``sent`` without waiting: False, and counted as dropped, when there is no credit now."""
+        """Publish at level ``sent`` without waiting. Returns False, and counts the message as dropped, if
+        there is no credit."""
         conversation = self._conversation
         if conversation.room <= 0 and not self._publisher.has_room():
             conversation.dropped += 1
@@ -315,9 +322,9 @@ class Client:
     ) -> Receipt:
         """Publish many messages in one call: a topic and a list of bodies, or a list of (topic, body) pairs.
 
-        The receipt speaks for all of them, its ``seq`` for the first. Raises as `publish`; with level
-        ``accepted`` some of several topics may have been accepted when it raises. Level ``outbox`` keeps all
-        of them or none.
+        The receipt covers all of them; its ``seq`` is that of the first. Raises as `publish`. If it raises at
+        level ``accepted``, messages of some topics may have been accepted. Level ``outbox`` keeps all of them
+        or none.
         """
         if level == "outbox":
             given = [(topic, found) for topic, found, _ in by_topic(messages, bodies)]
@@ -334,12 +341,12 @@ class Client:
         key: str | None = None,
         timeout: float | None = None,
     ) -> Pending:
-        """Publish one message without waiting; the result says later what became of it, as `publish` does.
+        """Publish one message without waiting. The result tells later what became of it, as `publish` does.
 
-        Messages published in one turn of the loop share a block and its acknowledgement. ``timeout`` (10 s)
-        bounds how long the message may be pending; it ends as `Unknown` then, or as `NotAccepted` if it was
-        not sent. Of level ``sent`` nothing more is heard: it is done at once. Messages of level ``outbox``
-        that are published in one turn share a sync of the disk.
+        Messages published in one turn of the loop share a block and its acknowledgement. At level ``outbox``
+        they share a sync of the disk. ``timeout`` (10 s) bounds how long the message may be pending. Then it
+        ends as `Unknown`, or as `NotAccepted` if it was not sent. A message of level ``sent`` is done at
+        once.
 
         Raises:
             NotReady: ``pending_max`` messages are pending, or there is no credit: wait for `ready`.
@@ -354,20 +361,21 @@ class Client:
         return self._soon.publish(topic, checked, level, encoded, timeout)
 
     async def ready(self, timeout: float | None = None, *, level: str = "accepted") -> None:
-        """Until `publish_soon` takes another message of that level; at once if it does now. Raises
-        `MeshTimeout` after ``timeout`` (10 s), `Disconnected` when the client is closed.
+        """Wait until `publish_soon` takes another message of that level. Raises `MeshTimeout` after
+        ``timeout`` (10 s), `Disconnected` when the client is closed.
 
-        It is the same for each level, but for ``outbox``, which needs no broker.
+        All levels but ``outbox``, which needs no broker, become ready together.
         """
         if level != "outbox":
             level_number(level)
         await self._soon.ready(timeout, level)
 
     def batch(self, *, level: str = "accepted", timeout: float | None = None) -> PendingBatch:
-        """Messages to wait for together: ``async with client.batch(level="stored") as batch`` waits at its
-        end for all that ``await batch.publish(topic, body)`` published, each for ``timeout`` (10 s) at most.
+        """Collect messages to wait for together. ``async with client.batch(level="stored") as batch`` ends
+        once all that ``await batch.publish(topic, body)`` published are done. Each message waits for
+        ``timeout`` (10 s) at most.
 
-        Raises `BatchFailed` there, which says how many did not succeed, and why each of them.
+        Its end raises `BatchFailed`, which says how many messages failed, and why each did.
         """
         if level == "outbox":
             self._with_outbox()
@@ -378,15 +386,15 @@ class Client:
         takes.
 
         Raises:
-            MeshTimeout: something still waits; it says how much, and why.
-            OutboxError: some blocks are damaged, and all others stored; or the disk failed.
+            MeshTimeout: some messages still wait; the error says how many, and why.
+            OutboxError: some blocks are damaged, and all others are stored; or the disk failed.
             Disconnected: the client was closed, or is not open.
         """
         await self._with_outbox().drained(timeout)
 
     @property
     def outbox(self) -> OutboxState | None:
-        """What the outbox holds, and why it does not drain; None without an outbox."""
+        """The contents of the outbox, and why it does not drain; None without an outbox."""
         return None if self._outbox is None else self._outbox.state
 
     def _with_outbox(self) -> ClientOutbox:
@@ -397,8 +405,8 @@ class Client:
         return self._outbox
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Hand everything gathered to the connection. Raises `MeshTimeout` when credit does not come in time,
-        `Disconnected` when the client is closed."""
+        """Hand everything gathered to the connection. Raises `MeshTimeout` if credit does not come in time,
+        `Disconnected` if the client is closed."""
         await self._publisher.flush(timeout)
 
     # ------------------------------------------------------------------ subscribing, asking, answering
@@ -426,15 +434,16 @@ class Client:
         window_bytes: int = WINDOW_BYTES,
         durable: str | None = None,
     ) -> Subscription | Work:
-        """Messages whose topics match any of the patterns. Await it, enter it or iterate it.
+        """Subscribe to messages whose topics match any of the patterns. Await the result, enter it or iterate
+        it.
 
         ``answers`` subscriptions also get requests and surveys. ``window`` messages (8 192) and
-        ``window_bytes`` bound what may be under way to this program before it takes it.
+        ``window_bytes`` bound how much may be on its way to this program before the program takes it.
 
-        ``durable`` names a durable subscription, which is found, or made at this client's broker: its
-        messages wait on disk, and are shared by all who attach to it. Then the result is a `Work`, to be
-        entered, and ``window`` (256) bounds the messages that are not settled. Without patterns it must be
-        there.
+        ``durable`` names a durable subscription. If it does not exist, this client's broker makes it. Its
+        messages wait on disk and are shared by all who attach to it. The result is then a `Work`, to be
+        entered, and ``window`` (256) bounds the messages that are not settled. Without patterns the
+        subscription must exist already.
 
         Raises:
             TopicError, TypeError, ValueError: a pattern, a window or the name cannot be used.
@@ -468,10 +477,11 @@ class Client:
         """Ask one subscriber that answers, the nearest first; returns what it gave to ``done``.
 
         Raises:
-            NoResponders: at once, when there is none.
-            NotAccepted: it refused, with its reason.
-            Unknown: it, or the way to it, was lost: it may have acted.
-            MeshTimeout: no answer in time; a second later if its own broker does not say so itself.
+            NoResponders: there is none; raised at once.
+            NotAccepted: the responder refused, with its reason.
+            Unknown: the responder, or the way to it, was lost; it may have acted.
+            MeshTimeout: no answer in time; raised a second later if the client's own broker does not say so
+                itself.
         """
         question = await self._ask(topic, body, headers, False, checked_seconds("timeout", timeout))
         if question.error is not None:
@@ -486,7 +496,8 @@ class Client:
         headers: Mapping[str, HeaderValue] | None = None,
         deadline: float = SURVEY_DEADLINE_S,
     ) -> SurveyResult:
-        """Ask every subscriber that answers, on all brokers; back when all have answered, or at the deadline.
+        """Ask every subscriber that answers, on all brokers; returns when all have answered, or at the
+        deadline.
 
         Raises:
             Unknown, MeshTimeout: the connection to this client's own broker was lost meanwhile.
@@ -497,7 +508,7 @@ class Client:
         return question.result
 
     async def status(self) -> dict[str, Any]:
-        """The snapshot of the broker this client is connected to."""
+        """The snapshot of the broker that this client is connected to."""
         snapshot: dict[str, Any] = json.loads(await self.request("$sys.status"))
         return snapshot
 
@@ -537,7 +548,7 @@ class Client:
 
     @property
     def broker(self) -> str:
-        """Name of the broker of the current, or last, session."""
+        """The name of the broker of the current or last session."""
         return self._conversation.broker if self._opened else ""
 
     def statistics(self) -> ConversationStatistics:

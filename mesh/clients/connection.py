@@ -1,7 +1,7 @@
-"""A client's connection to its broker: made, kept alive, and made again whenever it is lost.
+"""A client's connection to its broker. It is made, kept alive, and made again whenever it is lost.
 
-One raw Req0 carries it (every frame has the session's one request id), one task dials and one timer keeps it
-alive. What is said on it is a `Conversation`'s to decide, when its frames are written a `Writer`'s; both
+One raw Req0 carries it; every frame has the session's one request id. One task dials and one timer keeps the
+connection alive. A `Conversation` decides what is said on it, a `Writer` when frames are written; both
 outlive each single connection. Everything else happens in the caller's own calls and in the loop turn that
 read a frame.
 """
@@ -34,11 +34,12 @@ from protocols.peer_warnings import PeerWarnings
 OPTIONS: Final = SocketOptions(
     send_queue=1 << 17, recv_size_max=1 << 20, resend_s=None, linger_s=LINGER_S, handshake_timeout_s=5.0
 )
-"""Queues above what credit allows, so that credit is the bound."""
+"""These queues are larger than credit allows, so that credit is the bound."""
 
 
 class ClientConnection:
-    """See the module. Made inside the loop it is used in; `open` before all else, `aclose` at the end."""
+    """A client's connections, one after the other. Make it inside the loop that uses it. Call `open` first
+    and `aclose` at the end."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class ClientConnection:
         rng: random.Random,
         warns: bool = True,
     ) -> None:
-        """``warns``: whether it logs that there is no session, and that there is one again."""
+        """``warns``: whether it logs that a session is missing, and that one is back."""
         self.addresses = Addresses(place, rng)
         self.closed = False
         self._keepalive_s = conversation.keepalive_s
@@ -75,18 +76,18 @@ class ClientConnection:
 
     @property
     def url(self) -> str:
-        """Where the session is, was last, or is sought."""
+        """The address of the session, of the last one, or of the current attempt."""
         return self.addresses.url
 
     @property
     def why_away(self) -> str:
-        """Why something did not come about, as far as the connection goes: part of a sentence."""
+        """Why the connection could not serve a call: part of a sentence."""
         return self.conversation.standing(self.url)
 
     # ------------------------------------------------------------------ its life
 
     async def open(self) -> None:
-        """Wait for the first session. Raises `Disconnected` if there was none in time; then it is closed."""
+        """Wait for the first session. Raises `Disconnected`, and closes, if there is none in time."""
         try:
             await self._first_session()
         except BaseException:
@@ -97,7 +98,7 @@ class ClientConnection:
         self._keep(self._keep_connected())
 
     def begin(self) -> None:
-        """Connect in the background, for as long as it takes. Until there was a session, those who need one
+        """Connect in the background, for as long as it takes. Until the first session, calls that need one
         tell why there is none."""
         self._in_background = True
         self._keep(self._connect_and_keep())
@@ -108,8 +109,8 @@ class ClientConnection:
             self._timer = self.loop.call_later(self._keepalive_s, self._tick, self.loop.time())
 
     async def _first_session(self) -> None:
-        """At the first address of a round that gives one. All of them together have the time for connecting.
-        Raises `Disconnected`."""
+        """Try the addresses of a round until one gives a session. They share the connect timeout. Raises
+        `Disconnected`."""
         deadline = self.loop.time() + self.connect_timeout_s
         while True:
             self._go_on()
@@ -128,7 +129,7 @@ class ClientConnection:
         self._lost.clear()
 
     def _go_on(self) -> None:
-        """To the next address."""
+        """Go on to the next address."""
         self.addresses.told(dialable(self.conversation.told))
         self._schedule.url = self.addresses.next()
 
@@ -154,20 +155,20 @@ class ClientConnection:
             self.writer.pipe.close(why)
 
     async def dial(self, url: str) -> None:
-        """Once."""
+        """Dial one address, once."""
         await self._socket.dial_once(url, self.connect_timeout_s)
 
     async def _settled(self) -> None:
         conversation = self.conversation
         while not conversation.settled and not self.closed:
-            if self.writer.pipe is None:  # also if it went before anybody could wait
+            if self.writer.pipe is None:  # also if it ended before anybody could wait
                 raise Disconnected(f"no session with a broker at {self.url}: {self.why_away}")
             await self.wait(conversation.opened, None)
         if self.closed:
             raise Disconnected("the client was closed before it had a session")
 
     async def aclose(self) -> None:
-        """Send what is gathered, say goodbye, close. A second call does nothing."""
+        """Send what is gathered, say goodbye, and close. A second call does nothing."""
         if self.closed:
             return
         self.closed = True
@@ -179,14 +180,15 @@ class ClientConnection:
                 await self._drained()
         except TimeoutError:
             pass
-        finally:  # a cancelled close closes all the same
+        finally:  # a cancelled close still closes
             await self._end()
 
     async def _drained(self) -> None:
-        """Until everything gathered has been sent, which needs a session and credit, and read by the broker.
+        """Wait until everything gathered has been sent, which needs a session and credit, and until the
+        broker has read it.
 
-        A connection closed with unread bytes on this side is reset, and what was on the way is lost: so the
-        broker is asked for a sign first.
+        A connection that is closed with unread bytes on this side is reset, which loses what is in flight. So
+        the broker is probed first.
         """
         conversation = self.conversation
         self.writer.flush()
@@ -225,8 +227,8 @@ class ClientConnection:
             await asyncio.sleep(pause_s)
 
     async def _one_session(self) -> float:
-        """Dial the next address, and wait until the session there is over. Returns how long to wait then, in
-        seconds."""
+        """Dial the next address, and wait until the session there is over. Returns the pause before the next
+        attempt in seconds."""
         self._lost.clear()
         self._go_on()
         try:
@@ -242,12 +244,12 @@ class ClientConnection:
         return self._session_over()
 
     def _session_over(self) -> float:
-        """Or a connection on which none began."""
+        """Choose the pause after a session, or after a connection on which none began."""
         others = self.addresses.lost(lasted=self._schedule.lasts(self.loop.time()))
         return self._pause_s(self.conversation.last_error, others)
 
     def _pause_s(self, why: str, others: int) -> float:
-        """How long to wait after a session or an attempt has ended; warns of what is new."""
+        """The pause after a session or an attempt has ended, in seconds; warns of a new reason."""
         now = self.loop.time()
         telling = bool(self.conversation.broker) or not self._in_background
         pause_s, sentence = self._schedule.ended(now, why, telling=telling, others=others)
@@ -260,7 +262,7 @@ class ClientConnection:
             self._warnings.warn(now, None, "%s", sentence)
 
     async def _session_or_close(self) -> None:
-        """Wait for the session on a new connection; close one on which none begins in time."""
+        """Wait for the session on a new connection; close the connection if none begins in time."""
         try:
             async with asyncio.timeout(self.connect_timeout_s):
                 await self._settled()
@@ -274,19 +276,19 @@ class ClientConnection:
             self._schedule.began(self.loop.time())
 
     async def _lost_or_back(self) -> None:
-        """Tell of a session that lasts, if the end of the one before was told."""
+        """Log that a session is back once it has lasted, if the end of the one before was logged."""
         back_at = self._schedule.back_at
         try:
             async with asyncio.timeout_at(back_at):
                 await self._lost.wait()
         except TimeoutError:
             assert back_at is not None, "there was a limit"
-            now = max(back_at, self.loop.time())  # a timer may be early, by the clock's resolution
+            now = max(back_at, self.loop.time())  # a timer may fire early, by the clock's resolution
             subscribed = any(feed.interrupted for feed in self.conversation.feeds)
             self._warn(now, self._schedule.back(now, subscribed=subscribed))
 
     def _tick(self, due: float) -> None:
-        """Once a keepalive interval."""
+        """Run once a keepalive interval."""
         now = self.loop.time()
         self._timer = self.loop.call_later(self._keepalive_s, self._tick, now + self._keepalive_s)
         if self.conversation.tick(now, now - due) and self.writer.pipe is not None:
@@ -297,12 +299,12 @@ class ClientConnection:
             self._mover.tick()
 
     async def wait(self, item: Waitable, timeout_s: float | None) -> bool:
-        """Until ``item`` is woken; False when the time is over."""
+        """Wait until ``item`` is woken; False when the time is over."""
         future: asyncio.Future[bool] = self.loop.create_future()
         waiter = partial(_settle, future, True)
         item.waiters[waiter] = None
         timer = None
-        if timeout_s is not None:  # for each message that is waited for: asyncio.timeout takes 3 us more
+        if timeout_s is not None:  # asyncio.timeout costs 3 us more, for each message that is waited for
             timer = self.loop.call_later(max(0.0, timeout_s), _settle, future, False)
         try:
             return await future
@@ -341,7 +343,7 @@ class ClientConnection:
             mover.close()
 
     def may_land(self) -> None:
-        """There is a session at another broker: leave this one in order."""
+        """The session at another broker is ready: leave the current one in order."""
         assert self._mover is not None, "there is one that says so"
         if self.conversation.settled:
             self.conversation.moved()
@@ -350,7 +352,7 @@ class ClientConnection:
             self._land(self._mover)
 
     def _land(self, mover: Mover) -> None:
-        """The session that was made beside the current one takes its place."""
+        """Replace the current session with the one that was made beside it."""
         landing, pipe = mover.take()
         self._mover = None
         before = self.writer.pipe
@@ -388,7 +390,7 @@ class ClientConnection:
             self._go_elsewhere()
 
     def _go_elsewhere(self) -> None:
-        """The broker is about to leave, or has said goodbye."""
+        """The broker is about to leave, or has said goodbye: go to another one."""
         if self._mover is None:
             if self.conversation.settled and self.conversation.lands and not self.closed:
                 self._mover = Mover(self)
@@ -409,7 +411,7 @@ class ClientConnection:
         self.writer.credit_came()
 
     def _plan_resend(self) -> None:
-        """Some of what was stored by no home so far is sent again after a pause."""
+        """Plan to resend, after a pause, the stored blocks that no home has kept so far."""
         at, timer = self.conversation.resend_at, self._resend_timer
         if at == inf or self.closed or (timer is not None and timer.when() <= at):
             return
@@ -421,7 +423,7 @@ class ClientConnection:
         self._resend_timer = None
         self.conversation.resend(self.loop.time())
         self.writer.hand_over()
-        self._plan_resend()  # a timer may be early, by the clock's resolution
+        self._plan_resend()  # a timer may fire early, by the clock's resolution
 
     def pipe_writable(self, pipe: Pipe) -> None:
         self.writer.hand_over()

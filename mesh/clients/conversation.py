@@ -1,16 +1,16 @@
 """A client's end of the session. Pure; `Client` and `BlockingClient` are two shells around it.
 
-States: *away* (no connection, or no WELCOME yet) and *settled*. A shell tells of `connected` and
-`disconnected`; between a `connected` and the WELCOME only HELLO is on the wire. With WELCOME everything
-that outlives a connection is said again: subscriptions, blocks that are not acknowledged (unchanged,
-marked ``AGAIN``), questions that were not asked yet.
+States: *away* (no connection, or no WELCOME yet) and *settled*. A shell reports each connection with
+`connected` and its end with `disconnected`. Between `connected` and the WELCOME only HELLO is on the wire.
+After WELCOME everything that outlives a connection is said again: subscriptions, unacknowledged blocks
+(unchanged, marked ``AGAIN``), and questions that were not asked yet.
 
-What is published is kept in ``publishing``, which this is built on, what arrives in ``feeds``, and of durable
-subscriptions in ``work_feeds``, what was asked in ``questions``; here is what they have in common: one
-connection, one order of frames, one end.
+The base class in ``publishing`` holds what is published, ``feeds`` what arrives, ``work_feeds`` what arrives
+of durable subscriptions, and ``questions`` what was asked. This module holds what they share: one connection,
+one order of frames, one end.
 
-What a shell must look at afterwards: frames to send (`take_control`, `take_frames`) and whom to wake (the
-list `received` returns).
+After each call a shell looks at the frames to send (`take_control`, `take_frames`) and wakes what the call
+returned.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ from mesh.wire.session_opening import (
 )
 
 STAYING: Final = SESSION.without(GOAWAY, MOVES)
-"""What a client offers that stays with its broker."""
+"""The offer of a client that stays with its broker."""
 MOVING_LATER: Final = SESSION.without(MOVES)
-"""What one offers that goes to another broker once its own is gone."""
+"""The offer of a client that goes to another broker only when its own is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ConversationStatistics:
     published: int
     blocks_out: int
     dropped: int
-    """Messages `publish_nowait` did not take for want of credit."""
+    """Messages that `publish_nowait` did not take for want of credit."""
     received: int
     lost_blocks: int
     """The sum of `Subscription.lost`."""
@@ -88,25 +88,26 @@ class ConversationStatistics:
     sessions: int
     forgotten: int = 0
     """Publishers, and ranges of their numbers, that subscriptions forgot for want of room (256 publishers,
-    1024 ranges of each): a retry may come through twice."""
+    1024 ranges of each). A retry of a forgotten one may come through twice."""
     unheard: int = 0
-    """Messages of `publish_soon` that failed, at whose failure nobody looked."""
+    """Failed messages of `publish_soon` at whose failure nobody looked."""
 
 
 def new_prefix(rng: random.Random) -> bytes:
-    """The SP backtrace of a session's frames: a request id."""
+    """A new SP backtrace for a session's frames: a request id."""
     return (0x80000000 | rng.getrandbits(31)).to_bytes(4, "big")
 
 
 class Conversation(Publishing):
-    """The session of one client with whichever broker it is connected to.
+    """The session of one client with the broker that it is connected to at the time.
 
-    ``prefix`` is the SP backtrace of all its frames (a request id). Its id as a publisher belongs to
-    ``secret`` and to the principal that ``credential`` proves; ``boot`` is this life of it.
+    ``prefix`` is the SP backtrace of all its frames (a request id). Its publisher id is derived from
+    ``secret`` and from the principal that ``credential`` proves. ``boot`` tells this life of the client from
+    others.
     """
 
     lands = True
-    """Whether it may go to another broker by a landing."""
+    """True if it may go to another broker by a landing."""
 
     def __init__(
         self,
@@ -125,25 +126,25 @@ class Conversation(Publishing):
         self._hello = b""
         """The last HELLO, over which a proof is made."""
         self.principal = ""
-        """Who this client is to its broker; empty: nobody known."""
+        """The principal that the broker sees in this client; empty if it knows none."""
         self._full = self._offer = self._offered = STAYING
-        """What it offers, what the next HELLO does, and what the last one did."""
+        """The client's offer, that of the next HELLO, and that of the last HELLO."""
         self.agreed = Agreed(FIRST.newest, FIRST.capabilities)
-        """What is spoken in the current, or was in the last, session."""
+        """The protocol agreed upon in the current or last session."""
         self.name = name
         self.keepalive_s = keepalive_s
         self.keepalive = Keepalive(keepalive_s, now)
         self.mesh = ""
         self.told: tuple[str, ...] = ()
-        """Where clients find other live brokers, as the current broker, or the last one, told."""
+        """Addresses of other live brokers, as the current or last broker told them."""
         self.landing: Landing | None = None
-        """A session at another broker that is being made."""
+        """The session that is being made at another broker."""
         self._has_moved = False
         self.said_bye = False
-        """The broker did, in the current session or the last."""
+        """True if the broker said BYE in the current or last session."""
         self.attached = False
         self.last_error = ""
-        """Why there is no session, or the last one is over."""
+        """Why there is no session, or why the last one ended."""
         self._told = False
         """True if the broker said why it ends the current connection."""
         self.opened = Waitable()
@@ -159,7 +160,8 @@ class Conversation(Publishing):
         self.questions = Questions()
         self._control: list[bytes] = []
         self._unwoken: list[Waitable] = []
-        """Whom a broken frame kept from being woken; the end of the connection makes up for it."""
+        """Items that were not woken because of a broken frame. They are woken at the end of the
+        connection."""
         self._received = 0
         self._sessions = 0
 
@@ -174,7 +176,8 @@ class Conversation(Publishing):
         now: float,
         credential: Credential | None = None,
     ) -> Conversation:
-        """That of a client which draws a request id, this life of it, and by ``token`` its secret."""
+        """Make the conversation of a new client, with a request id, a boot number, and a secret drawn by
+        ``token``."""
         prefix = new_prefix(rng)
         return cls(
             secret=token(SECRET_SIZE),
@@ -192,11 +195,12 @@ class Conversation(Publishing):
 
     @property
     def falls_back(self) -> bool:
-        """Whether the broker refused what it does not know: dial again at once, the next HELLO suits it."""
+        """True if the broker refused an unknown capability. Then dial again at once: the next HELLO suits
+        it."""
         return self._offer == FIRST != self._offered
 
     def standing(self, url: str) -> str:
-        """With whom there is a session, or why there is none with ``url``: part of a sentence."""
+        """The broker of the current session, or why there is none with ``url``: part of a sentence."""
         if self.settled:
             return f"connected to {self.broker}"
         return self.last_error or f"no connection to {url}"
@@ -204,14 +208,14 @@ class Conversation(Publishing):
     # ------------------------------------------------------------------ the connection
 
     def connected(self, now: float) -> None:
-        """A pipe to a broker is there: say HELLO on it."""
+        """A pipe to a broker exists: say HELLO on it."""
         self.attached = True
         self.settled = False
         self._told = False
         self.keepalive = Keepalive(self.keepalive_s, now)
         self._control.clear()
         self._frames.clear()
-        # What was published under version 1 is recognised as sent before only in a session of version 1.
+        # Only a session of version 1 recognises a resend of what was published under version 1.
         sticks = bool(self._unacked) and self.publisher == client_id(self._secret)
         self._offered = FIRST if sticks else self._offer
         self.leaves_at = inf
@@ -224,8 +228,8 @@ class Conversation(Publishing):
         return hello(offer, self._secret, self.boot, self.name, self.keepalive_s, claim)
 
     def disconnected(self, why: str = "") -> list[Waitable]:
-        """The pipe is gone, and ``why``, unless the broker has told. Questions that had been asked end as
-        `Unknown`; the rest waits for the next session."""
+        """The pipe is gone. ``why`` tells the reason, unless the broker has told it. Questions that had been
+        asked end as `Unknown`; the rest waits for the next session."""
         if why and not self._told:
             self.last_error = why
         self.attached = False
@@ -260,7 +264,8 @@ class Conversation(Publishing):
         self.shut()
 
     def land(self, landing: Landing, now: float) -> list[Waitable]:
-        """Go on in a landing's session; the one before is over. Returns whom to wake. Raises `PeerError`."""
+        """Go on in a landing's session; the previous session ends. Returns what to wake. Raises
+        `PeerError`."""
         assert landing.welcome is not None and landing.ready, "it is ready"
         gap = not self.said_bye
         woken = self.disconnected("the client went to another broker")
@@ -277,8 +282,8 @@ class Conversation(Publishing):
     # ------------------------------------------------------------------ life
 
     def tick(self, now: float, late_s: float = 0.0) -> bool:
-        """Once a keepalive interval: say PING. True when the broker has been silent for three and must be
-        dropped."""
+        """Say PING, once a keepalive interval. True if the broker has been silent for three intervals and
+        must be dropped."""
         if not self.attached or not self.keepalive_s:
             return False
         if self.keepalive.lapsed(now, late_s):
@@ -287,13 +292,13 @@ class Conversation(Publishing):
         return False
 
     def ping(self) -> None:
-        """Ask for any sign of life, ahead of all data."""
+        """Probe the broker, ahead of all data."""
         if self.settled:
             self._say(Kind.PING, 0)
 
     def sync(self) -> int:
-        """Ask, behind everything there is to say, for a sign; ``synced`` is at least this number once it
-        came."""
+        """Probe the broker behind all frames that wait. ``synced`` is at least the returned number once the
+        answer came."""
         for work in self.works:
             self.tell(work)
         self._stamp += 1
@@ -302,7 +307,7 @@ class Conversation(Publishing):
         return self._stamp
 
     def close(self, reason: str) -> list[Waitable]:
-        """The program is done: BYE is left to be sent, everything that waits is woken with an error."""
+        """The program is done: leave BYE to be sent, and wake everything that waits with an error."""
         for work in self.works:
             self.tell(work)
             work.end()
@@ -317,12 +322,12 @@ class Conversation(Publishing):
         return [*woken, *self.works]
 
     def take_control(self) -> list[bytes]:
-        """Frames that go ahead of data, with their backtrace."""
+        """Take the frames that go ahead of data, with their backtrace."""
         control, self._control = self._control, []
         return control
 
     def take_frames(self) -> list[bytes]:
-        """Frames in order, with their backtrace."""
+        """Take the frames in order, with their backtrace."""
         frames, self._frames = self._frames, []
         return frames
 
@@ -336,11 +341,11 @@ class Conversation(Publishing):
     # ------------------------------------------------------------------ subscriptions
 
     def subscribe(self, patterns: Sequence[str], role: int, messages: int, size: int) -> Feed:
-        """A new subscription, announced now or when a session begins.
+        """Make a subscription, announced now or when a session begins.
 
         Raises:
             TopicError, ValueError: a pattern or a window cannot be used.
-            VersionMismatch: the broker is of a version that does not take so many patterns.
+            VersionMismatch: the broker's version does not take so many patterns.
         """
         feed = self.feeds.add(patterns, role, messages, size)
         if self.settled:
@@ -361,11 +366,12 @@ class Conversation(Publishing):
                 self.landing.withdraw(feed)
 
     def _announce(self, feed: Feed) -> None:
-        # in order, not as control: there may be more of them than control frames a pipe holds
+        # in order, not as control: there may be more of them than control frames that a pipe holds
         self._frames += [self.prefix + frame for frame in feed.announcement(self.agreed, self.broker)]
 
     def _announce_all(self) -> list[Waitable]:
-        """Every subscription, to a new broker; returns those that it is too old for."""
+        """Announce every subscription to a new broker; returns those whose patterns an old broker cannot
+        take."""
         failed: list[Waitable] = []
         for feed in list(self.feeds):
             try:
@@ -380,8 +386,7 @@ class Conversation(Publishing):
         feed.fail(error)
 
     def next_run(self, feed: Feed, now: float = 0.0) -> Run | None:
-        """The next run for the application, which is thereby done with the one before: its credit goes
-        back."""
+        """The next run for the application. Taking it ends the run before, whose credit goes back."""
         granted = feed.take(now, self.settled)
         if granted is not None:
             self._control.append(self.prefix + credit_frame(feed.number, *granted))
@@ -398,7 +403,7 @@ class Conversation(Publishing):
         counters: WorkCounters | None = None,
     ) -> WorkFeed:
         """Work on a durable subscription, which is asked for now or when a session begins. ``counters`` are
-        those of the same work at another broker, which go on.
+        those of the same work at another broker, to be continued.
 
         Raises:
             TopicError, TypeError, ValueError: the name, a pattern or a window cannot be used.
@@ -412,12 +417,12 @@ class Conversation(Publishing):
         return work
 
     def tell(self, work: WorkFeed) -> None:
-        """Say what was settled."""
+        """Report the settlements."""
         if self.settled:
             self._frames += [self.prefix + frame for frame in work.take_said()]
 
     def detach(self, work: WorkFeed) -> None:
-        """Leave in order: what is settled is said, and what is not goes to others."""
+        """Leave in order: settlements are reported, and unsettled messages go to others."""
         if self.works.remove(work):
             self.tell(work)
             if self.settled:
@@ -429,29 +434,29 @@ class Conversation(Publishing):
     def ask(
         self, topic: str, body: bytes, headers: bytes, *, survey: bool, timeout_s: float, now: float
     ) -> Question:
-        """A request or survey, sent now or when a session begins. Raises `TopicError`, ValueError."""
+        """Make a request or survey, sent now or when a session begins. Raises `TopicError`, ValueError."""
         question = self.questions.add(topic, body, headers, survey=survey, timeout_s=timeout_s, now=now)
         if self.settled:
             self._frames.append(self.prefix + question.frame(now))
         return question
 
     def give_up(self, question: Question, why: str) -> None:
-        """Its time is over on this side too; an answer that still comes is dropped. ``why``: there is no
-        session, if it was not asked."""
+        """Time out a question on this side; an answer that still comes is dropped. ``why`` says why there is
+        no session, for a question that was not asked."""
         self.questions.give_up(question, self.broker, why)
 
     def answer(self, token: Token, body: bytes, headers: bytes = b"", *, status: int = Status.OK) -> bool:
         """Answer a question that was put to one of this client's subscriptions.
 
-        False if the session of the question is over; then nothing is sent. The asker has been told that this
-        responder is gone, and the next session may have another question of that number.
+        Returns False, and sends nothing, if the session of the question is over. The asker has been told that
+        this responder is gone, and the next session may have another question of that number.
         """
         if len(body) > BODY_MAX:
             raise ValueError(f"an answer of {len(body)} bytes is above the limit of {BODY_MAX}")
         return self._say_of(token, Kind.ANSWER, int(status), body, headers)
 
     def extend(self, token: Token, more_s: float) -> bool:
-        """Ask for more time to answer; False as `answer`."""
+        """Ask for more time to answer; False as in `answer`."""
         return self._say_of(token, Kind.EXTEND, milliseconds(more_s))
 
     def _say_of(self, token: Token, kind: Kind, *fields: object) -> bool:
@@ -463,9 +468,9 @@ class Conversation(Publishing):
     # ------------------------------------------------------------------ receiving
 
     def received(self, frames: list[bytes], now: float) -> list[Waitable]:
-        """Read frames of the pipe, backtrace and all; returns whom to wake.
+        """Read frames of the pipe, with their backtraces; returns what to wake.
 
-        Raises `PeerError` when the broker broke a rule: the connection must be dropped.
+        Raises `PeerError` if the broker broke a rule: the connection must be dropped.
         """
         self.keepalive.heard_at = now
         runs: dict[Feed, Run] = {}
@@ -488,7 +493,7 @@ class Conversation(Publishing):
                         self._prove(frame[4:])
                     else:
                         woken += self._received_control(fields, now)
-        finally:  # what came before a broken frame, or an ERROR, is not lost with it
+        finally:  # frames before a broken frame or an ERROR are not lost with it
             for feed, run in runs.items():
                 feed.runs.append(run)
                 self._received += len(run.bodies)
@@ -568,7 +573,7 @@ class Conversation(Publishing):
         return []
 
     def _proof(self, hello: bytes, challenge: bytes) -> bytes:
-        """The answer to CHALLENGE: that this client has what its HELLO named."""
+        """The answer to CHALLENGE: proof that this client has what its HELLO named."""
         if self._credential is None:
             raise SessionError("the broker challenges a client that named no proof")
         return encode(Kind.PROVE, self._credential.prove(statement(hello, challenge)))
@@ -602,7 +607,8 @@ class Conversation(Publishing):
         return [self.opened, *failed, *self._credit_came()]
 
     def _attach_all(self) -> list[Waitable]:
-        """Every durable subscription, at a new broker; returns those that it is too old for."""
+        """Announce every durable subscription to a new broker; returns those that fail since the broker is
+        too old."""
         failed: list[Waitable] = []
         for work in self.works:
             if self.stores:
@@ -615,7 +621,7 @@ class Conversation(Publishing):
 
     def _credit_came(self) -> list[Waitable]:
         if self.room > 0 or not self.credit.open:
-            return []  # nobody waits, or nobody is helped
+            return []  # nobody waits, or the credit helps nobody
         self.resume()
         return [self.gate] if self.room > 0 else []
 
@@ -629,7 +635,7 @@ class Conversation(Publishing):
         return [feed]
 
     def forget_late(self, now: float) -> None:
-        """Surveys whose late answers are no longer waited for."""
+        """Forget surveys whose late answers are no longer waited for."""
         self.questions.forget_late(now)
 
     def statistics(self) -> ConversationStatistics:

@@ -1,4 +1,4 @@
-"""Credentials of a client, read from the files that the program names."""
+"""A client's credentials, read from the files that the program names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mesh.wire.fields import shown
 
 
 def credential_of(key: Any, token_file: Any) -> Credential | None:
-    """That of a key file or a token file; None of neither. The file is read now.
+    """Read the credential of a key file or a token file; None if neither is given.
 
     Raises:
         ConfigError: both are given, or the file cannot be read or holds something else.
@@ -37,7 +37,7 @@ def credential_of(key: Any, token_file: Any) -> Credential | None:
 
 
 def _is_of_file(error: ConfigError) -> bool:
-    """False where a package is missing."""
+    """True if the error is about the file; False if a package is missing."""
     return str(error).startswith(("is ", "holds "))
 
 
@@ -51,5 +51,5 @@ def _read(what: str, given: Any) -> tuple[str, bytes]:
         raise ConfigError(
             f"{path}: the {what.removesuffix('_file')} cannot be read: {error.strerror}"
         ) from None
-    except RuntimeError:  # neither HOME nor the user database says where it is
+    except RuntimeError:  # neither HOME nor the user database names the home folder
         raise ConfigError(f"{path}: this user has no home folder; write the whole path") from None

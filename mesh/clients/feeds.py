@@ -1,8 +1,8 @@
 """A client's subscriptions: what arrives for each, and the window that bounds it. Pure.
 
-Blocks are read into a `Run` for each `Feed` (subscription) they concern: lists of topics and bodies, no
-object a message. Runs wait in their feed until the application takes them; the credit of one goes back when
-it takes the next.
+Each block is read into a `Run` for every `Feed` (subscription) that it concerns. A run holds lists of topics
+and bodies, and no object per message. Runs wait in their feed until the application takes them. A run's
+credit goes back when the application takes the next run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mesh.wire.session_frames import (
 
 WINDOW: Final = 8192
 WINDOW_BYTES: Final = 4 << 20
-"""Default credit of a subscription."""
+"""Default credit of a subscription, in bytes."""
 
 GRANT_S: Final = 0.5
 
@@ -47,19 +47,19 @@ _BODY_AT: Final = 4 + DATA_SIZE + blocks.HEAD_SIZE
 
 
 class Token(NamedTuple):
-    """Which question an answer is to: the broker's ``number`` for it means something in the session of this
-    client in which it was asked, and something else, or nothing, in all others."""
+    """Names the question that an answer is to. The broker's ``number`` for the question is valid only in the
+    session of this client in which the question was asked."""
 
     session: int
     number: int
 
 
 class Run:
-    """Messages that arrived together for one subscription, as lists of one length.
+    """Messages that arrived together for one subscription, as lists of equal length.
 
-    ``tokens`` is None for published messages; for questions it holds a token for each. ``numbers`` are four
-    for each block: publisher, boot, sequence number of its first message, and how many messages it brought.
-    They are flat, so that a block leaves nothing for the garbage collector to look at; `origins` groups them.
+    ``tokens`` is None for published messages; for questions it holds a token each. ``numbers`` holds four
+    integers for each block: publisher, boot, sequence number of its first message, and number of messages.
+    The list is flat, so that a block adds nothing for the garbage collector to visit; `origins` groups it.
     """
 
     __slots__ = ("bodies", "epoch", "headers", "messages", "numbers", "size", "tokens", "topics")
@@ -75,14 +75,14 @@ class Run:
         self.size = 0
 
     def origins(self) -> Iterator[tuple[int, int, int, int]]:
-        """(publisher, boot, first sequence number, count) of each block, in the order of the messages: what
-        an acknowledgement has to name."""
+        """Yield (publisher, boot, first sequence number, count) of each block, in the order of the messages:
+        what an acknowledgement names."""
         each = iter(self.numbers)
         return zip(each, each, each, each, strict=True)
 
 
 class Feed(Waitable):
-    """One subscription: runs that wait for the application, and the window that bounds them."""
+    """One subscription: the runs that wait for the application, and the window that bounds them."""
 
     __slots__ = (
         "assembler",
@@ -123,28 +123,28 @@ class Feed(Waitable):
         self.unreached: tuple[str, ...] = ()
         self.closed = False
         self.error: MeshError | None = None
-        """Why it is over, if not because the program closed it."""
+        """Why it is over, unless the program closed it."""
         self.expected = 1
         self.granted_at = 0.0
         self.lost_blocks = 0
-        """Blocks the broker dropped because this subscriber was slow."""
+        """Blocks that the broker dropped because this subscriber was slow."""
         self.interrupted = 0
-        """How often a session that carried it was lost and made anew, or its broker was apart from others:
-        messages may be missing."""
+        """How often messages may be missing: its session was lost and made anew, or its broker was apart from
+        others."""
         self.bad_blocks = 0
         self.assembler = blocks.Assembler()
         self.seen = blocks.Seen(publishers_max=256)
         self.overlap: blocks.Seen | None = None
-        """Blocks of level sent that came since the client moves: they may come by two brokers."""
+        """Blocks of level sent that came since the client began to move: each may come from both brokers."""
 
     @property
     def lost(self) -> int:
-        """Blocks the broker dropped, and large bodies given up here because too many came in pieces at
+        """Blocks that the broker dropped, and large bodies given up here because too many came in pieces at
         once."""
         return self.lost_blocks + self.assembler.given_up
 
     def again(self) -> None:
-        """A new session: a fresh window, to which runs of the old one no longer count."""
+        """Begin a new session with a fresh window; runs of the old session no longer count against it."""
         self.epoch += 1
         self.interrupted += self.ready
         self.window = ReceiveWindow(self.messages, self.size)
@@ -152,25 +152,25 @@ class Feed(Waitable):
         self.ready = False
 
     def begin_overlap(self) -> None:
-        """From now on it is made at a second broker."""
+        """Begin to remember blocks, as the subscription is now made at a second broker."""
         self.overlap = blocks.Seen(publishers_max=256)
 
     def move(self, confirmed: tuple[str, ...] | None, *, gap: bool) -> None:
-        """It goes on in the session that was made beside this one, with a fresh window. ``confirmed``: as of
-        `Landing.confirmed`. ``gap``: the session before did not end in order."""
+        """Go on in the session that was made beside this one, with a fresh window. ``confirmed``: as in
+        `Landing.confirmed`. ``gap``: the previous session did not end in order."""
         self.again()
         self.interrupted -= not gap
         self.ready = confirmed is not None
         self.unreached = confirmed or ()
 
     def announcement(self, agreed: Agreed, broker: str) -> list[bytes]:
-        """The frames that ask a broker for it, with which a fresh window begins. Raises as `request`."""
+        """The frames that ask a broker for the subscription; a fresh window begins. Raises as `request`."""
         frames = self.request(agreed, broker)
         self.again()
         return frames
 
     def request(self, agreed: Agreed, broker: str) -> list[bytes]:
-        """The frames that ask a broker for it.
+        """The frames that ask a broker for the subscription.
 
         Raises `VersionMismatch` if there are more patterns than a broker of its version takes.
         """
@@ -184,12 +184,13 @@ class Feed(Waitable):
         return frames
 
     def fail(self, error: MeshError) -> None:
-        """It is over: what has come can be taken, and then the error is raised."""
+        """End with an error, which is raised once everything that came has been taken."""
         self.closed = True
         self.error = error
 
     def skip_to(self, sequence: int) -> None:
-        """The next block has this number: those before it were dropped. Raises `SessionError`."""
+        """Note that the next block has this number, since those before it were dropped. Raises
+        `SessionError`."""
         if sequence < self.expected:
             raise SessionError(f"block {sequence} of subscription {self.number} after {self.expected - 1}")
         self.lost_blocks += sequence - self.expected
@@ -197,8 +198,8 @@ class Feed(Waitable):
     def take(self, now: float, settled: bool) -> tuple[int, int] | None:
         """Make the next run the current one; the application is done with the one before.
 
-        Returns the credit to be given back for what it is done with, if it is time: by the quarter window,
-        and twice a second, so that the broker sees that a slow application is not one that has stopped.
+        Returns the credit to be given back, if it is time: at a quarter of the window, and twice a second. So
+        the broker can tell a slow application from a stopped one.
         """
         done, self.current = self.current, self.runs.popleft() if self.runs else None
         if done is None or not settled or done.epoch != self.epoch:
@@ -210,7 +211,7 @@ class Feed(Waitable):
 
 
 def _parts(patterns: list[str]) -> list[list[str]]:
-    """The patterns cut into lists of `PATTERNS_BYTES` at most."""
+    """Cut the patterns into lists of at most `PATTERNS_BYTES`."""
     parts: list[list[str]] = [[]]
     size = 0
     for pattern in patterns:
@@ -237,12 +238,12 @@ class Feeds:
         return self._feeds.get(number)
 
     def interrupted(self) -> None:
-        """Messages may be missing in all of them."""
+        """Note that messages may be missing in every subscription."""
         for feed in self._feeds.values():
             feed.interrupted += feed.ready
 
     def add(self, patterns: Sequence[str], role: int, messages: int, size: int) -> Feed:
-        """A new one. Raises `TopicError`, ValueError."""
+        """Add a subscription. Raises `TopicError`, ValueError."""
         if not patterns:
             raise ValueError("subscribe needs at least one pattern, such as 'news.#'")
         check_window("messages", messages, MESSAGES_MAX)
@@ -257,12 +258,12 @@ class Feeds:
         return feed
 
     def next_number(self) -> int:
-        """A number that no subscription of this client had; durable ones take theirs here, too."""
+        """A number that no subscription of this client has had. Durable ones take theirs here, too."""
         self._number += 1
         return self._number
 
     def remove(self, feed: Feed) -> bool:
-        """Want no more of it; False if it was removed already."""
+        """Remove a subscription; False if it was removed already."""
         feed.closed = True
         return self._feeds.pop(feed.number, None) is not None
 
@@ -271,7 +272,8 @@ class Feeds:
     def read_question(
         self, number: int, token: Token, topic: str, body: bytes, headers: bytes, size: int
     ) -> Feed | None:
-        """A request or survey for a subscription, a run of its own; None if that is there no more."""
+        """Add a request or survey to a subscription, as a run of its own; None if the subscription is
+        gone."""
         feed = self._feeds.get(number)
         if feed is None:
             return None
@@ -283,7 +285,7 @@ class Feeds:
         return feed
 
     def read_block(self, frame: bytes, runs: dict[Feed, Run]) -> None:
-        """A DATA frame into the run of its feed, begun if there is none yet. Raises `PeerError`."""
+        """Read a DATA frame into the run of its feed, and begin one if necessary. Raises `PeerError`."""
         if len(frame) < _BODY_AT:
             raise SessionError(f"a DATA frame of {len(frame)} bytes is shorter than its heads")
         (
@@ -291,7 +293,7 @@ class Feeds:
             form, kind, level, topic_size, count, record, first, publisher, boot,
         ) = _received(frame)  # fmt: skip
         if mark != _MARK or bin32 != 0xC6 or zero or size != len(frame) - 4 - DATA_SIZE:
-            read_data(frame, 4)  # says what is wrong, if it is one of the things it looks at
+            read_data(frame, 4)  # explains what is wrong, unless it is something that it does not check
             raise SessionError("a DATA frame's head does not have its fixed form")
         feed = self._feeds.get(number)
         if feed is None:
@@ -334,7 +336,8 @@ class Feeds:
             run.headers += [b""] * count
 
     def _read_other(self, frame: bytes, feed: Feed, run: Run) -> None:
-        """The first block of a topic; blocks of mixed lengths, with headers, or a piece of a large body."""
+        """Read the rarer kinds of blocks: the first of a topic, mixed lengths, headers, pieces of a large
+        body."""
         try:
             opened = blocks.open_block(frame, 4 + DATA_SIZE)
             topic = self._topics.get(opened.topic) or self._decode_topic(opened.topic)
@@ -370,6 +373,6 @@ class Feeds:
 
 
 def check_window(what: str, number: object, most: int) -> None:
-    """Raises ValueError for what no broker takes as a window, which would end the session."""
+    """Check a window. A bad one would make the broker end the session. Raises ValueError."""
     if type(number) is not int or not 1 <= number <= most:
         raise ValueError(f"a window of {str(number)[:40]} {what}: expected a whole number from 1 to {most}")

@@ -1,4 +1,4 @@
-"""Where a client looks for a broker, and what it says when it found none."""
+"""The places where a client looks for a broker, and the errors if it finds none."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ GIVEN_MAX: Final = 64
 
 
 def broker_place(given: str | Sequence[str] | None) -> Place:
-    """At the URL that was given, at any of several, else at the default one.
+    """The place for a URL, for several URLs, or the default place.
 
     Raises:
-        AddressError: one of them cannot be understood, or names nothing that can be dialled.
-        TypeError: it is no string, and no list of strings.
+        AddressError: a URL cannot be understood, or names nothing that can be dialled.
+        TypeError: it is neither a string nor a list of strings.
         ValueError: too many were given.
     """
     if not given:
@@ -46,10 +46,10 @@ def _default_place_checked() -> Place:
 
 
 def default_place() -> Place:
-    """``MANGROVE_URL`` (several are separated by commas), else the local broker's ipc socket if there is one
-    and TCP on loopback, else the latter alone.
+    """The addresses in ``MANGROVE_URL`` (separated by commas). Without them: the local broker's ipc socket if
+    there is one, and then TCP on loopback.
 
-    A broker that was killed leaves its ipc socket behind, and the next one may listen at TCP only.
+    A broker that was killed leaves its ipc socket behind, and the next one may listen on TCP only.
     """
     given = separate_urls(os.environ.get("MANGROVE_URL", ""))
     if given:
@@ -61,7 +61,7 @@ def default_place() -> Place:
 
 
 def dialable(urls: Sequence[str]) -> list[str]:
-    """Those that can be dialled."""
+    """The URLs that can be dialled."""
     found = []
     for url in urls:
         with contextlib.suppress(AddressError):
@@ -70,7 +70,7 @@ def dialable(urls: Sequence[str]) -> list[str]:
 
 
 def why_no_session(url: str, error: Exception) -> str:
-    """A failed dial as a sentence: what to do differs if somebody is there and hands could not be shaken."""
+    """A failed dial as a sentence. The advice depends on whether a handshake failed or nobody listened."""
     if isinstance(error, (HandshakeError, TlsConfigError)):
         return f"no session at {url}: {error}"
     return f"no broker at {url} ({error}); start one with `mesh broker` or give another url"

@@ -1,13 +1,13 @@
 """Finds the home of a durable subscription: which broker a client asks next, and when. Pure.
 
-The client's own broker, the *entry*, is asked first. It is the home, or it says where that is and the client
-goes there. When the session with the home is lost the entry is asked again, since the home may come back at
-another address. Only the first search can fail because the home is not known or cannot be reached: after that
-it is away, and is looked for until it is back. A broker that is asked at the home's address and names that
-very address is not the home: it has lost its id, or has the address of one that is gone.
+The client asks its own broker first, the *entry*. The entry is the home or names the home's address, and the
+client goes there. When the session with the home is lost, it asks the entry again, since the home may return
+at another address. Only the first search can fail because the home is unknown or unreachable. Later the home
+counts as away, and the client looks for it until it is back. If the broker at the home's address names that
+same address, it is not the home: it has lost its id, or it took the address of a broker that is gone.
 
-The pause before a step doubles with each step since the subscription was attached for a while, so that
-brokers that name each other, or end each session, are not asked without pause.
+The pause before a step doubles with each step until the subscription has been attached for a while. So
+brokers that name each other, or that end every session, are not asked without pause.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from protocols.dial_schedule import backoff_s
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """It is found."""
+    """The subscription is attached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """For the broker that was asked, or for the session with the entry."""
+    """Wait for the answer of the broker that was asked, or for the session with the entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The entry, after a pause."""
+    """Ask the entry, after a pause."""
 
     pause_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """To the home at this address, after a pause."""
+    """Go to the home at this address, after a pause."""
 
     url: str
     pause_s: float
@@ -49,7 +49,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It is over."""
+    """The search is over."""
 
     error: MeshError
 
@@ -60,7 +60,7 @@ WAIT: Final = Wait()
 
 
 class HomeSearch:
-    """See the module."""
+    """The search for one home: `next` gives the next step."""
 
     __slots__ = ("_attached_at", "_followed", "_rng", "_steps")
 
@@ -68,16 +68,17 @@ class HomeSearch:
         self._rng = rng
         self._attached_at: float | None = None
         self._followed = ""
-        """Where the home was to be found, as the entry said last."""
+        """The address of the home that the entry named last."""
         self._steps = 0
 
     @property
     def found(self) -> bool:
-        """Whether it was attached once."""
+        """True if the subscription has been attached once."""
         return self._attached_at is not None
 
     def next(self, feed: WorkFeed, *, at_entry: bool, settled: bool, now: float) -> Step:
-        """What to do for ``feed``, which is at the entry or at the home; ``settled``: with a session."""
+        """The next step for ``feed``, which is at the entry or at the home. ``settled``: it has a session
+        there."""
         if feed.ready:
             self._attached_at = now
             return ATTACHED
@@ -102,12 +103,12 @@ class HomeSearch:
         return Ask(0.0)
 
     def unreachable(self, name: str, reason: Exception) -> Step:
-        """What to do when there is no session to be had at the home."""
+        """The next step if no session can be had at the home."""
         if self.found:
             return Ask(0.0)
         return Failed(Disconnected(f"the home of {name} cannot be reached: {reason}"))
 
     def _pause_s(self) -> float:
-        """None before the first step, but where somebody was just asked in vain."""
+        """The next pause in seconds; 0 before the first step, unless a broker was just asked in vain."""
         self._steps += 1
         return backoff_s(self._steps - 2, SHORTEST_S, LONGEST_S, self._rng) if self._steps > 1 else 0.0

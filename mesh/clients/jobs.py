@@ -15,7 +15,7 @@ from mesh.wire.blocks import HeaderValue
 
 
 class Worker(Protocol):
-    """What takes the program's word of messages: the ``Work`` that they came by."""
+    """Takes a program's settlements: the ``Work`` that brought the messages."""
 
     def done(self, portion: Portion, messages: int) -> bool: ...
 
@@ -25,12 +25,13 @@ class Worker(Protocol):
 
 
 class Job(msgspec.Struct, eq=False, gc=False):
-    """One message of a durable subscription: `done`, `retry` or `drop` says what became of it.
+    """One message of a durable subscription. Settle it with `done`, `retry` or `drop`.
 
-    Each returns True if the home will be told. It returns False if the message was settled before, or if
-    the session that brought it has ended: then another consumer gets the message, and ``late`` counts it.
+    Each returns True if the home will be told. It returns False if the message was settled before, or if the
+    session that brought it has ended. In the latter case another consumer gets the message, and ``late``
+    counts it.
 
-    Made as a `Delivery` is, and for the same reasons: one for every message.
+    It is a Struct for the same reasons as `Delivery`: one is made for every message.
     """
 
     topic: str
@@ -56,51 +57,52 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     @property
     def id(self) -> str:
-        """The same at each delivery of the message, also as a dead letter, and no other message's."""
+        """The message's id. It is the same at each delivery, also of a dead letter, and no other message has
+        it."""
         portion = self._portion
         return f"{portion.publisher:016x}-{portion.boot:x}-{portion.sequence + self._index}"
 
     @property
     def attempt(self) -> int:
-        """1, and one more for each that failed."""
+        """Number of this attempt: 1, plus the attempts that failed."""
         return self._portion.attempt
 
     @property
     def redelivered(self) -> bool:
-        """Whether a consumer had it before, as far as the home knows since it started."""
+        """True if a consumer had it before, as far as the home knows since it started."""
         return self._portion.redelivered
 
     @property
     def settled(self) -> bool:
-        """Whether the program has said what became of it."""
+        """True if the program has settled the message."""
         return not self._portion.left >> self._index & 1
 
     def done(self) -> bool:
-        """It is processed, and never delivered again."""
+        """Settle the message as processed: it is never delivered again."""
         return self._worker.done(self._portion, 1 << self._index)
 
     def retry(self, after: float | None = None) -> bool:
-        """Deliver it again, to any consumer: ``after`` that many seconds, or by default after a delay that
-        doubles with each attempt. After 20 attempts it becomes a dead letter. Raises TypeError, ValueError:
-        7 days at most."""
+        """Have it delivered again, to any consumer, ``after`` that many seconds (7 days at most). By default
+        the delay doubles with each attempt. After 20 attempts it becomes a dead letter. Raises TypeError,
+        ValueError."""
         after_s = None if after is None else checked_after(after)
         return self._worker.retry(self._portion, self._index, after_s)
 
     def drop(self, reason: str = "") -> bool:
-        """It can never be processed: make it a dead letter, with the reason."""
+        """Make the message a dead letter, with the reason: it can never be processed."""
         if not isinstance(reason, str):
             raise TypeError(f"a reason is a str, not {type(reason).__name__}")
         return self._worker.drop(self._portion, self._index, reason)
 
 
 def jobs(portion: Portion, worker: Worker) -> Iterator[Job]:
-    """The messages of a portion, one by one."""
+    """Yield the messages of a portion one by one."""
     packed: Any = repeat(None) if portion.headers is None else portion.headers
     return map(Job, repeat(portion.topic), portion.bodies, packed, count(), repeat(portion), repeat(worker))
 
 
 class JobBatch:
-    """Messages that arrived together: ``topics`` and ``bodies`` are lists of one length."""
+    """Messages that arrived together: ``topics`` and ``bodies`` are lists of equal length."""
 
     __slots__ = ("_portions", "_worker", "bodies", "topics")
 
@@ -120,12 +122,13 @@ class JobBatch:
         return zip(self.topics, self.bodies, strict=True)
 
     def jobs(self) -> Iterator[Job]:
-        """The same messages as objects, for programs that have something else to say than `done` of some."""
+        """Yield the same messages as objects, for programs that settle some of them in another way than
+        `done`."""
         for portion in self._portions:
             yield from jobs(portion, self._worker)
 
     def done(self) -> bool:
-        """Settle all of them as done, except those that were settled one by one. False if the session that
+        """Settle all messages as done, except those that were settled one by one. False if the session that
         brought them has ended."""
         told = [self._worker.done(portion, portion.left) for portion in self._portions if portion.left]
         return all(told)

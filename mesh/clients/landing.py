@@ -1,13 +1,13 @@
 """A session at the next broker, made beside the current one before that ends. Pure.
 
-A broker that is about to leave says GOAWAY (`mesh.dataplane.draining`). A landing says HELLO at another one
-and makes all subscriptions there. It is *ready* when each has passed its barrier: the other broker gets all
-that is published from then on. What arrives there is held back. The conversation goes on with the old broker
-until that has said BYE behind everything it had, and then takes the landing's session over
-(`Conversation.land`). So every message comes by one of both brokers in its order, or by both, and then the
-feeds know it. Level sent is remembered for that, too (`Feed.overlap`).
+A broker that is about to leave says GOAWAY (`mesh.dataplane.draining`). A landing says HELLO at another
+broker and makes all subscriptions there. It is *ready* when each has passed its barrier: from then on the new
+broker gets everything that is published. Frames that arrive there are held back. The conversation goes on
+with the old broker until that one says BYE after everything else it had to say. Then it takes over the
+landing's session (`Conversation.land`). So every message comes from one of the two brokers in its order, or
+from both, and then the feeds recognise it. To do so they also remember level sent (`Feed.overlap`).
 
-What is held is bounded by the windows of the subscriptions, which are fresh at the new broker.
+The held frames are bounded by the windows of the subscriptions, which are fresh at the new broker.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ OWN: frozenset[int] = frozenset(
 
 
 class Landing(Waitable):
-    """See the module. Woken when it may be ready, and when it is over. ``hello`` is the frame that it begins
-    with, to ``offered``; ``prefix`` goes before every frame; ``prove`` makes a PROVE of HELLO and CHALLENGE.
+    """One session that is being made. Woken when it may be ready, and when it is over.
+
+    ``hello`` is its first frame and ``offered`` what that offers. ``prefix`` goes before every frame.
+    ``prove`` makes a PROVE from HELLO and CHALLENGE.
     """
 
     def __init__(
@@ -44,9 +46,9 @@ class Landing(Waitable):
         self.offered = offered
         self.welcome: Welcome | None = None
         self.held: list[bytes] = []
-        """What came for the session, in order, with its backtrace."""
+        """Frames that came for the session, in order, with their backtrace."""
         self.over = ""
-        """Why it is no good; empty: it is."""
+        """Why the landing failed; empty while it may succeed."""
         self._prefix = prefix
         self._feeds = feeds
         self._confirmed: dict[int, tuple[str, ...]] = {}
@@ -58,27 +60,28 @@ class Landing(Waitable):
 
     @property
     def ready(self) -> bool:
-        """Whether all that the client wants is known to the mesh."""
+        """True if the mesh knows every subscription of the client."""
         return self.welcome is not None and all(feed.number in self._confirmed for feed in self._feeds)
 
     def confirmed(self, feed: Feed) -> tuple[str, ...] | None:
-        """Brokers that had not heard of a subscription at its barrier; None: it waits for that still."""
+        """Brokers that had not confirmed a subscription at its barrier; None while the barrier is not
+        passed."""
         return self._confirmed.get(feed.number)
 
     def announce(self, feed: Feed) -> None:
-        """A subscription was made meanwhile, or all are made now."""
+        """Announce a subscription: one made meanwhile, or each of those that the client had."""
         if self.welcome is not None:
             frames = feed.request(self.welcome.agreed, self.welcome.broker)
             self._out += [self._prefix + frame for frame in frames]
 
     def withdraw(self, feed: Feed) -> None:
-        """A subscription has ended meanwhile."""
+        """Withdraw a subscription that has ended meanwhile."""
         if self.welcome is not None:
             self._out.append(self._prefix + encode(Kind.UNSUBSCRIBE, feed.number))
         self.wake()
 
     def ping(self) -> None:
-        """Once a keepalive interval."""
+        """Probe the broker, once a keepalive interval."""
         if self.welcome is not None:
             self._out.append(self._prefix + encode(Kind.PING, 0))
 
@@ -87,7 +90,7 @@ class Landing(Waitable):
         return frames
 
     def received(self, frames: list[bytes]) -> None:
-        """Frames of its connection. Raises `PeerError`: the connection must be dropped."""
+        """Read frames of its connection. Raises `PeerError`: the connection must be dropped."""
         for frame in frames:
             if not frame.startswith(self._prefix):
                 continue

@@ -1,5 +1,5 @@
-"""Messages as programs see them: `Delivery`, `Request` and `Batch`, for `Client` and `BlockingClient`
-alike. Pure."""
+"""Messages as programs see them: `Delivery`, `Request` and `Batch`, for `Client` and `BlockingClient`.
+Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mesh.wire.session_frames import Status
 
 
 class Consumer(Protocol):
-    """The subscription that a message came by."""
+    """The subscription that brought a message."""
 
     dropped: int
     malformed: int
-    """Messages and questions not handed to the program because nobody can read their headers."""
+    """Messages and questions not handed to the program because their headers cannot be decoded."""
     late: int
     """Answers not given because the session in which they were asked was over."""
 
@@ -34,13 +34,14 @@ class Consumer(Protocol):
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False):
-    """One message. `done`, `retry` and `drop` say what became of it; of a request they are the answer.
+    """One message. `done`, `retry` and `drop` settle it; for a request they are the answer.
 
-    `done`, `drop` and `extend` return whether somebody could be told. They return False for a request only:
-    the connection it came by is gone, its asker knows that (`Unknown`), and no answer reaches it any more.
+    `done`, `drop` and `extend` return False only for a request whose connection is gone. Its asker knows that
+    (`Unknown`), and no answer reaches it any more.
 
-    A `msgspec.Struct` because one is made for every message: 56 ns, a class with ``__init__`` 148. Not
-    tracked by the collector: the only cycle it could be in, by `retry`, ends with its subscription.
+    It is a `msgspec.Struct` because one is made for every message: 56 ns against 148 for a class with
+    ``__init__``. The garbage collector does not track it: the only cycle it could be in, by `retry`, ends
+    with its subscription.
     """
 
     topic: str
@@ -53,8 +54,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def headers(self) -> dict[str, HeaderValue]:
-        """The publisher's headers; empty for none. A subscription hands over no message without readable
-        ones (`keep_sound`)."""
+        """The publisher's headers; empty for none. A subscription hands over only messages with readable
+        headers (`keep_sound`)."""
         return (blocks.unpack_headers(self._packed) if self._packed else None) or {}
 
     @property
@@ -65,31 +66,32 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def attempt(self) -> int:
-        """1, and one more for each `retry`."""
+        """Number of this attempt: 1, plus one for each `retry`."""
         return 1
 
     @property
     def is_request(self) -> bool:
-        """True when somebody waits for `done(result)`."""
+        """True if somebody waits for `done(result)`."""
         return False
 
     def done(self, result: bytes | None = None) -> bool:
-        """It is processed. Only a request takes a result."""
+        """Settle the message as processed. Only a request takes a result."""
         if result is not None:
             raise MeshError(f"the message on {self.topic!r} was published, nobody waits for a result")
         return True
 
     def retry(self, after: float = 0.0) -> None:
-        """Deliver it to this subscription again after that many seconds, `attempt` counted up."""
+        """Have it delivered to this subscription again after that many seconds, with `attempt` increased."""
         self._consumer.redeliver(Redelivery.of(self), checked_seconds("after", after))
 
     def drop(self, reason: str = "") -> bool:
-        """It cannot be processed; counted in the subscription's ``dropped``."""
+        """Refuse the message: it cannot be processed. The subscription's ``dropped`` counts it."""
         self._consumer.dropped += 1
         return True
 
     def extend(self, seconds: float = 30.0) -> bool:
-        """Ask for more time. Only a request has a deadline; a published message waits as long as it takes."""
+        """Ask for more time. Only a request has a deadline; a published message may take as long as it
+        likes."""
         return True
 
 
@@ -125,8 +127,8 @@ class Redelivery(Delivery, eq=False, gc=False):
 
 
 class Request(Delivery, eq=False, gc=False):
-    """A request or survey: `done(result)` is the answer, `drop(reason)` a refusal. Either that comes when the
-    connection is gone is counted in the subscription's ``late``."""
+    """A request or survey. `done(result)` answers it, `drop(reason)` refuses it. If the connection is gone,
+    the subscription's ``late`` counts the answer."""
 
     _token: Token
     answered: bool = False
@@ -136,7 +138,7 @@ class Request(Delivery, eq=False, gc=False):
         return True
 
     def done(self, result: bytes | None = None) -> bool:
-        """Answer with ``result`` (empty if none). Once; raises `MeshError` the second time."""
+        """Answer with ``result`` (empty if None). Raises `MeshError` the second time."""
         return self._answer(b"" if result is None else checked_body(result), Status.OK)
 
     def drop(self, reason: str = "") -> bool:
@@ -148,7 +150,7 @@ class Request(Delivery, eq=False, gc=False):
         return told
 
     def extend(self, seconds: float = 30.0) -> bool:
-        """The answer needs that much longer than the asker wanted to wait; it is told and waits."""
+        """Tell the asker that the answer needs that much more time than the asker allowed."""
         return self._consumer.extend(self._token, checked_seconds("seconds", seconds))
 
     def _answer(self, body: bytes, status: int) -> bool:
@@ -161,7 +163,7 @@ class Request(Delivery, eq=False, gc=False):
 
 
 class Batch:
-    """Messages that arrived together: ``topics`` and ``bodies`` are lists of one length."""
+    """Messages that arrived together: ``topics`` and ``bodies`` are lists of equal length."""
 
     __slots__ = ("_consumer", "_run", "bodies", "topics")
 
@@ -179,11 +181,11 @@ class Batch:
 
     @property
     def headers(self) -> list[dict[str, HeaderValue]]:
-        """Headers of each message."""
+        """The headers of each message."""
         return [delivery.headers for delivery in self.deliveries()]
 
     def deliveries(self) -> Iterator[Delivery]:
-        """The same messages as objects, for programs that want `done` and its like."""
+        """Yield the same messages as objects, for programs that want `done` and its like."""
         return deliveries(self._run, self._consumer)
 
 
@@ -195,11 +197,11 @@ def deliveries(run: Run, consumer: Consumer) -> Iterator[Delivery]:
 
 
 def keep_sound(run: Run, consumer: Consumer) -> bool:
-    """Take out of a run what has headers nobody can read; True when messages are left.
+    """Take messages with undecodable headers out of a run; True if messages are left.
 
-    Those are another program's fault, and a broker that takes no such block in sends none: they are counted
-    in ``malformed``, who asked is refused with the reason, and the rest is delivered as if they had not been
-    there. A run without headers costs no more than this look.
+    Such headers are another program's fault; brokers that check for them send none. The messages are counted
+    in ``malformed``, and a question is refused with the reason. The rest is delivered as usual. A run without
+    headers costs no more than this look.
     """
     if run.headers is None or not any(run.headers):
         return bool(run.bodies)
@@ -214,9 +216,9 @@ def keep_sound(run: Run, consumer: Consumer) -> bool:
 
 
 def unreadable(headers: Sequence[bytes]) -> dict[bytes, str]:
-    """The encoded headers that cannot be unpacked, with the reason."""
+    """The encoded headers that cannot be unpacked, each with the reason."""
     wrong = {}
-    for encoded in dict.fromkeys(headers):  # most publishers give all their messages the same
+    for encoded in dict.fromkeys(headers):  # most publishers give all their messages the same headers
         try:
             blocks.unpack_headers(encoded)
         except BlockError as error:

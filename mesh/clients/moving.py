@@ -1,6 +1,6 @@
-"""The way of a client from a broker that is about to leave to another one, while its session goes on.
+"""Moves a client from a broker that is about to leave to another one, while its session goes on.
 
-What is said is a `Landing`'s; the connection, which has two pipes meanwhile, knows which one is whose.
+A `Landing` decides what is said there. The connection has two pipes meanwhile, and knows which is whose.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from mesh.clients.connection import ClientConnection
 
 PAUSE_S = 0.1
-"""After a round of addresses in vain, for as long as the broker stays."""
+"""Pause after a round of addresses in vain, in seconds, for as long as the broker stays."""
 
 
 class Mover:
-    """See the module. Made at GOAWAY; `aclose` ends it."""
+    """One move: finds another broker and drives the landing there. Made at GOAWAY; `aclose` ends it."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self.landing: Landing | None = None
         self.pipe: Pipe | None = None
-        """The landing's."""
+        """The landing's pipe."""
         self.task = connection.loop.create_task(self._run(), name=f"mesh client leaves {connection.url}")
 
     async def _run(self) -> None:
-        """Until there is a landing that is ready. The end of the current session ends this, too."""
+        """Try brokers until a landing is ready. The end of the current session ends this, too."""
         connection = self._connection
         addresses = connection.addresses
         while True:
@@ -65,19 +65,19 @@ class Mover:
             pipe.close(why)
 
     def attached(self, pipe: Pipe) -> None:
-        """The landing's connection is there."""
+        """Use this pipe for the landing."""
         self.pipe = pipe
         self.hand_over()
 
     def detached(self) -> None:
-        """It is gone."""
+        """Note that the landing's pipe is gone."""
         self.pipe = None
         if self.landing is not None:
             self.landing.over = "its connection was lost"
             self.landing.wake()
 
     def received(self, frames: list[bytes]) -> None:
-        """Frames of the landing's connection."""
+        """Read frames of the landing's connection."""
         assert self.landing is not None and self.pipe is not None, "it has a pipe"
         try:
             self.landing.received(frames)
@@ -87,23 +87,23 @@ class Mover:
         self.hand_over()
 
     def hand_over(self) -> None:
-        """Frames of the landing to its pipe."""
+        """Hand the landing's frames to its pipe."""
         if self.pipe is not None and self.landing is not None:
             self.pipe.send_many(self.landing.take_frames())
 
     def tick(self) -> None:
-        """Once a keepalive interval."""
+        """Run once a keepalive interval."""
         if self.landing is not None:
             self.landing.ping()
             self.hand_over()
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """End the landing: it is not needed any more."""
         self.task.cancel()
         self._drop("the client does not move")
 
     def take(self) -> tuple[Landing, Pipe]:
-        """The landing, which is ready, and its pipe: they are the caller's now."""
+        """Hand over the landing, which is ready, and its pipe; both belong to the caller now."""
         landing, pipe = self.landing, self.pipe
         assert landing is not None and pipe is not None and landing.ready, "there is one"
         self.landing = self.pipe = None

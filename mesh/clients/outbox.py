@@ -1,11 +1,11 @@
 """A client's outbox: messages go to the client's own disk, and from there to their homes.
 
-It drains through a connection of its own, as the outbox is a publisher with a secret of its own. Three
-machines decide, and this drives them: `Filling`, what goes to the disk next; `Draining` within an
-`OutboxConversation`, what is sent and freed next; `Standstill`, what is logged.
+It drains through a connection of its own, since the outbox is a publisher with a secret of its own. Three
+machines decide, and this module drives them. `Filling` decides what goes to the disk next. `Draining`, within
+an `OutboxConversation`, decides what is sent and freed next. `Standstill` decides what is logged.
 
-Cancelling: a cancelled call takes its messages back if the disk was not given them yet, otherwise they may be
-sent.
+**Cancelling.** A cancelled call takes its messages back if the disk was not given them yet; otherwise they
+may be sent.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from mesh.wire.session_frames import Receipt
 from protocols.peer_warnings import PeerWarnings
 
 FULL_AGAIN_S: Final = 1.0
-"""After so long a disk that had no room is tried again."""
+"""Seconds until a full disk is tried again."""
 
 
 def checked_outbox(path: Any, max_bytes: Any) -> tuple[str, int]:
-    """The path of an outbox, empty for None, and its bound. Raises TypeError, ValueError."""
+    """Check the path of an outbox (empty for None) and its bound in bytes. Raises TypeError, ValueError."""
     if path is not None and not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"outbox is {shown(path)}; it is the path of a file")
     if not isinstance(max_bytes, int) or isinstance(max_bytes, bool):
@@ -63,24 +63,24 @@ def checked_outbox(path: Any, max_bytes: Any) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class OutboxState:
-    """What an outbox holds, and why it does not drain."""
+    """The contents of an outbox, and why it does not drain."""
 
     path: str
     messages: int
     """Messages that are not stored at their homes yet."""
     size: int
-    """Bytes of them, as ``size_max`` counts."""
+    """Their bytes, as ``size_max`` counts them."""
     size_max: int
     damaged: int
     """Blocks among them that the disk has damaged; they stay."""
     why: str
-    """Why nothing is being stored just now; empty while something is, or while nothing waits."""
+    """Why nothing is being stored; empty while something is, or while nothing waits."""
     failed: bool
-    """Its disk has failed: it takes and sends nothing until the client is opened again."""
+    """True if its disk has failed: it takes and sends nothing until the client is opened again."""
 
 
 class ClientOutbox:
-    """An open outbox and the connection it drains through, which is begun at once."""
+    """An open outbox, and the connection through which it drains. Making one starts the connection."""
 
     def __init__(self, port: OpenedOutbox, connection: ClientConnection) -> None:
         assert isinstance(connection.conversation, OutboxConversation)
@@ -101,11 +101,11 @@ class ClientOutbox:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._unfreed: list[Range] = []
-        """Rows whose freeing found no room."""
+        """Rows whose freeing found no room on the disk."""
         self._again_at: float | None = None
-        """When the disk is tried again that had no room."""
+        """When a full disk is tried again."""
         self._told_soon = 0
-        """Calls that end within a time, and say then why nothing is stored."""
+        """Number of waiting calls that will report themselves why nothing is stored."""
         _tell_of(port)
         connection.begin()
         self._listen()
@@ -115,10 +115,10 @@ class ClientOutbox:
     async def publish(
         self, given: Sequence[tuple[str, Sequence[bytes]]], headers: bytes, timeout: float | None
     ) -> Receipt:
-        """Messages by topic, all or none; ``headers`` belong to a single one only. Returns when they are on
-        disk.
+        """Publish messages by topic, all or none; returns when they are on disk. ``headers`` are for a single
+        message only.
 
-        Raises `NotAccepted` when they are certainly not in the outbox, `Unknown` when they may be.
+        Raises `NotAccepted` if they are certainly not in the outbox, `Unknown` if they may be.
         """
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         deadline = self._loop.time() + limit_s
@@ -137,8 +137,8 @@ class ClientOutbox:
         return parcel.receipt(0, parcel.count)
 
     def gather(self, topic: str, body: bytes, headers: bytes, limit_s: float) -> tuple[Parcel, int]:
-        """A message that nobody waits for: the parcel that it goes with, and its place there. Those of one
-        turn of the loop go together.
+        """Gather a message without waiting; return its parcel and its place there. Messages of one turn of
+        the loop share a parcel.
 
         Raises `TopicError`, `NotAccepted`.
         """
@@ -150,7 +150,7 @@ class ClientOutbox:
         return found
 
     def give_up(self, group: Group, _why: str) -> MeshError:
-        """The time of gathered messages is over."""
+        """End gathered messages that have timed out."""
         assert isinstance(group.ticket, Parcel), "those of an outbox have one"
         self._soon()  # there may be room for others now
         return self._late(group.ticket, group.limit_s)
@@ -190,7 +190,7 @@ class ClientOutbox:
         return DRAINS if self._draining.drained else self._conversation.why(self._connection.url)
 
     async def drained(self, timeout: float | None) -> None:
-        """Until nothing waits. Raises `MeshTimeout`, `OutboxError` for what can never be sent, and
+        """Wait until the outbox is empty. Raises `MeshTimeout`, `OutboxError` for what can never be sent, and
         `Disconnected` once the client is closed."""
         limit_s = None if timeout is None else checked_seconds("timeout", timeout)
         deadline = None if limit_s is None else self._loop.time() + limit_s
@@ -225,7 +225,7 @@ class ClientOutbox:
     # ------------------------------------------------------------------ its end
 
     async def aclose(self) -> None:
-        """Finish what the disk was given, and leave the rest there for the next time."""
+        """Finish the writes that the disk was given, and leave the rest there for the next time."""
         if self._closing:
             return
         self._closing = True
@@ -253,13 +253,13 @@ class ClientOutbox:
         self._listen()
 
     def _soon(self) -> None:
-        """Do a step at the end of this turn of the loop."""
+        """Schedule a step for the end of this turn of the loop."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
             self._loop.call_soon(self._step)
 
     def _step(self) -> None:
-        """Do what there is to do, whatever has happened."""
+        """Do what is due, whatever has happened."""
         self._scheduled = False
         if self._closed:
             return
@@ -337,7 +337,7 @@ class ClientOutbox:
             self._loop.call_soon(told, error)
 
     def _failed(self, error: Exception) -> None:
-        """The disk said no, for now or for good."""
+        """Note that the disk failed or has no room."""
         if isinstance(error, StoreFull):
             self._again_at = self._loop.time() + FULL_AGAIN_S
             return
@@ -349,7 +349,7 @@ class ClientOutbox:
 
     def _tell(self, now: float) -> None:
         if self._filling.failure or self._told_soon:
-            return  # that was told, or is told at the end of a call
+            return  # it was logged, or the end of a call reports it
         sentence = self._standstill.look(now, self._why(), self._port.holding.messages)
         if sentence:
             self._warnings.warn(now, None, "%s", sentence)
@@ -358,7 +358,7 @@ class ClientOutbox:
         self._warnings.warn(self._loop.time(), None, "%s", sentence)
 
     def _plan(self, now: float) -> None:
-        """Do a step when it is due, though nothing happens until then."""
+        """Schedule a step for when one is due."""
         if self._timer is not None:
             self._timer.cancel()
         if self._filling.failure:
@@ -375,7 +375,7 @@ class ClientOutbox:
 
 
 def _tell_of(port: OpenedOutbox) -> None:
-    """Log what an opening has found that its user should know."""
+    """Log what the user should know about the file that was opened."""
     opening = port.opening
     if opening.copied:
         log.warning(

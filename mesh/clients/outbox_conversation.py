@@ -1,11 +1,11 @@
 """The session in which an outbox drains: a `Conversation` that publishes what `Draining` gives it. Pure.
 
-It is of the outbox's publisher, and of one boot at a time: when the next block is of another boot, a new
-session begins on the same connection. Acknowledgements and refusals go to `Draining`, which decides what
-is sent again, and when. So nothing is gathered here, and nothing waits here for an acknowledgement.
+It speaks for the outbox's publisher, and for one boot at a time. When the next block is of another boot, a
+new session begins on the same connection. Acknowledgements and refusals go to `Draining`, which decides what
+is resent, and when. So nothing is gathered here, and nothing waits here for an acknowledgement.
 
-A shell calls `drain` whenever ``news`` is woken, and at ``draining.next_due``. Then it hands what is in
-`take_freed` and what ``draining`` wants to read to the disk.
+A shell calls `drain` whenever ``news`` is woken, and at ``draining.next_due``. Then it gives the disk what
+`take_freed` returns and what ``draining`` wants to read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from mesh.wire.durable_frames import BEHIND_MAX, FOLLOWS
 from mesh.wire.session_frames import AGAIN, data_head
 
 TAKEN_AT_ONCE: Final = 1 << 18
-"""Bytes that are asked of the draining at once."""
+"""Bytes that `Draining` is asked for at once."""
 
 
 class OutboxConversation(Conversation):
-    """See the module."""
+    """The conversation of one outbox."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class OutboxConversation(Conversation):
         )
         self.draining = draining
         self.news = Waitable()
-        """Woken when there may be something to send, to free or to tell."""
+        """Woken when there may be something to send, to free or to report."""
         self._own_boot = boot
         self._freed: list[Range] = []
         self._progress = 0
-        """How often something was acknowledged."""
+        """Number of acknowledgements."""
         self._slow: list[tuple[int, int, str]] = []
-        """Numbers under way that take long, and why."""
+        """Ranges of numbers in flight that take long, and why."""
 
     @classmethod
     def of_outbox(
@@ -73,7 +73,7 @@ class OutboxConversation(Conversation):
         now: float,
         credential: Credential | None = None,
     ) -> OutboxConversation:
-        """That of an outbox that was opened."""
+        """Make the conversation of an outbox that was opened."""
         return cls(
             secret=opening.secret,
             boot=opening.boot,
@@ -112,12 +112,12 @@ class OutboxConversation(Conversation):
             self._blocks_out += len(sends)
 
     def take_freed(self) -> list[Range]:
-        """Rows that are to be freed."""
+        """Take the rows that are to be freed."""
         freed, self._freed = self._freed, []
         return freed
 
     def why(self, url: str) -> Why:
-        """Why what waits is not stored; `DRAINS`: it is on its way."""
+        """Why what waits is not stored; `DRAINS` if it is on its way."""
         if not self.settled:
             return Why.of(self.standing(url))
         if not self.stores:
@@ -132,26 +132,26 @@ class OutboxConversation(Conversation):
             sentence = f"topic {topic} is refused by broker {self.broker}: {reason}{more}"
             causes = frozenset(reason.replace(topic, "") for topic, reason in refused.items())
             return Why(sentence, causes)
-        if self._slow:  # if they go on all the same, another cause is another progress
+        if self._slow:  # each progress makes a new cause, so this is told only while nothing is acknowledged
             sentence = self._slow[0][2]
             return Why(sentence, frozenset([f"{sentence} {self._progress}"]), SLOW_S)
         return DRAINS
 
-    # --- what a `Conversation` does with what is published
+    # --- what a `Conversation` does with published messages
 
     lands = False
 
     @property
     def gathered(self) -> bool:
-        """Nothing is: what cannot be sent now stays in the outbox."""
+        """False: what cannot be sent now stays in the outbox."""
         return False
 
     def flush(self) -> None:
         pass
 
     def _identify(self, publisher: int) -> list[Waitable]:
-        """Its blocks were sealed on disk, before any broker said who this client is: the publisher is put
-        into each as it is sent."""
+        """Take another publisher id. Blocks were sealed on disk before a broker named it, so it is put into
+        each block as it is sent."""
         self.publisher = publisher
         return []
 
@@ -193,7 +193,7 @@ class OutboxConversation(Conversation):
         return [self.news]
 
     def _answered(self, ranges: list[list[int]]) -> None:
-        """These numbers are slow no more."""
+        """Note that these numbers are no longer slow."""
         for first, last in ranges if self._slow else ():
             left: list[tuple[int, int, str]] = []
             for begin, end, why in self._slow:

@@ -1,15 +1,16 @@
 """Messages on their way into an outbox: gathered, sealed into blocks, and appended together. Pure.
 
-A call's messages are a `Parcel`, of which all are kept or none. One append is under way at a time; what
-gathers meanwhile is the next one, so that a thousand calls share one sync of the disk. Messages of one topic
-keep the order of the calls.
+A call's messages are a `Parcel`: all of them are kept, or none. One append is in flight at a time. Parcels
+that gather meanwhile become the next one, so that a thousand calls share one sync of the disk. Messages of
+one topic keep the order of the calls.
 
 **When it is full.** Parcels wait in a line for room, first come, first served. An append takes as many from
-its head as the outbox has room for. When the disk itself has none, the first parcel is tried alone, time and
-again. A parcel whose caller gives up leaves the line. One that could never fit is refused at once.
+the head of the line as the outbox has room for. When the disk itself is full, the first parcel is tried
+alone, again and again. A parcel whose caller gives up leaves the line. One that could never fit is refused at
+once.
 
-**When the disk fails.** What was being appended may be found when the outbox is opened again, so it is in
-doubt. What had not been handed over is refused, and so is all that comes later.
+**When the disk fails.** What was being appended may be found when the outbox is opened again, so its outcome
+is unknown. Parcels that the disk had not been given are refused, and so are all later ones.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ LEVEL: Final = "outbox"
 APPEND_BYTES: Final = 4 << 20
 """Bytes of messages in one append, or one parcel."""
 BLOCK_COST: Final = 512
-"""Bytes that an outbox counts for a block beside its messages, at most: its head with a topic of 255 bytes,
-and what it takes in the outbox."""
+"""Most bytes that an outbox counts for a block beside its messages: its head with a topic of 255 bytes, and
+what it takes in the outbox."""
 MESSAGE_COST: Final = 8
-"""The same for each message."""
+"""Bytes that an outbox counts for a message beside its body."""
 
 
 def check_topic(topic: str) -> None:
-    """Raises `TopicError` for one that nothing can be published under."""
+    """Raises `TopicError` for a topic under which nothing can be published."""
     check_public_topic(topic)
 
 
 class Parcel(Waitable):
-    """Messages that a call publishes; done when they are on disk, or when they will not be."""
+    """The messages of one call. Done when they are on disk, or when they never will be."""
 
     __slots__ = ("count", "done", "error", "first", "headers", "parts", "size", "under_way")
 
@@ -48,16 +49,16 @@ class Parcel(Waitable):
         self.parts = parts
         """Topics and bodies."""
         self.headers = headers
-        """Of the message, if it is one."""
+        """Headers of the message, if there is only one."""
         self.count = sum(len(bodies) for _, bodies in parts)
         size = sum(sum(map(len, bodies)) for _, bodies in parts) + len(headers)
         cut = 2 * size // blocks.SPLIT + self.count // blocks.COUNT_MAX
         self.size = size + MESSAGE_COST * self.count + BLOCK_COST * (len(parts) + cut)
-        """About the bytes that it takes in an outbox; an estimate from below."""
+        """Estimate of its bytes in an outbox, from below."""
         self.first = 0
         """The number of the first message of its first topic, once it is sealed."""
         self.under_way = False
-        """Whether the disk has been given it."""
+        """True if the disk has been given it."""
         self.done = False
         self.error: MeshError | None = None
 
@@ -70,7 +71,7 @@ class Parcel(Waitable):
             raise self.error
         return Receipt(LEVEL, "", self.number(index), count)
 
-    # --- as of a ticket, for messages that nobody waits for (``pending``)
+    # --- what a `Ticket` has, for messages that nobody waits for (``pending``)
 
     broker: Final = ""
     absent: Final = ()
@@ -80,12 +81,13 @@ class Parcel(Waitable):
         return self.first + index
 
     def outcome(self, index: int, count: int = 1, error: MeshError | None = None) -> Receipt | MeshError:
-        """What became of ``count`` messages; ``error`` is what their caller gave up with, if it did."""
+        """The outcome of ``count`` messages. ``error`` is the one with which their caller gave up, if it
+        did."""
         return error or self.error or self.receipt(index, count)
 
 
 class Filling:
-    """See the module. ``room_max``: bytes of the whole outbox."""
+    """Parcels on their way into one outbox. ``room_max``: bytes of the whole outbox."""
 
     def __init__(self, path: str, publisher: int, boot: int, room_max: int) -> None:
         self._path = path
@@ -95,24 +97,24 @@ class Filling:
         self._growth_max = min(room_max, blocks.SPLIT)
         self._line: list[Parcel] = []
         self._growing: dict[str, tuple[Parcel, list[bytes], float]] = {}
-        """Those that `gather` may add to, by their topics: with their bodies, and the time they have."""
+        """Parcels that `gather` may add to, by topic, with their bodies and timeouts."""
         self._under_way: list[Parcel] = []
         self._last = 0
-        """The last number that an append was given which did not fail."""
+        """The last number of an append that did not fail."""
         self.full = ""
-        """Why the disk took nothing more last time; empty when it did."""
+        """Why the disk took nothing the last time; empty if it did."""
         self.failure = ""
         """Why nothing is taken any more."""
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits to be on disk."""
+        """True if anything waits to be on disk."""
         return bool(self._line or self._under_way)
 
     def add(self, given: Sequence[tuple[str, Sequence[bytes]]], headers: bytes = b"") -> Parcel:
-        """Messages by topic; ``headers`` belong to a single message only.
+        """Add messages by topic. ``headers`` are for a single message only.
 
-        Raises `TopicError`, and `NotAccepted` when they can never be taken.
+        Raises `TopicError`, and `NotAccepted` if they can never be taken.
         """
         parcel = Parcel([(check_public_topic(topic), bodies) for topic, bodies in given], headers)
         for topic, _ in given:  # what is gathered later comes later
@@ -127,8 +129,8 @@ class Filling:
         return parcel
 
     def gather(self, topic: str, body: bytes, headers: bytes, limit_s: float) -> tuple[Parcel, int]:
-        """A message of a parcel of many, which all have that much time: the parcel, and its place there.
-        Raises as `add`."""
+        """Gather a message into a parcel whose messages have the same timeout; return the parcel and the
+        message's place there. Raises as `add`."""
         if not headers and topic in self._growing:
             parcel, bodies, its_limit_s = self._growing[topic]
             size = parcel.size + len(body) + MESSAGE_COST
@@ -144,11 +146,12 @@ class Filling:
         return parcel, 0
 
     def new_turn(self) -> None:
-        """Messages gathered from now on get a later deadline than those before."""
+        """Begin a turn: messages gathered from now on get a later deadline than those before."""
         self._growing.clear()
 
     def give_up(self, parcel: Parcel) -> bool:
-        """A caller waits no more. Returns True if its messages are certainly not in the outbox."""
+        """Give up a parcel, since its caller no longer waits. Returns True if its messages are certainly not
+        in the outbox."""
         if parcel.under_way:
             parcel.end(Unknown("nobody waits for it any more"))
             return False
@@ -158,8 +161,8 @@ class Filling:
         return True
 
     def next_append(self, held: int) -> list[bytes]:
-        """Sealed blocks to append now, to an outbox that holds so many bytes; `appended` says what became of
-        them. Empty: there is nothing, no room, or an append is under way."""
+        """Sealed blocks to append now to an outbox that holds ``held`` bytes; tell `appended` the outcome.
+        Empty if there is nothing to append or no room, or while an append is in flight."""
         if self._under_way or not self._line:
             return []
         room = APPEND_BYTES if not self.full else 1
@@ -175,7 +178,7 @@ class Filling:
         return self._sealed(self._under_way)
 
     def appended(self, error: Exception | None) -> list[Parcel]:
-        """Note what became of the last append. Returns the parcels to wake."""
+        """Note the outcome of the last append. Returns the parcels to wake."""
         parcels, self._under_way = self._under_way, []
         if isinstance(error, StoreFull):
             self.full = str(error)
@@ -207,7 +210,7 @@ class Filling:
             return f"the disk of the outbox {self._path} has not answered"
         return f"the outbox {self._path} is full: it holds {held} of {self._room_max} bytes"
 
-    # --- within
+    # --- internals
 
     @staticmethod
     def _end(parcels: list[Parcel], error: MeshError | None) -> list[Parcel]:

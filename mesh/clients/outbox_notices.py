@@ -1,7 +1,7 @@
 """Warnings about an outbox that does not drain. Pure.
 
-The first warning comes after `TOLD_AFTER_S`, and another one each time that the reason has changed for as
-long. After a warning, the log also tells when the outbox drains again.
+The first warning comes after `TOLD_AFTER_S`, and another one each time that a new reason has lasted as long.
+After a warning, the log also tells when the outbox drains again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 TOLD_AFTER_S: Final = 1.0
 SLOW_S: Final = 5.0
-"""The same of homes that are slow, if they keep nothing meanwhile."""
+"""The same for slow homes, if nothing is kept meanwhile."""
 NOTHING: Final[frozenset[str]] = frozenset()
 
 
@@ -19,9 +19,9 @@ class Why(NamedTuple):
 
     sentence: str
     causes: frozenset[str]
-    """The same without what changes while it lasts, such as how many topics it is about."""
+    """The reason without details that change while it lasts, such as the number of topics."""
     patience_s: float = TOLD_AFTER_S
-    """How long it lasts before it is told."""
+    """Seconds that it must last before a warning."""
 
     @classmethod
     def of(cls, sentence: str) -> Why:
@@ -32,7 +32,7 @@ DRAINS: Final = Why("", NOTHING)
 
 
 class Standstill:
-    """Of one outbox."""
+    """The warnings about one outbox."""
 
     __slots__ = ("_cause", "_path", "_since", "_told", "due")
 
@@ -42,11 +42,11 @@ class Standstill:
         self._told: frozenset[str] = NOTHING
         self._since = 0.0
         self.due: float | None = None
-        """When to look, though nothing has happened."""
+        """When to call `look` although nothing has happened."""
 
     def look(self, now: float, why: Why, messages: int) -> str:
-        """A sentence worth a warning, or nothing. ``why`` nothing drains now; `DRAINS` while it does, or
-        while nothing waits."""
+        """Return a sentence worth a warning, or an empty one. ``why`` nothing drains now; `DRAINS` while it
+        drains or nothing waits."""
         if why.causes != self._cause:
             self._cause, self._since = why.causes, now
         self.due = None

@@ -1,19 +1,19 @@
 """Messages that were published without waiting, and their outcomes. Pure.
 
 `publish_soon` gathers a message and returns an `AnyPending`, which is two words: a `Group` and a place in it.
-A group is what was gathered of one batch in one turn. Its messages share one `Ticket`, and nearly always one
-block and one acknowledgement. While they wait there is one group for hundreds of them and one time at which
-their patience is over, but no task, no future and no timer.
+A group holds what one turn gathered into one batch. Its messages share one `Ticket`, and nearly always one
+block and one acknowledgement. So hundreds of pending messages have one group and one deadline, and no task,
+future or timer of their own.
 
-A group is *open* until its ticket is done or its time is over. Then it is *over*, and what became of each of
-its messages changes no more: a receipt, or the error in ``errors``. If both an acknowledgement and the end
-of the time come, the first one counts.
+A group is *open* until its ticket is done or its time is over. Then it is *over*, and the outcome of each
+message is final: a receipt, or the error in ``errors``. If both an acknowledgement and the timeout come, the
+first one counts.
 
-Errors are never silent. Those that nobody has looked at when the last `AnyPending` of a group is forgotten
-are counted in ``unheard``, and the shell warns of them. To look is to await, or to call `result` or
-`exception`; to be called back is not.
+Errors are never silent. When the last `AnyPending` of a group is garbage, the errors that nobody looked at
+are counted in ``unheard``, and the shell warns of them. To await counts as a look, and so do calls of
+`result` and `exception`. A callback does not count.
 
-At most ``most`` messages are open. Beyond them, as without credit, `publish_soon` takes none: `NotReady`.
+At most ``most`` messages are open. At that limit, as without credit, `publish_soon` raises `NotReady`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from mesh.wire.session_frames import Receipt
 PENDING_MAX: Final = 4096
 """Messages that may be pending at once, unless a client is told otherwise."""
 STALE_MIN: Final = 64
-"""Deadlines of groups that are over, before the others are sorted anew without them."""
+"""Deadlines of groups that are over, before the heap is built anew without them."""
 
 
 class AnyTicket(Protocol):
-    """What is acknowledged as a whole: a `Ticket`, or a parcel on its way into an outbox. Woken when it is
+    """Acknowledged as a whole: a `Ticket`, or a parcel on its way into an outbox. Woken when it is
     done."""
 
     waiters: dict[Callable[[], None], None]
@@ -86,7 +86,7 @@ class Group(Waitable):
     ) -> None:
         self._owner = owner
         self._unseen: set[int] = set()
-        """Places of the failed ones that nobody has looked at."""
+        """Places of failed messages that nobody has looked at."""
         super().__init__()
         self.number = number
         self.ticket = ticket
@@ -96,7 +96,7 @@ class Group(Waitable):
         self.deadline = deadline
         self.over = False
         self.errors: dict[int, MeshError] = {}
-        """Of those that failed, by their place in the batch."""
+        """The errors of failed messages, by their place in the batch."""
         self.callbacks: list[tuple[Callable[[Any], object], AnyPending]] = []
 
     def __del__(self) -> None:
@@ -108,26 +108,27 @@ class Group(Waitable):
         return self._owner
 
     def end(self) -> None:
-        """Its ticket is done."""
+        """End the group, whose ticket is done."""
         if not self.over:
             if self.ticket.error is not None:
                 self._judge(None)
             self._end()
 
     def end_in_vain(self, error: MeshError) -> None:
-        """Its time is over. `NotAccepted`: none of it is under way, or ever was."""
+        """End the group, which has timed out. With `NotAccepted` none of its messages was ever sent."""
         if not self.over:
             self._judge(error)
             self._end()
 
     def fail(self, error: MeshError) -> None:
-        """Its only message was never gathered."""
+        """Fail the group's only message, which was never gathered."""
         self.over = True
         self.errors[self.first] = copy(error)
         self._unseen.add(self.first)
 
     def _judge(self, error: MeshError | None) -> None:
-        # copies: what a caller raises has its frames, and they may have an outcome in a cycle with this
+        # copies: an error that a caller raises holds its frames, and they may hold an outcome in a cycle with
+        # this
         found = mine = None
         taken_back = isinstance(error, NotAccepted)
         for index in range(self.first, self.first + self.count):
@@ -148,7 +149,7 @@ class Group(Waitable):
             self._owner.call(callback, outcome)
 
     def look(self, index: int) -> MeshError | None:
-        """The error of a message; it counts as looked at from now on."""
+        """The error of a message, which counts as looked at from now on."""
         if index not in self.errors:
             return None
         self._unseen.discard(index)
@@ -156,13 +157,17 @@ class Group(Waitable):
 
 
 GiveUp = Callable[[Group, str], MeshError]
-"""Gives a group up and says what it ends with; the sentence is why it was not acknowledged."""
+"""Gives up a group, and returns the error with which it ends. The sentence says why it was not
+acknowledged."""
 
 
 class AnyPending(msgspec.Struct, eq=False):
-    """What becomes of one published message. A `msgspec.Struct`, as one is made for every message; the
-    collector sees it, unlike a `Delivery`, since programs have it in frames that errors refer to, and those
-    nobody looks at are told when it goes."""
+    """The outcome of one published message.
+
+    It is a `msgspec.Struct`, since one is made for every message. Unlike a `Delivery`, the garbage collector
+    tracks it: programs hold it in frames that errors refer to, and the end of its life counts the errors that
+    nobody looked at.
+    """
 
     _group: Group
     _index: int
@@ -175,15 +180,16 @@ class AnyPending(msgspec.Struct, eq=False):
 
     @property
     def place(self) -> tuple[Group, int]:
-        """Its group, and where in the batch of that it is."""
+        """Its group, and its place in the group's batch."""
         return self._group, self._index
 
     def done(self) -> bool:
-        """Whether it is known what became of the message."""
+        """True if the outcome of the message is known."""
         return self._group.over
 
     def exception(self) -> MeshError | None:
-        """What it failed with, None if it succeeded. Raises `MeshError` while that is not known."""
+        """The error with which it failed, None if it succeeded. Raises `MeshError` while that is not
+        known."""
         self._must_be_done()
         error = self._group.look(self._index)
         return None if error is None else copy(error)
@@ -192,7 +198,8 @@ class AnyPending(msgspec.Struct, eq=False):
         group, index = self._group, self._index
         if index in group.errors:
             group.look(index)
-            raise copy(group.errors[index])  # hundreds share one, and each raise would add to its traceback
+            # hundreds share one error, and each raise would add to its traceback
+            raise copy(group.errors[index])
         return group.ticket.receipt(index)
 
     def _must_be_done(self) -> None:
@@ -200,7 +207,7 @@ class AnyPending(msgspec.Struct, eq=False):
             raise MeshError("what becomes of the message is not known yet")
 
     def on_done(self, callback: Callable[[Self], object]) -> None:
-        """Have ``callback(pending)`` called once it is known, at once if it is now."""
+        """Have ``callback(pending)`` called once the outcome is known; at once if it is known now."""
         if self._group.over:
             self._group.owner.call(callback, self)
         else:
@@ -208,31 +215,31 @@ class AnyPending(msgspec.Struct, eq=False):
 
 
 class Pendings:
-    """The open groups of one client. ``cancel`` gives messages of a ticket up, as `Publishing.cancel`."""
+    """The open groups of one client. ``cancel`` gives up messages of a ticket, as `Publishing.cancel`."""
 
     def __init__(self, cancel: Callable[[Ticket, int, int], bool]) -> None:
         self.count = 0
         """Messages of open groups."""
         self.most = PENDING_MAX
         self.unheard = 0
-        """Messages that failed, of which nobody heard."""
+        """Failed messages at whose error nobody looked."""
         self.tell: Callable[[int, MeshError], None] = _nobody
-        """Set by a shell: told how many more these are, with the error of the first."""
+        """Set by a shell. Called with the number of further unheard failures and the error of the first."""
         self.calls: deque[tuple[Callable[[Any], object], AnyPending]] = deque()
         """Callbacks that are due, for a shell that does not set ``call``."""
         self.call: Callable[[Callable[[Any], object], AnyPending], None] = lambda *due: self.calls.append(due)
         self.gate = Waitable()
-        """Woken when a full number of messages is full no more."""
+        """Woken when there is room again after there was none."""
         self._cancel = cancel
-        # those that may still grow; read directly by a shell's `publish_soon`
+        # groups that may still grow; read directly by a shell's `publish_soon`
         self.open: dict[AnyTicket | None, Group] = {}
         self._groups: dict[int, Group] = {}
         self._give_up: dict[int, GiveUp] = {}
         self._number = 0
         self._by_deadline: list[tuple[float, int]] = []
-        """Also of groups that are over: they are to be forgotten, not kept until their time."""
+        """Deadlines. Those of groups that are over are removed early, not kept until their time."""
         self.sent = Group(self, 0, Ticket(blocks.SENT), 0, 0.0, 0.0)
-        """That of messages of level sent, of which nothing more is heard."""
+        """The group of all messages of level sent, which have no outcome."""
         self.sent.over = True
 
     @property
@@ -241,18 +248,18 @@ class Pendings:
 
     @property
     def due(self) -> float:
-        """When `expire` is to be called; infinite: never, as things are. It may find nothing to do."""
+        """When `expire` is to be called, which may find nothing to do; infinite if there are no deadlines."""
         return self._by_deadline[0][0] if self._by_deadline else inf
 
     def new_turn(self) -> None:
-        """Messages added from now on get a later deadline than those before."""
+        """Begin a turn: messages added from now on get a later deadline than those before."""
         self.open.clear()
 
     def add(
         self, ticket: AnyTicket, index: int, limit_s: float, now: float, give_up: GiveUp | None = None
     ) -> Group:
-        """The group of a message, the ``index``-th of its batch. ``now`` is used once a turn and batch.
-        ``give_up``: how to, if ``ticket`` is no `Ticket`."""
+        """The group of the ``index``-th message of a batch. ``now`` is used once for a turn and batch.
+        ``give_up``: how to give up the group, if ``ticket`` is no `Ticket`."""
         group = self.open.get(ticket)
         if group is None or group.first + group.count != index or group.limit_s != limit_s:
             group = self.open[ticket] = self._group(ticket, index, limit_s, now)
@@ -274,7 +281,7 @@ class Pendings:
         return group
 
     def ended(self, group: Group) -> None:
-        """A group is over."""
+        """Note that a group is over."""
         was_full = self.full
         self.count -= group.count
         del self._groups[group.number]
@@ -285,7 +292,7 @@ class Pendings:
             self.gate.wake()
 
     def expire(self, now: float, why: str) -> None:
-        """End groups whose time is over. ``why`` there was no acknowledgement."""
+        """End groups that have timed out. ``why`` there was no acknowledgement."""
         while self._by_deadline and self._by_deadline[0][0] <= now:
             _, number = heappop(self._by_deadline)
             group = self._groups.get(number)
@@ -297,7 +304,7 @@ class Pendings:
 
     def _cancelled(self, group: Group, why: str) -> MeshError:
         ticket = group.ticket
-        assert isinstance(ticket, Ticket), "what is none comes with a way to give it up"
+        assert isinstance(ticket, Ticket), "any other comes with a way to give it up"
         why = ticket.why(why)
         return unacknowledged(self._cancel(ticket, group.first, group.count), group.limit_s, why)
 
@@ -308,7 +315,7 @@ class Pendings:
         return group
 
     def forgotten(self, count: int, error: MeshError) -> None:
-        """The program can no longer look at these errors."""
+        """Count errors at which the program can no longer look."""
         self.unheard += count
         self.tell(count, error)
 
@@ -321,4 +328,4 @@ class Pendings:
 
 
 def _nobody(count: int, error: MeshError) -> None:
-    """No shell, nobody to tell."""
+    """Default of ``tell``: there is no shell to tell."""

@@ -1,7 +1,7 @@
-"""What becomes of the messages of a batch, as a whole. Pure.
+"""The outcome of a batch of messages as a whole. Pure.
 
-A batch may have millions of messages. So it remembers those that are open by group, hundreds at a time, and
-of the others how many there were, which of them failed, and what a receipt of all of them says.
+A batch may have millions of messages. So it keeps open messages by group, hundreds at a time. It keeps the
+number of the others, those that failed, and what a receipt for all of them says.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class _Stretch:
 
 
 class BatchOutcome:
-    """See the module."""
+    """The outcome of one batch."""
 
     def __init__(self, level: str) -> None:
         self.count = 0
-        """Messages so far."""
+        """Number of messages so far."""
         self._level = level
         self._stretches: list[_Stretch] = []
         self._sweep_at = SWEEP_MIN
@@ -48,7 +48,7 @@ class BatchOutcome:
         self._receipt: Receipt | None = None
 
     def add(self, group: Group, index: int) -> None:
-        """The next message: the ``index``-th of a group's batch."""
+        """Add the next message: the ``index``-th of a group's batch."""
         last = self._stretches[-1] if self._stretches else None
         if last is not None and last.group is group and last.index + last.count == index:
             last.count += 1
@@ -60,13 +60,13 @@ class BatchOutcome:
         self.count += 1
 
     def open(self) -> Iterator[Group]:
-        """Groups to wait for, one after the other."""
+        """Yield the groups to wait for, one after the other."""
         for stretch in self._stretches:
             if not stretch.group.over:
                 yield stretch.group
 
     def _sweep(self) -> None:
-        """Note what became of groups that are over, and forget them."""
+        """Note the outcome of groups that are over, and forget them."""
         still_open = []
         for stretch in self._stretches:
             if stretch.group.over:
@@ -87,10 +87,11 @@ class BatchOutcome:
             error = group.look(index)
             if error is not None:
                 place = stretch.place + index - stretch.index
-                self._errors[place] = copies.setdefault(id(error), copy(error))  # the group has it
+                # the original belongs to the group
+                self._errors[place] = copies.setdefault(id(error), copy(error))
 
     def end(self) -> None:
-        """All groups are over, and nothing is added any more. Raises `BatchFailed`."""
+        """End the batch; all groups are over, and nothing is added any more. Raises `BatchFailed`."""
         self._sweep()
         assert not self._stretches, "all groups are over"
         if self._errors:
@@ -99,9 +100,9 @@ class BatchOutcome:
         self._receipt = Receipt(self._level, self._broker, self._first, self.count, absent, homes)
 
     def receipt(self) -> Receipt:
-        """For all of them. Raises `MeshError` unless `end` has found that all succeeded."""
+        """One receipt for all messages. Raises `MeshError` unless `end` has found that all succeeded."""
         if self._receipt is None:
-            raise MeshError("a batch has a receipt once it was left and all its messages have succeeded")
+            raise MeshError("a batch has a receipt once it has ended and all its messages have succeeded")
         return self._receipt
 
     def _sentence(self) -> str:

@@ -1,6 +1,7 @@
 """Warnings about pending messages: failures that the program never looked at, and callbacks that raise.
 
-Both are told at the rate of `PeerWarnings`: a broker that is away may fail thousands of messages a second.
+Both are logged at the rate of `PeerWarnings`, since a broker that is away may fail thousands of messages a
+second.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from protocols.peer_warnings import PeerWarnings
 
 
 class PendingWarnings:
-    """Those of one client; ``clock`` gives seconds. A forked child leaves them to its parent."""
+    """The warnings of one client; ``clock`` gives seconds. A forked child leaves them to its parent."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -26,17 +27,17 @@ class PendingWarnings:
         belongs_to_this_process(self)
 
     def forget_received(self) -> None:
-        """This is the copy of a child."""
+        """Drop the callbacks that a fork has copied into this child."""
         self._copied = True
 
     def unheard(self, count: int, error: MeshError) -> None:
-        """Nobody has looked at what messages failed with, and nobody can any more."""
+        """Warn of failed messages at whose errors nobody looked, and nobody can any more."""
         if not self._copied:
             what = f"{count} published messages" if count > 1 else "a published message"
             self._unheard.warn(self._clock(), None, "nobody looked at what became of %s: %s", what, error)
 
     def call(self, callback: Callable[[Any], object], outcome: AnyPending) -> None:
-        """Call back. What the callback raises is logged, unless it ends the program."""
+        """Make a callback. An exception that it raises is logged, unless it ends the program."""
         try:
             callback(outcome)
         except Exception as error:
@@ -44,7 +45,7 @@ class PendingWarnings:
 
 
 class _WithTraceback:
-    """The log, for what is being handled."""
+    """The log, with the traceback of the exception that is being handled."""
 
     def warning(self, message: str, /, *arguments: object) -> None:
         log.warning(message, *arguments, exc_info=True)

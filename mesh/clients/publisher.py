@@ -1,10 +1,10 @@
 """How a `Client` publishes: wait for credit, gather, wait for the acknowledgement.
 
-Credit is counted down in ``room`` of the conversation; at zero or below there is none, or a turn's budget is
-full and a flush is due (``publishing``). When what is gathered leaves is a `Writer`'s to decide.
+The conversation's ``room`` counts down credit. At zero or below there is none, or a turn's budget is full and
+a flush is due (``publishing``). A `Writer` decides when gathered messages leave.
 
-Cancelling: a cancelled call of level accepted takes its messages back if they were not sealed yet, otherwise
-they may arrive.
+**Cancelling.** A cancelled call of level accepted takes its messages back if they were not sealed yet;
+otherwise they may arrive.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from mesh.wire.session_frames import Receipt
 
 
 class Publisher:
-    """See the module. `Client.publish` gathers most messages of level sent by itself; what takes more than
-    that is here."""
+    """Publishes for a `Client`, which gathers most messages of level sent itself and leaves the rest to
+    this."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -44,7 +44,7 @@ class Publisher:
     async def publish(
         self, topic: str, bodies: list[bytes], level: str, headers: bytes, timeout: float | None
     ) -> Receipt:
-        """Messages of one topic; ``headers`` belong to a single message only."""
+        """Publish messages of one topic. ``headers`` are for a single message only."""
         number = level_number(level)
         conversation, writer = self._conversation, self._writer
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
@@ -75,7 +75,7 @@ class Publisher:
         return ticket.receipt(index, len(bodies))
 
     async def _acknowledged(self, ticket: Ticket, deadline: float) -> None:
-        """Until the ticket is done, or the time is over."""
+        """Wait until the ticket is done or the time is over."""
         while not ticket.done:
             left_s = max(0.0, deadline - self._loop.time())
             if not await self._connection.wait(ticket, left_s):
@@ -86,7 +86,7 @@ class Publisher:
     def publish_many(
         self, given: list[tuple[str, list[bytes], int]], level: str, timeout: float | None
     ) -> Awaitable[Receipt]:
-        """Messages of several topics, as `by_topic` gives them; nearly always it is one."""
+        """Publish messages of several topics, as `by_topic` gives them. Nearly always there is one topic."""
         if len(given) != 1:
             return self._publish_topics(given, level, timeout)
         ((topic, bodies, size),) = given
@@ -97,7 +97,8 @@ class Publisher:
     async def _publish_topics(
         self, given: list[tuple[str, list[bytes], int]], level: str, timeout: float | None
     ) -> Receipt:
-        """Sent is one topic after the other; acknowledgements are waited for together."""
+        """Publish one topic after the other at level sent; wait for all acknowledgements together at other
+        levels."""
         receipts: list[Receipt] = []
         if level == "sent":
             limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
@@ -114,7 +115,7 @@ class Publisher:
     async def _publish_sent(
         self, topic: str, bodies: list[bytes], size: int, timeout: float | None
     ) -> Receipt:
-        """Many messages of level sent, one topic, without a look at each."""
+        """Publish many messages of one topic at level sent, without a look at each."""
         conversation, writer = self._conversation, self._writer
         if conversation.room <= 0:
             await self.wait_for_room(timeout)
@@ -137,12 +138,12 @@ class Publisher:
     # ------------------------------------------------------------------ one message of level sent
 
     def open_topic(self, topic: str, body: bytes) -> bool:
-        """Gather a topic's first message. True if it came after a pause and is on its way already: that
-        one is written at once, for its round trip, and what follows gathers."""
+        """Gather a topic's first message. True if it came after a pause and is on its way already: it is
+        written at once, for its round trip, and what follows gathers."""
         if self._connection.closed:
             raise Disconnected("the client is closed")
         if len(body) > blocks.BODY_MAX:
-            checked_body(body)  # raises, before anything is changed
+            checked_body(body)  # raises before anything is changed
         conversation, writer = self._conversation, self._writer
         conversation.open_topic(topic).append(body)
         if writer.scheduled:
@@ -155,7 +156,7 @@ class Publisher:
         return True
 
     def refuse_too_large(self, topic: str, body: bytes) -> None:
-        """Take the message just gathered back if it is larger than any may be. Raises ValueError then."""
+        """Take back the message just gathered if it is above the size limit, and raise ValueError."""
         if len(body) <= blocks.BODY_MAX:
             return
         bodies = self._conversation.forming[topic]
@@ -168,14 +169,15 @@ class Publisher:
     # ------------------------------------------------------------------ credit
 
     def has_room(self) -> bool:
-        """Whether there is credit after all, once what is gathered has been flushed."""
+        """True if there is credit after all, once what is gathered has been flushed."""
         self._writer.flush()
         return self._conversation.room > 0
 
     async def wait_for_room(self, timeout: float | None, number: int = blocks.SENT) -> None:
-        """Until a message may be gathered. Raises what a call of that level is told when it may not be."""
+        """Wait until a message may be gathered. Raises the error for calls of that level when time is
+        over."""
         if self.has_room():
-            await asyncio.sleep(0)  # credit was there, only the count was old: let the flush be written
+            await asyncio.sleep(0)  # there was credit, only the count was old: let the flush be written
             return
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         deadline = self._loop.time() + limit_s
@@ -189,7 +191,7 @@ class Publisher:
                 raise no_credit(number, limit_s, self._connection.why_away)
 
     async def flush(self, timeout: float | None) -> None:
-        """Everything gathered is with the connection. Raises `MeshTimeout`, `Disconnected`."""
+        """Hand everything gathered to the connection. Raises `MeshTimeout`, `Disconnected`."""
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         conversation, writer = self._conversation, self._writer
         try:
@@ -205,7 +207,6 @@ class Publisher:
             raise unflushed(limit_s, self._connection.why_away) from error
 
     def _must_be_open(self) -> None:
-        """Raises `Disconnected` once nothing more is sent: a client that closes sends what is gathered
-        first."""
+        """Raises `Disconnected` once nothing more is sent. A closing client sends what is gathered first."""
         if self._connection.closed and not self._conversation.settled:
             raise Disconnected("the client is closed")

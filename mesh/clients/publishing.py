@@ -1,13 +1,13 @@
 """The publisher's end: messages gather by topic, are sealed into blocks, and wait to be acknowledged. Pure.
 
-Messages gather (`forming`) until `flush` seals them into blocks. Whoever adds lowers ``room``, the bytes
-that may still be gathered: at zero or below a flush is due, and while there is no credit, or no session,
-it stays there and one waits. A new topic adds to ``room``, or a thousand topics in turn would make blocks
-of one message each.
+Messages gather (`forming`) until `flush` seals them into blocks. Each added message lowers ``room``, the
+bytes that may still be gathered. At zero or below a flush is due; without credit or a session it stays there,
+and callers wait. A new topic adds to ``room``. Otherwise a thousand topics in turn would make blocks of one
+message each.
 
-Sealing stops where credit stops; the rest stays gathered. Order is per topic within a level. Sequence numbers
-are given at sealing and never change: a block of level accepted or stored is kept until its ACK and sent
-again as it is, marked ``AGAIN``, when a new session begins.
+Sealing stops where credit stops; the rest stays gathered. Order is kept per topic within a level. Sequence
+numbers are given at sealing and never change. A block of level accepted or stored is kept until its ACK. When
+a new session begins it is sent again unchanged, marked ``AGAIN``.
 
 Some blocks of level stored are sent again within a session (``resending``).
 """
@@ -32,12 +32,12 @@ from mesh.wire.durable_frames import Durable
 from mesh.wire.session_frames import AGAIN, SendCredit, data_head, encode
 
 TURN_TOPIC: Final = 6144
-"""Bytes that each topic adds to what is gathered before a flush is due (a flat budget would seal one-message
-blocks at 1 000 topics)."""
+"""Bytes that each topic adds to what may be gathered before a flush is due. With a flat budget 1 000 topics
+would make one-message blocks."""
 MESSAGE_COST: Final = 8
 """Bytes that each message counts for beside its body, so that empty ones have a bound too."""
 TURN: Final = blocks.SPLIT - TURN_TOPIC
-"""Bytes gathered before a flush is due, without those: one topic alone fills one block exactly."""
+"""Bytes gathered before a flush is due, without `TURN_TOPIC`: one topic alone fills one block exactly."""
 TURN_MAX: Final = 8 << 20
 TOPICS_MAX: Final = 65536
 """Topics whose encoding is remembered."""
@@ -59,7 +59,7 @@ class Batch:
         self.ticket: Ticket | None = None
 
     def add_headers(self, headers: bytes) -> None:
-        """Headers for the body just added (and none for those before it, if these are the first)."""
+        """Add the headers of the body just added; earlier bodies get empty ones if these are the first."""
         if self.headers is None:
             if not headers:
                 return
@@ -68,10 +68,10 @@ class Batch:
 
 
 class Publishing:
-    """What one client publishes: (``publisher``, ``boot``) is in its blocks, ``prefix`` the backtrace of its
-    frames."""
+    """Everything that one client publishes. Its blocks carry (``publisher``, ``boot``), its frames the
+    backtrace ``prefix``."""
 
-    # what every message touches; on an object of so many attributes the others are looked up slower
+    # touched by every message: in the dict of an object with so many attributes a look-up is slower
     __slots__ = ("__dict__", "forming", "room")
 
     def __init__(self, *, publisher: int, boot: int, prefix: bytes) -> None:
@@ -79,13 +79,13 @@ class Publishing:
         self.boot = boot
         self.prefix = prefix
         self.broker = ""
-        """Name of the broker of the current, or last, session."""
+        """The name of the broker of the current or last session."""
         self.settled = False
         """True while there is a session."""
         self.leaves_at = inf
         """When the current broker will have left, if it has said so."""
         self.stores = True
-        """Whether the broker of the current, or last, session speaks level stored."""
+        """True if the broker of the current or last session speaks level stored."""
         self.credit = SendCredit()
         # gathered and not sealed; read and written directly by a shell's `publish`
         self.forming: dict[str, list[bytes]] = {}
@@ -94,11 +94,11 @@ class Publishing:
         self.dropped = 0
         """Messages that were not taken for want of credit."""
         self.pendings = Pendings(self.cancel)
-        """What became of those that nobody waits for."""
+        """Outcomes of messages that nobody waits for yet."""
         self._resending = Resending()
         self.recent = Recent()
         self.refused_sent = ""
-        """Why messages of level sent were refused, to be logged by a shell, which empties it."""
+        """Why messages of level sent were refused. A shell logs it and empties it."""
         self._accepting: dict[str, Batch] = {}
         self._storing: dict[str, Batch] = {}
         # gathered and not sealed, by level and topic; read directly by a shell's `publish_soon`
@@ -107,8 +107,8 @@ class Publishing:
         self._again: deque[tuple[bytes, int]] = deque()
         self._unacked = Unacknowledged()
         self._lowest_told = 0
-        """What the broker of this session knows of the lowest number of level stored that waits; 0: nothing,
-        as nothing of that level went there."""
+        """The lowest pending number of level stored that the broker of this session was told. 0: none, as no
+        block of that level was sent."""
         self._suffixes: dict[str, bytes] = {}
         self._suffixes_max = TOPICS_MAX
         self._sequence = 0
@@ -136,14 +136,15 @@ class Publishing:
         return bodies
 
     def add(self, topic: str, body: bytes, level: int, headers: bytes) -> tuple[Ticket | None, int]:
-        """One message of any level, with headers; (ticket, index in its batch). Raises `TopicError`."""
+        """Add one message of any level, with headers; return (ticket, index in its batch). Raises
+        `TopicError`."""
         return self.add_many(topic, [body], level, headers)
 
     def add_many(
         self, topic: str, bodies: list[bytes], level: int, headers: bytes = b""
     ) -> tuple[Ticket | None, int]:
-        """Messages of one topic; the index is that of the first. ``headers`` belong to a single message
-        only.
+        """Add messages of one topic; return (ticket, index of the first). ``headers`` are for a single
+        message only.
 
         Raises `TopicError`, and `NotAccepted` for a level that the broker does not speak.
         """
@@ -179,9 +180,9 @@ class Publishing:
         return batch.ticket, index
 
     def cancel(self, ticket: Ticket, index: int, count: int = 1) -> bool:
-        """A caller gives up: take its messages back if they are not sealed yet; False when some are under
-        way. With its last caller a batch ends: what is not sealed of it never is, and nothing is sent
-        again."""
+        """Give up messages whose caller no longer waits: take them back if they are not sealed yet. False if
+        some were sent. With its last caller a batch ends: its unsealed rest is never sealed, and nothing is
+        resent."""
         if ticket.done:
             return False
         ticket.waited -= count
@@ -192,7 +193,7 @@ class Publishing:
             return False
         ticket.fail(Unknown("nobody waits for the acknowledgement any more"))
         self._give_up()
-        if self._backlog and self._backlog[0].ticket is ticket:  # a rest is first in line
+        if self._backlog and self._backlog[0].ticket is ticket:  # the rest of a batch is first in line
             self._backlog.popleft()
         return ticket.number(index) > ticket.sealed_to
 
@@ -201,13 +202,14 @@ class Publishing:
         if len(self._suffixes) >= self._suffixes_max:
             kept = self._suffixes  # topics that are being gathered must stay
             self._suffixes = {name: kept[name] for name in self._gathering() if name in kept}
-            self._suffixes_max = max(TOPICS_MAX, 2 * len(self._suffixes))  # or each new one would look at all
+            # otherwise each new topic would look through all of them
+            self._suffixes_max = max(TOPICS_MAX, 2 * len(self._suffixes))
         suffix = self._suffixes[topic] = blocks.suffix_of(encoded, self.publisher, self.boot)
         return suffix
 
     def _identify(self, publisher: int) -> list[Waitable]:
-        """Publish under this id from now on. What is not acknowledged under another one would not be
-        recognised as sent before: it is not sent again, and may have been accepted."""
+        """Publish under this id from now on. Brokers would not recognise unacknowledged blocks of another id
+        as resent. So they are not resent, and may have been accepted."""
         if publisher == self.publisher:
             return []
         self.publisher = publisher
@@ -218,7 +220,7 @@ class Publishing:
         )
 
     def _fail_unacked(self, why: str) -> list[Waitable]:
-        """What is under way ends as `Unknown`."""
+        """End everything in flight as `Unknown`."""
         woken: list[Waitable] = []
         for sealed in self._unacked:
             ticket = sealed.ticket
@@ -238,7 +240,8 @@ class Publishing:
         ]
 
     def _add_headed(self, topic: str, body: bytes, headers: bytes) -> None:
-        """Level sent with headers: behind what is gathered, so that a topic's order holds."""
+        """Add a message of level sent with headers, behind what is gathered, so that a topic's order
+        holds."""
         self._gather_backlog()
         last = self._backlog[-1] if self._backlog else None
         if last is None or last.topic != topic or last.level != blocks.SENT or last.headers is None:
@@ -250,7 +253,7 @@ class Publishing:
         last.headers.append(headers)
 
     def _gather_backlog(self) -> None:
-        """Everything gathered, in a line."""
+        """Put everything gathered in a line."""
         forming, self.forming = self.forming, {}
         for topic, bodies in forming.items():
             self._backlog.append(Batch(topic, blocks.SENT, bodies))
@@ -281,21 +284,21 @@ class Publishing:
             self._kept -= sum(map(len, bodies)) + MESSAGE_COST * len(bodies)
 
     def shut(self) -> None:
-        """Nothing more may be gathered until `resume`."""
+        """Stop gathering until `resume`."""
         if self.room > 0:
             self._kept = self.room
             self.room = 0
 
     def resume(self) -> None:
-        """There is credit again. What is gathered is not sealed at once, unless it fills a turn: blocks
-        grow while credit is short, and whoever drives this flushes at the end of its turn."""
+        """Gather again, since there is credit. Gathered messages are sealed at once only if they fill a turn,
+        so that blocks grow while credit is short. The caller flushes at the end of its turn."""
         if self._kept <= 0 or self._again:
             self.flush()
         else:
             self.room = min(self._kept, max(TURN_TOPIC, self.credit.messages * MESSAGE_COST))
 
     def _flush_forming(self) -> None:
-        """The fast way, for level sent without headers: one Struct call, one join a block."""
+        """The fast way, for level sent without headers: one Struct call and one join a block."""
         forming, self.forming = self.forming, {}
         suffixes, prefix, credit = self._suffixes, self.prefix, self.credit
         add, join = self._frames.append, b"".join
@@ -319,7 +322,7 @@ class Publishing:
                 equal = sizes.count(size) == count and total <= blocks.SPLIT and count <= blocks.COUNT_MAX
             if not equal:
                 self._sequence = sequence - 1
-                self._seal_batch(Batch(topic, blocks.SENT, bodies))  # counts by itself
+                self._seal_batch(Batch(topic, blocks.SENT, bodies))  # it counts by itself
                 sequence = self._sequence + 1
                 continue
             whole = total + len(suffix) + 20
@@ -342,7 +345,8 @@ class Publishing:
             self._seal_batch(self._backlog.popleft())
 
     def _seal_batch(self, batch: Batch) -> None:
-        """Any batch: cut, sealed, queued. What credit does not reach goes to the front of the backlog."""
+        """Cut, seal and queue any batch. The part that credit does not reach goes to the front of the
+        backlog."""
         ticket = batch.ticket
         if ticket is not None and ticket.done:
             return  # its callers were told that it failed
@@ -413,7 +417,7 @@ class Publishing:
             self._send_block(block, count, 0)
 
     def _send_block(self, block: bytes, count: int, flags: int) -> None:
-        """Queue a sealed block, or keep it for when there is credit."""
+        """Queue a sealed block, or keep it until there is credit."""
         if not self.credit.open or (self._again and not flags & AGAIN):
             self._again.append((block, count))
             return
@@ -435,8 +439,8 @@ class Publishing:
                 self._send_block(block, count, AGAIN)
 
     def _give_up(self) -> None:
-        """Without credit: the broker holds that of messages of level stored until their homes answer. It is
-        to give back that of those for which nobody waits any more."""
+        """Ask for credit back, when there is none. The broker holds the credit of level stored until the
+        homes answer. It can return that of messages for which nobody waits any more."""
         if not self._lowest_told or not self.settled or self.credit.open:
             return
         lowest = self._unacked.lowest(self._sequence + 1)
@@ -463,7 +467,7 @@ class Publishing:
     def _waits_for(
         self, first: int, last: int, kept: list[str], waiting: list[str], now: float
     ) -> list[Waitable]:
-        """Some homes of a block have not said yet that they keep it."""
+        """Note that some homes of a block have not confirmed yet that they keep it."""
         for sealed in self._unacked.find([(first, last)]):
             sealed.ticket.wait_for(kept, waiting)
             self._resending.takes_long(sealed, now)
@@ -472,11 +476,11 @@ class Publishing:
     def _refused(self, ranges: list[list[int]], reason: str, now: float) -> list[Waitable]:
         woken: list[Waitable] = []
         found = self._unacked.find(ranges)
-        if not found:  # of level sent, for whose answer nobody waits
+        if not found:  # of level sent, which nobody waits for
             self.refused_sent = f"broker {self.broker} refused messages of level sent: {reason}"
         for sealed in found:
             if sealed.over or sealed.put_off or self.leaves_at < inf:
-                continue  # the next broker gets what one that leaves refuses
+                continue  # the next broker gets what a leaving one refuses
             ticket = sealed.ticket
             if sealed.again and ticket.level == blocks.STORED and not ticket.done:
                 ticket.standing = f"broker {self.broker} refused to have it stored again: {reason}"
@@ -498,7 +502,8 @@ class Publishing:
         return woken
 
     def _is_past(self, first: int, last: int, homes: list[str], now: float) -> list[Waitable]:
-        """Homes were told that nobody waits for these numbers any more, which this publisher never said."""
+        """Note that homes were told that nobody waits for these numbers any more, which this publisher never
+        said."""
         woken: list[Waitable] = []
         for sealed in self._unacked.find([(first, last)]):
             self._unacked.remove(sealed)
@@ -506,7 +511,7 @@ class Publishing:
                 woken.append(sealed.ticket)
             sealed.ticket.doubt(
                 Unknown(
-                    f"{listed(homes)} forgot what came under the number of the message: another client"
+                    f"{listed(homes)} forgot the number of the message, since another client"
                     " publishes under the id of this one"
                 )
             )
@@ -514,11 +519,11 @@ class Publishing:
 
     @property
     def resend_at(self) -> float:
-        """When `resend` is to be called."""
+        """When to call `resend`."""
         return self._resending.at
 
     def resend(self, now: float) -> None:
-        """Send again what is due; what nobody waits for any more is forgotten."""
+        """Resend what is due; forget what nobody waits for any more."""
         for sealed in self._resending.due(now, self._is_sent):
             if sealed.ticket.done:
                 self._unacked.remove(sealed)
@@ -532,10 +537,11 @@ class Publishing:
         return not any(id(block) in waiting for block in sealed.blocks)
 
     def _resume(self) -> None:
-        """A new session: everything that is not acknowledged goes out again, before anything new. Before that
-        goes what was acknowledged last, if the client moves.
+        """Resend everything unacknowledged in a new session, before anything new. A client that moves first
+        repeats what was acknowledged last.
 
-        What was left of large bodies of level sent cannot be whole any more: counted as dropped.
+        Large bodies of level sent that were sent in part cannot become whole any more: they are counted as
+        dropped.
         """
         heads = [blocks.HEAD.unpack_from(block) for block, _ in self._again]
         self.dropped += len({head[6] for head in heads if head[2] == blocks.SENT})
@@ -555,7 +561,7 @@ class Publishing:
         return f"broker {self.broker} does not know {what}; they need a newer version of Mangrove"
 
     def _refuse_stored(self) -> list[Waitable]:
-        """The broker of a new session does not speak level stored: nothing of it can go there."""
+        """Fail everything of level stored: the broker of a new session does not speak it."""
         woken: list[Waitable] = []
         why = self._stores_nothing()
         for sealed in [each for each in self._unacked if each.ticket.level == blocks.STORED]:
@@ -572,8 +578,8 @@ class Publishing:
         return woken
 
     def _give_up_publishing(self) -> list[Waitable]:
-        """The program is done: what is under way ends as `Unknown`, what is only gathered as
-        `NotAccepted`."""
+        """End what is in flight as `Unknown`, and what is only gathered as `NotAccepted`: the program is
+        done."""
         woken = self._fail_unacked("the client was closed before the broker answered")
         for batch in (*self._accepting.values(), *self._storing.values(), *self._backlog):
             if batch.ticket is not None and not batch.ticket.done:

@@ -1,10 +1,10 @@
-"""`Client.publish_soon` and `Client.batch`: publish now, hear of it later (``pending``).
+"""`Client.publish_soon` and `Client.batch`: publish now, learn the outcome later (``pending``).
 
 Gathering a message never waits. When there is no room for one, `publish_soon` raises `NotReady`, and
-``ready`` waits for it. One timer ends all that waits for too long.
+``ready`` waits for room. One timer ends everything that waits for too long.
 
-Cancelling: who no longer awaits a `Pending` takes nothing back; the message goes on to its acknowledgement or
-to the end of its time. So do the messages of a batch that is left by an exception.
+**Cancelling.** To stop awaiting a `Pending` takes nothing back; the message goes on to its acknowledgement or
+its timeout. The same holds for the messages of a batch that ends with an exception.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from mesh.wire.session_frames import Receipt
 
 
 class Pending(AnyPending, eq=False):
-    """What becomes of a message that was published soon: await it, now or later, once or several times.
+    """The outcome of a message of ``publish_soon``: await it, now or later, once or several times.
 
     Awaiting returns the `Receipt`, or raises as `Client.publish` does: `NotAccepted`, `Unknown`. It ends with
     the message's own ``timeout`` at the latest. A failure that nobody looks at is logged.
     """
 
     def result(self) -> Receipt:
-        """The receipt, without waiting. Raises what else became of the message, `MeshError` while that is not
-        known."""
+        """The receipt, without waiting. Raises what else became of the message, and `MeshError` while that is
+        not known."""
         if not self._group.over:
             self._must_be_done()
         return self._result()
@@ -50,7 +50,7 @@ class Pending(AnyPending, eq=False):
 
 
 async def _over(group: Group) -> None:
-    """Until a group is over."""
+    """Wait until a group is over."""
     while not group.over:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = partial(_settle, future)
@@ -67,7 +67,7 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 class SoonPublisher:
-    """See the module."""
+    """Publishes messages of ``publish_soon`` for a `Client`."""
 
     def __init__(self, connection: ClientConnection, pending_max: int) -> None:
         self._connection = connection
@@ -82,11 +82,11 @@ class SoonPublisher:
 
     @property
     def pendings(self) -> Pendings:
-        """What is pending."""
+        """The pending messages."""
         return self._pendings
 
     def publish_plain(self, topic: str, body: bytes, level: str, timeout: float | None) -> Pending:
-        """The fast way, for a message without headers whose batch is being gathered: without a call."""
+        """Gather a message without headers whose batch is forming. This fast way makes no further call."""
         conversation, pendings = self._conversation, self._pendings
         try:
             batch = conversation.waiting[level][topic]
@@ -150,7 +150,7 @@ class SoonPublisher:
     def gather_into(
         self, outbox: ClientOutbox, topic: str, body: bytes, headers: bytes, limit_s: float
     ) -> tuple[Group, int]:
-        """Gather a message of level outbox, also if there is no room for one."""
+        """Gather a message of level outbox, even if there is no room for one."""
         parcel, index = outbox.gather(topic, body, headers, limit_s)
         group = self._pendings.add(parcel, index, limit_s, self._loop.time(), outbox.give_up)
         self._plan_for(group)
@@ -167,8 +167,8 @@ class SoonPublisher:
             raise self._not_ready()
 
     async def ready(self, timeout: float | None, level: str, kind: type[MeshError] = MeshTimeout) -> None:
-        """Wait until a message of that level may be published soon. Raises ``kind`` when that takes too
-        long, `Disconnected`."""
+        """Wait until there is room for a message of that level. Raises `Disconnected`, and ``kind`` when that
+        takes too long."""
         sends = level != OUTBOX
         pendings, conversation = self._pendings, self._conversation
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
@@ -204,17 +204,16 @@ class SoonPublisher:
         self._plan()
 
     def close(self) -> None:
-        """The client is closed, and nothing is pending any more."""
+        """End everything pending: the client is closed."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 class PendingBatch:
-    """Messages that are waited for together: ``async with client.batch() as batch: await
-    batch.publish(...)``.
+    """Messages to wait for together: ``async with client.batch() as batch: await batch.publish(...)``.
 
-    Leaving waits until it is known what became of each, and raises `BatchFailed` if not all have succeeded.
-    Leaving by an exception does not wait; the messages are not taken back.
+    Its end waits for the outcome of each message, and raises `BatchFailed` if not all have succeeded. If the
+    block raises an exception, its end does not wait; the messages are not taken back.
     """
 
     def __init__(
@@ -233,12 +232,12 @@ class PendingBatch:
         self._outcome = BatchOutcome(level)
 
     def __len__(self) -> int:
-        """Messages so far."""
+        """Number of messages so far."""
         return self._outcome.count
 
     @property
     def receipt(self) -> Receipt:
-        """One for all of its messages, once it was left and all have succeeded."""
+        """One receipt for all of its messages, once the block has ended and all have succeeded."""
         return self._outcome.receipt()
 
     async def publish(
@@ -249,8 +248,8 @@ class PendingBatch:
         headers: Mapping[str, HeaderValue] | None = None,
         key: str | None = None,
     ) -> Pending:
-        """Publish a message soon; waits only while there is no room for one. Raises `NotReady` when there was
-        none in time, and as `Client.publish_soon`."""
+        """Publish one message, and wait only while there is no room for it. Raises `NotReady` if there is
+        none in time, and what `Client.publish_soon` raises."""
         while True:
             try:
                 pending = self._publish_soon(

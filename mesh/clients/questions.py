@@ -1,8 +1,8 @@
-"""A client's requests and surveys: what was asked, and what became of it. Pure.
+"""A client's requests and surveys: the questions and their outcomes. Pure.
 
-A question is *unsent* until there is a session, then *asked*, and *done* with a reply, a result or an error.
-One that was asked is never asked again by itself: if the connection goes, it is over, and whether anybody
-acted is `Unknown`. A survey that is done is remembered for one more deadline, for answers that come late.
+A question is *unsent* until there is a session, then *asked*, and finally *done* with a reply, a result or an
+error. A question that was asked is never repeated: if the connection is lost, it ends as `Unknown`, since
+somebody may have acted. A finished survey is remembered for one more deadline, for late answers.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ class Answer:
 
 @dataclass(slots=True)
 class SurveyResult:
-    """What a survey brought. ``late`` goes on growing for one more deadline after the result was returned."""
+    """The result of a survey. ``late`` goes on growing for one more deadline after the result was
+    returned."""
 
     answers: list[Answer] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    """Those asked who did not answer, and brokers that were silent."""
+    """Programs that were asked and did not answer, and brokers that were silent."""
     late: list[Answer] = field(default_factory=list)
     asked: int = 0
     refused: list[str] = field(default_factory=list)
-    """Those who said they would not answer, as ``name: reason``."""
+    """Programs that refused to answer, as ``name: reason``."""
 
 
 class Question(Waitable):
@@ -92,7 +93,7 @@ class Question(Waitable):
         self.error = error
 
     def frame(self, now: float) -> bytes:
-        """What asks it. From now on it counts as asked."""
+        """The frame that asks it. It counts as asked from now on."""
         self.sent = True
         kind = Kind.SURVEY if self.survey else Kind.REQUEST
         left_ms = milliseconds(self.deadline - now)
@@ -100,7 +101,7 @@ class Question(Waitable):
 
 
 class Questions:
-    """All that one client asked and may still hear of, by number."""
+    """All questions of one client that may still get an answer, by number."""
 
     def __init__(self) -> None:
         self._questions: dict[int, Question] = {}
@@ -112,7 +113,7 @@ class Questions:
     def add(
         self, topic: str, body: bytes, headers: bytes, *, survey: bool, timeout_s: float, now: float
     ) -> Question:
-        """A new one, unsent. Raises `TopicError`, ValueError."""
+        """Add a question, unsent. Raises `TopicError`, ValueError."""
         if not timeout_s > 0:
             raise ValueError(f"a timeout of {timeout_s:g} s is not above zero")
         check_topic(topic)
@@ -126,7 +127,7 @@ class Questions:
     # ------------------------------------------------------------------ what the broker says
 
     def replied(self, frame: list[Any]) -> list[Waitable]:
-        """REPLY: the answer to a request, or one of those to a survey."""
+        """Read REPLY: the answer to a request, or one answer to a survey."""
         _, id, status, body, headers, broker, responder = frame
         question = self._questions.get(id)
         if question is None:
@@ -154,7 +155,7 @@ class Questions:
         return [question]
 
     def surveyed(self, id: int, asked: int, missing: list[str]) -> list[Waitable]:
-        """SURVEYED: all have answered, or the deadline is over."""
+        """Read SURVEYED: all have answered, or the deadline is over."""
         question = self._questions.get(id)
         if question is None or question.done:
             return []
@@ -166,14 +167,14 @@ class Questions:
         return [question]
 
     def prolonged(self, id: int, more_s: float) -> None:
-        """LONGER: the program that was asked needs more time."""
+        """Read LONGER: the program that was asked needs more time."""
         if id in self._questions:
             self._questions[id].deadline += more_s
 
     # ------------------------------------------------------------------ what ends them
 
     def give_up(self, question: Question, broker: str, why: str) -> None:
-        """Its time is over on this side too; an answer that still comes is dropped. ``why`` it was not asked,
+        """Time out a question on this side; an answer that still comes is dropped. ``why`` it was not asked,
         if it was not."""
         if question.done:
             return
@@ -182,7 +183,8 @@ class Questions:
         question.fail(MeshTimeout(f"no answer on {question.topic!r} in {question.timeout_s:g} s: {where}"))
 
     def disconnected(self) -> list[Waitable]:
-        """The connection is gone, and with it the answers; what was not asked yet waits for the next."""
+        """End the questions that were asked as `Unknown`: the connection is gone. Those not asked yet wait
+        for the next one."""
         woken: list[Waitable] = []
         for question in [question for question in self if question.sent]:
             if not question.done:
@@ -192,7 +194,7 @@ class Questions:
         return woken
 
     def close(self) -> list[Waitable]:
-        """The program is done."""
+        """End all questions: the program is done."""
         woken: list[Waitable] = []
         for question in self:
             if not question.done:
@@ -202,7 +204,7 @@ class Questions:
         return woken
 
     def forget_late(self, now: float) -> None:
-        """Surveys whose late answers are no longer waited for."""
+        """Forget surveys whose late answers are no longer waited for."""
         for question in list(self):
             if question.done and now > question.deadline + question.timeout_s:
                 del self._questions[question.id]

@@ -8,7 +8,7 @@ from mesh.clients.messages import Delivery
 
 
 class Redeliveries:
-    """The retried messages of one subscription, the first due first. They need no timer: a call that waits
+    """The retried messages of one subscription, ordered by due time. They need no timer: a call that waits
     for messages waits no longer than ``due_at``."""
 
     def __init__(self) -> None:
@@ -21,12 +21,12 @@ class Redeliveries:
         return self._heap[0][0] if self._heap else None
 
     def add(self, delivery: Delivery, due_at: float) -> None:
-        """Keep a message until then."""
-        self._added += 1  # orders what is due at the same time
+        """Keep a message until it is due."""
+        self._added += 1  # orders messages that are due at the same time
         heappush(self._heap, (due_at, self._added, delivery))
 
     def take(self, now: float) -> Delivery | None:
-        """The next one, if it is due."""
+        """Take the next message, if it is due."""
         return heappop(self._heap)[2] if self._heap and self._heap[0][0] <= now else None
 
     def clear(self) -> None:

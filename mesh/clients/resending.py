@@ -1,15 +1,15 @@
-"""When a client sends a block of level stored again within one session. Pure.
+"""When a client resends a block of level stored within one session. Pure.
 
-*Refused again.* A broker that refuses a block which an earlier session has sent knows nothing of what homes
-did with it then. The block is sent again after a pause, `REFUSED_S`, which doubles up to `REFUSED_MAX_S`.
+*Refused again.* A broker may refuse a block that an earlier session has sent. It does not know what homes did
+with the earlier copy. So the block is resent after a pause, `REFUSED_S`, which doubles up to `REFUSED_MAX_S`.
 
-*A large body that takes long.* A home that starts drops the pieces of unfinished bodies, and the entry broker
-keeps no piece that each home had. So a body may wait for pieces that nobody has but its publisher. If the
-broker has said that it takes long (PENDING), all of it is sent again after `BODY_S`, which doubles. Brokers
-drop the pieces that they have, and homes know them.
+*A large body that takes long.* A starting home drops the pieces of unfinished bodies, and the entry broker
+keeps no piece that every home has had. So a body may wait for pieces that only its publisher has. If the
+broker has said that it takes long (PENDING), the whole body is resent after `BODY_S`, which doubles. Brokers
+drop the pieces that they have, and homes recognise them.
 
-Both go on for as long as somebody waits for the messages. A new session sends everything again, so it begins
-with nothing here.
+Both go on for as long as somebody waits for the messages. A new session resends everything anyway, so it
+begins with nothing here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mesh.clients.unacknowledged import Sealed
 
 REFUSED_S: Final = 0.1
 REFUSED_MAX_S: Final = 2.0
-"""First and longest pause before a block that was refused is sent again."""
+"""First and longest pause before a refused block is resent."""
 BODY_S: Final = 2.0
 BODY_MAX_S: Final = 32.0
-"""First and longest pause before a large body is sent again."""
+"""First and longest pause before a large body is resent."""
 
 
 class Resending:
-    """See the module. ``at``: when `due` is to be called."""
+    """The blocks to resend. ``at``: when to call `due`."""
 
     __slots__ = ("_bodies", "_refused", "_refused_at", "_refused_pause_s", "at")
 
@@ -39,17 +39,17 @@ class Resending:
         self._refused_at = inf
         self._refused_pause_s = REFUSED_S
         self._bodies: dict[Sealed, tuple[float, float]] = {}
-        """When each is sent again, and after how long once more."""
+        """When each body is resent, and the pause after that."""
 
     def clear(self) -> None:
-        """A new session, or the end."""
+        """Forget everything: a new session begins, or the client ends."""
         self._refused.clear()
         self._bodies.clear()
         self.at = self._refused_at = inf
         self._refused_pause_s = REFUSED_S
 
     def refused(self, sealed: Sealed, now: float) -> None:
-        """A copy was refused, of which an earlier session has sent one, too."""
+        """Note that a copy was refused, after an earlier session had sent one."""
         sealed.put_off = True
         self._refused.append(sealed)
         if self._refused_at == inf:
@@ -58,14 +58,14 @@ class Resending:
             self.at = min(self.at, self._refused_at)
 
     def takes_long(self, sealed: Sealed, now: float) -> None:
-        """The broker says so."""
+        """Note that the broker said that it takes long."""
         if len(sealed.blocks) > 1 and sealed not in self._bodies:
             self._bodies[sealed] = now + BODY_S, 2 * BODY_S
             self.at = min(self.at, now + BODY_S)
 
     def due(self, now: float, is_sent: Callable[[Sealed], bool]) -> list[Sealed]:
-        """What is to be sent again now, or forgotten if nobody waits for it. ``is_sent``: whether all that
-        was to be sent of one before has been."""
+        """The blocks to resend now, or to forget if nobody waits for them. ``is_sent``: whether the previous
+        copy has been sent whole."""
         if now < self.at:
             return []
         found: list[Sealed] = []

@@ -1,13 +1,12 @@
-"""When a client dials its broker again, and what it tells its operators of that. Pure.
+"""When a client dials its broker again, and what it logs about it. Pure.
 
-A client that has had a session never gives up dialling, because brokers come back. The pause doubles with
-each attempt that brings no session and each session that is over as soon as the pause before it; a session
-that lasts longer makes it short again. So a broker that ends every session at once is not dialled without
-pause.
+A client that has had a session never stops dialling, because brokers come back. The pause doubles with each
+attempt without a session, and with each session that was no longer than the pause before it. A longer session
+resets the pause. So a broker that ends every session at once is not dialled without pause.
 
-The first end or failure gets a warning, and each one for another reason: a wrong key, a refused version or a
-broken rule lasts until somebody changes something. After such a warning another one tells of the first
-session that outlives its pause. Sessions that end at once are not told.
+The first end or failure gets a warning, and so does each new reason. Wrong keys, refused versions and broken
+rules last until somebody changes something. After such a warning another one tells of the first session that
+outlives its pause. Sessions that end at once are not logged.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from protocols.dial_schedule import backoff_s
 
 SHORTEST_S: Final = 0.05
 LONGEST_S: Final = 2.0
-"""The first pause between attempts and the longest one."""
+"""The first and the longest pause between attempts."""
 
 
 class SessionSchedule:
-    """The attempts and sessions of one client. ``url`` is where the next session is sought."""
+    """The attempts and sessions of one client. ``url`` is the address of the next attempt."""
 
     __slots__ = (
         "_away_since",
@@ -41,26 +40,27 @@ class SessionSchedule:
         self.failures = 0
         """Attempts and short sessions since a session lasted."""
         self.back_at: float | None = None
-        """When `back` is to be asked; None: there is nothing to tell."""
+        """When to call `back`; None if there is nothing to report."""
         self.url = url
         self._rng = rng
         self._pause_s = 0.0
         self._began: float | None = None
         self._away_since: float | None = None
-        """When the last session that lasted ended, or the first attempt failed; None: a session lasts."""
+        """When the last lasting session ended, or the first attempt failed; None while a session lasts."""
         self._lost_at = url
-        """Where the last session was."""
+        """The address of the last session."""
         self._told: dict[str, str] = {}
-        """The reason that was told last, by address; empty since a session lasted."""
+        """The last reason that was logged, by address; empty since a session lasted."""
 
     def began(self, now: float) -> None:
-        """There is a session."""
+        """Note that a session began."""
         self._began = now
         self.back_at = now + self._pause_s if self._told else None
 
     def back(self, now: float, *, subscribed: bool = False) -> str:
-        """The warning that a session is back, if it lasts and the end of the one before was told; else empty.
-        ``subscribed``: the client has subscriptions, and the warning says what they may lack."""
+        """Return a warning that a session is back, if it lasts and the end of the one before was logged;
+        otherwise an empty string. ``subscribed``: the warning also says what the client's subscriptions may
+        lack."""
         if self.back_at is None or now < self.back_at:
             return ""
         self.back_at = None
@@ -74,13 +74,13 @@ class SessionSchedule:
         return f"{sentence}; subscriptions lack what was published meanwhile" if subscribed else sentence
 
     def lasts(self, now: float) -> bool:
-        """Whether there is a session that has outlived the pause before it."""
+        """True if there is a session that has outlived the pause before it."""
         return self._began is not None and now - self._began > self._pause_s
 
     def ended(self, now: float, why: str, *, telling: bool = True, others: int = 0) -> tuple[float, str]:
-        """The session is over, or the attempt brought none: seconds to wait before the next attempt, and a
-        sentence worth a warning (empty: nothing new, or not ``telling``). ``others``: addresses that are
-        tried before this one is tried again; attempts at these are one attempt."""
+        """Note that the session is over, or that the attempt failed. Returns the seconds until the next
+        attempt, and a sentence worth a warning (empty: nothing new, or not ``telling``). ``others``: how many
+        other addresses are tried before this one is tried again; together they count as one attempt."""
         began, self._began = self._began, None
         self.back_at = None
         if began is not None and now - began > self._pause_s:  # as `lasts`

@@ -1,12 +1,12 @@
-"""The keepalive of a blocking client: threads that wait ask whether a silent broker is still there. Pure.
+"""The keepalive of a blocking client: waiting threads probe a silent broker. Pure.
 
-A `BlockingClient` has no thread of its own. Nobody sends PING at fixed times, and HELLO promises no signs of
-life: a program may compute for an hour. So a thread that waits sends PING once nothing was heard for an
-interval, and again in each interval after that. If nothing answers the first PING for `LAPSES` - 1 intervals,
-the broker counts as gone. That takes as long as in a `Client`.
+A `BlockingClient` has no thread of its own. It sends no PING at fixed times, and its HELLO promises none,
+since a program may compute for an hour. So a waiting thread sends PING after an interval of silence, and
+again in each interval after that. If nothing answers the first PING for `LAPSES` - 1 intervals, the broker
+counts as gone. That takes as long as in a `Client`.
 
-Frames may lie unread in the kernel, since nobody waited or the program was stopped. So a thread that is told
-that the broker is gone looks there first, and asks `again` if there are some.
+Frames may lie unread in the kernel, since nobody waited or the program was stopped. So before a thread gives
+up the broker it looks there, and calls `again` if it finds some.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mesh.wire.session_frames import LAPSES
 
 
 class Next(Enum):
-    """The next step of a thread that waits."""
+    """The next step of a waiting thread."""
 
     WAIT = auto()
     ASK = auto()
@@ -26,19 +26,20 @@ class Next(Enum):
 
 
 class Silence:
-    """See the module. ``interval_s`` 0: never ask. Times are in seconds, of any clock that never goes
-    back."""
+    """When to probe the broker, and when to give it up. ``interval_s`` 0: never. Times are in seconds, of any
+    clock that never goes back."""
 
     __slots__ = ("_asked_at", "_first_asked_at", "interval_s")
 
     def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s
         self._first_asked_at = -inf
-        """When the first PING was said that may be unanswered."""
+        """When the first PING was sent that may be unanswered."""
         self._asked_at = -inf
 
     def due(self, heard_at: float) -> float:
-        """When to call `next`, if nothing is heard until then; ``heard_at`` is when something last was."""
+        """When to call `next` if nothing is heard until then. ``heard_at`` is when something was last
+        heard."""
         if not self.interval_s:
             return inf
         if heard_at >= self._first_asked_at:
@@ -46,7 +47,7 @@ class Silence:
         return min(self._asked_at + self.interval_s, self._gives_up_at)
 
     def next(self, now: float, heard_at: float) -> Next:
-        """To be called before a wait, and when one has come to its end."""
+        """The next step. Call it before a wait, and when a wait has ended."""
         if now < self.due(heard_at):
             return Next.WAIT
         if heard_at >= self._first_asked_at:
@@ -57,7 +58,7 @@ class Silence:
         return Next.ASK
 
     def again(self, now: float) -> None:
-        """There is something unread, so what was asked has just been asked."""
+        """Note unread frames: the probe counts as sent just now."""
         self._first_asked_at = self._asked_at = now
 
     @property

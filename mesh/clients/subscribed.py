@@ -1,4 +1,4 @@
-"""What a program can read of a subscription of its own, for both clients."""
+"""The values that a program can read of its subscription, for both clients."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from mesh.clients.redeliveries import Redeliveries
 
 
 class Subscribed:
-    """The common part of `Subscription` and `BlockingSubscription`; each waits in its own way."""
+    """The common part of `Subscription` and `BlockingSubscription`, which differ in how they wait."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._again = Redeliveries()
         self.dropped = 0
-        """Messages this program refused by `Delivery.drop`."""
+        """Messages that this program refused by `Delivery.drop`."""
         self.malformed = 0
-        """Messages and questions dropped here because nobody can read their headers."""
+        """Messages and questions dropped here because their headers cannot be decoded."""
         self.late = 0
         """Answers not given because the connection by which they were asked was gone."""
 
@@ -29,12 +29,12 @@ class Subscribed:
 
     @property
     def lost(self) -> int:
-        """Blocks the broker dropped because this program was slow to take them, and large bodies given up
-        here because more than 128 MiB of them were unfinished at once."""
+        """Blocks that the broker dropped because this program took them too slowly. Also large bodies given
+        up here because more than 128 MiB of them were unfinished at once."""
         return self._feed.lost
 
     @property
     def interrupted(self) -> int:
-        """How often the session with the broker was made anew, or that broker was apart from others for a
-        while: each time messages may be missing."""
+        """How often messages may be missing: the session with the broker was made anew, or that broker was
+        apart from others for a while."""
         return self._feed.interrupted

@@ -1,8 +1,8 @@
 """`Subscription`: messages of some patterns, as `Client.subscribe` gives them.
 
-The runs that arrived wait in its `Feed`, whose window bounds them; credit for one goes back when the program
-asks for what comes after it. A cancelled wait for a delivery loses nothing. Several tasks may iterate one
-subscription: each message goes to one of them. To take and to wait are two steps, and nothing is held between
+The runs that arrived wait in its `Feed`, whose window bounds them. A run's credit goes back when the program
+asks for the next one. A cancelled wait for a delivery loses nothing. Several tasks may iterate one
+subscription; each message goes to one of them. To take and to wait are two steps, and nothing is held between
 them, so that no task can overwrite what another one left.
 """
 
@@ -24,9 +24,10 @@ from mesh.printable import listed
 class Subscription(Subscribed):
     """Messages of some patterns: await it or enter it to pass the barrier, then iterate.
 
-    Iterating passes the barrier first, too. Where the broker refuses the subscription, because it is above a
-    limit, all three raise `NotAccepted` with its sentence. ``unreached`` names the brokers that had not
-    acknowledged this interest when the barrier ended: what is published there may be missed for a moment.
+    Iterating passes the barrier first, too. If the broker refuses the subscription because it is above a
+    limit, all three raise `NotAccepted` with the broker's sentence. ``unreached`` names the brokers that had
+    not confirmed the subscription when the barrier ended. Messages published there may be missed for a
+    moment.
     """
 
     def __init__(self, connection: ClientConnection, feed: Feed) -> None:
@@ -69,7 +70,7 @@ class Subscription(Subscribed):
         return self
 
     async def aclose(self) -> None:
-        """Want no more. Messages that arrived and were not taken are dropped; iteration ends."""
+        """End the subscription and its iteration. Messages that arrived and were not taken are dropped."""
         self._again.clear()
         self._deliveries = iter(())
         self._feed.runs.clear()
@@ -96,28 +97,28 @@ class Subscription(Subscribed):
                 await self._news(self._again.due_at)
 
     def batches(self) -> Batches:
-        """The same messages as `Batch` after `Batch`: as many as arrived together, at a fifth of the cost
-        each.
+        """Iterate the same messages as one `Batch` after the other, each with as many as arrived together.
+        This costs a fifth per message.
 
-        What `Delivery.retry` brings back comes one by one in the ordinary iteration only.
+        Messages that `Delivery.retry` brings back come one by one, in the ordinary iteration only.
         """
         return Batches(self)
 
     def _next_run(self) -> Run | None:
-        """The next run that arrived, None if there is none now. Credit for the one before goes back."""
+        """The next run that arrived; None if there is none now. Credit for the one before goes back."""
         conversation, feed = self._conversation, self._feed
         run = conversation.next_run(feed, self._loop.time()) if self._passed else None
         while run is not None and not keep_sound(run, self):
-            # all of it was duplicates, malformed or pieces of a body still to come
+            # everything in it was a duplicate, malformed, or a piece of a body still to come
             run = conversation.next_run(feed, self._loop.time())
         if conversation.has_output:
             self._writer.hand_over()
         return run
 
     async def _news(self, until: float | None) -> None:
-        """Pass the barrier if nobody has; else wait for a run, at most until a redelivery is due.
+        """Pass the barrier if nobody has; otherwise wait for a run, at most until a redelivery is due.
 
-        Raises StopAsyncIteration at the end, and what the subscription failed with.
+        Raises StopAsyncIteration at the end, and the failure of the subscription.
         """
         if not self._passed:
             await self._ready()
@@ -131,10 +132,11 @@ class Subscription(Subscribed):
     # ------------------------------------------------------------------ what a delivery asks for
 
     def redeliver(self, delivery: Delivery, after: float) -> None:
-        """Bring it back after that many seconds; after a close nobody would take it, and it is dropped."""
+        """Bring a message back after that many seconds. After a close it is dropped, since nobody would take
+        it."""
         if not self._feed.closed:
             self._again.add(delivery, self._loop.time() + after)
-            self._feed.wake()  # whoever waits may have to wait less
+            self._feed.wake()  # a waiting task may have to wait less
 
     def answer(self, token: Token, body: bytes, status: int) -> bool:
         told = self._conversation.answer(token, body, status=status)

@@ -1,4 +1,5 @@
-"""What callers wait for: `Waitable`, and `Ticket`, the acknowledgement of a batch of messages. Pure."""
+"""The things that callers wait for:  `Waitable`, and `Ticket`, the acknowledgement of a batch of messages.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from mesh.wire.session_frames import Receipt
 
 
 class Waitable:
-    """Something a caller may wait for; ``waiters`` are called in order, once each, by the shell. A dict, as
-    thousands may give up in any order."""
+    """Something that a caller may wait for. The shell calls ``waiters`` in order, once each. They are in a
+    dict, as thousands may give up in any order."""
 
     __slots__ = ("waiters",)
 
@@ -67,13 +68,13 @@ class Ticket(Waitable):
         self.error: MeshError | None = None
         self.broker = ""
         self.absent: tuple[str, ...] = ()
-        """Whom any of its acknowledgements named."""
+        """Brokers that any of its acknowledgements named as absent."""
         self.homes: tuple[str, ...] = ()
-        """Who keeps a part of it, by its acknowledgements."""
+        """Homes that keep a part of it, by its acknowledgements."""
         self.standing = ""
-        """What is known of a block that waits for long: part of a sentence."""
+        """What is known about a block that waits for long: part of a sentence."""
         self.cancelled: list[int] = []
-        """Places in the batch of messages taken back; ascending once it is sealed."""
+        """Places in the batch of messages that were taken back; ascending once it is sealed."""
         self._accepted: tuple[tuple[int, int], ...] = ()
         self._refused: tuple[tuple[int, int], ...] = ()
 
@@ -82,7 +83,7 @@ class Ticket(Waitable):
         return self.first > 0
 
     def accept(self, first: int, last: int, broker: str, absent: Sequence[str], homes: Sequence[str]) -> None:
-        """A block of it has reached its level."""
+        """Note that a block of it has reached its level."""
         self._accepted += ((first, last),)
         self.pending -= 1
         self.broker = broker
@@ -92,18 +93,18 @@ class Ticket(Waitable):
             self.homes = tuple(dict.fromkeys((*self.homes, *homes)))
 
     def refuse(self, first: int, last: int, error: NotAccepted) -> None:
-        """A block of it was certainly not accepted. What is not sealed yet will not be sent."""
+        """Note that a block of it was certainly not accepted. Its unsealed rest will not be sent."""
         self._refused += ((first, last),)
         self.pending -= 1
         self.fail(error)
 
     def doubt(self, error: Unknown) -> None:
-        """A block of it was refused, of which an earlier copy may have been accepted."""
+        """Note that a block of it was refused, of which an earlier copy may have been accepted."""
         self.pending -= 1
         self.fail(error)
 
     def wait_for(self, kept: Sequence[str], waiting: Sequence[str]) -> None:
-        """A block of it is kept by some of its homes, and others have not said so yet."""
+        """Note that some homes keep a block of it, and others have not confirmed yet."""
         if kept:
             self.standing = f"kept by {listed(kept)}, not yet by {listed(waiting)}"
         else:
@@ -124,16 +125,17 @@ class Ticket(Waitable):
 
     def receipt(self, index: int, count: int = 1) -> Receipt:
         """The receipt of ``count`` messages from the ``index``-th on. Raises what else became of them."""
-        if self.error is None and not self.cancelled:  # nearly always, and of each message that is asked for
+        if self.error is None and not self.cancelled:  # nearly always, and for each awaited message
             level = blocks.LEVELS[self.level]
             return Receipt(level, self.broker, self.first + index, count, self.absent, self.homes)
         outcome = self.outcome(index, count)
         if isinstance(outcome, MeshError):
-            raise copy(outcome)  # what is raised has its callers' frames, and this may be kept for long
+            raise copy(outcome)  # a raised error holds its callers' frames, and this one may be kept for long
         return outcome
 
     def outcome(self, index: int, count: int = 1, error: MeshError | None = None) -> Receipt | MeshError:
-        """What became of ``count`` messages; ``error`` is what their caller gave up with, if it did."""
+        """The outcome of ``count`` messages. ``error`` is the one with which their caller gave up, if it
+        did."""
         first = self.number(index)
         last = first + count - 1
         error = error or self.error

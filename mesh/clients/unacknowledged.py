@@ -1,8 +1,8 @@
-"""Sealed blocks that wait to be acknowledged, and are sent again as they are until then. Pure.
+"""Sealed blocks that wait for their acknowledgement, and are resent unchanged until then. Pure.
 
-A block of level stored says how far below it the publisher's lowest number lies that still waits: homes
-remember which numbers came from there on, and brokers give up what lies below. Numbers of other levels are no
-matter of theirs. What its callers have given up is never sent again, and does not wait any more.
+A block of level stored names the publisher's lowest pending number, as the distance below its own. Homes
+remember the numbers from there on, and brokers give up what lies below. Numbers of other levels do not count.
+A block that its callers have given up no longer waits and is never resent.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Sealed:
         self.again = False
         """True if it was sent in an earlier session, whose broker may have taken it."""
         self.put_off = False
-        """True while it is not under way, and is to be sent again later."""
+        """True while it is not in flight and will be resent later."""
         self.over = False
-        """True once it waits no more."""
+        """True once it no longer waits."""
 
 
 class Unacknowledged:
-    """See the module. Iterating gives what waits, in the order of sealing."""
+    """The waiting blocks of one client. Iterating gives them in the order of sealing."""
 
     def __init__(self) -> None:
         self._by_first: dict[int, Sealed] = {}
@@ -53,7 +53,7 @@ class Unacknowledged:
             self._stored.append(sealed)
 
     def find(self, ranges: Sequence[Sequence[int]]) -> list[Sealed]:
-        """What lies whole within the ranges; nearly always it begins where a range begins."""
+        """The blocks that lie wholly within the ranges. Nearly always one begins where a range begins."""
         found: list[Sealed] = []
         waiting = self._by_first
         for first, last in ranges:
@@ -69,7 +69,7 @@ class Unacknowledged:
         return min((number for number in self._by_first if first <= number <= last), default=0)
 
     def remove(self, sealed: Sealed) -> None:
-        """It waits no more."""
+        """Remove a block that no longer waits."""
         if not sealed.over:
             sealed.over = True
             del self._by_first[sealed.first]
@@ -79,17 +79,17 @@ class Unacknowledged:
             self.remove(sealed)
 
     def waits(self, first: int) -> bool:
-        """Whether what begins with that number waits, and a caller for it."""
+        """True if the block that begins with that number waits, and a caller waits for it."""
         sealed = self._by_first.get(first)
         return sealed is not None and not sealed.ticket.done
 
     def lowest(self, otherwise: int) -> int:
-        """The lowest number of level stored that still waits, ``otherwise`` if none does."""
+        """The lowest pending number of level stored; ``otherwise`` if there is none."""
         stored = self._stored
         while stored and (stored[0].over or stored[0].ticket.done):
             stored.popleft()
         return stored[0].first if stored else otherwise
 
     def behind(self, first: int) -> int:
-        """How far below a stored block's first number the lowest one lies that still waits."""
+        """How far the lowest pending number lies below a stored block's first number."""
         return min(max(0, first - self.lowest(first)), BEHIND_MAX)

@@ -3,9 +3,9 @@
 A durable subscription is worked on at its home, the broker whose journal keeps its messages. If that is not
 the client's own broker, the *entry*, Work goes there with a connection of its own (``home_search``).
 
-The home is told which messages are settled at the end of the loop's turn, or within `DEFER_S` (seconds),
-and at once when a quarter of the window is settled. A cancelled wait for a message loses nothing. Several
-tasks may iterate one Work: each message goes to one of them.
+Settlements are reported to the home at the end of the loop's turn or within `DEFER_S` (seconds), and at once
+when a quarter of the window is settled. A cancelled wait for a message loses nothing. Several tasks may
+iterate one Work; each message goes to one of them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mesh.errors import Disconnected, MeshError
 from protocols import AddressError
 
 DEFER_S: Final = 0.001
-"""Longest time that what was settled waits for more to be settled."""
+"""Longest time that a settlement waits for others."""
 HANDS_MIN: Final = 64
-"""Tasks whose last message is remembered before those that settled theirs are forgotten."""
+"""Tasks whose last message is remembered before tasks with settled messages are forgotten."""
 
 
 class Work(AttachedWork[ClientConnection]):
@@ -37,8 +37,8 @@ class Work(AttachedWork[ClientConnection]):
     cannot be reached, and `NotAccepted` with the broker's sentence for another refusal. Iterating raises
     `Detached` when the subscription is removed, or its journal has failed.
 
-    Leaving by an exception has the message in hand tried again later, which counts as an attempt. All else
-    that is not settled goes to others, or to this program when it comes back.
+    If the block ends with an exception, the current message is tried again later, which counts as an attempt.
+    All other unsettled messages go to others, or to this program when it comes back.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Work(AttachedWork[ClientConnection]):
         self._hands: dict[asyncio.Task[object] | None, Job] = {}
         self._hands_max = HANDS_MIN
         self._turn = False
-        """True while `_end_turn` is to come."""
+        """True while `_end_turn` is scheduled."""
 
     # ------------------------------------------------------------------ its life
 
@@ -70,7 +70,8 @@ class Work(AttachedWork[ClientConnection]):
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """A cancelled program, or one that is interrupted, did not fail at a message."""
+        """Close; if the program failed, its current message is tried again. Cancellation and interrupts are
+        no failures."""
         for task, job in self._hands.items():
             if task is asyncio.current_task():
                 failed = isinstance(error, Exception)
@@ -83,8 +84,8 @@ class Work(AttachedWork[ClientConnection]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Leave: settled messages are reported to the home, the others go to other consumers, and
-        iteration ends."""
+        """Leave: settled messages are reported to the home, the others go to other consumers, and iteration
+        ends."""
         self.closed = True
         self._hands.clear()
         self._jobs = iter(())
@@ -99,7 +100,7 @@ class Work(AttachedWork[ClientConnection]):
     # ------------------------------------------------------------------ where it is attached
 
     async def _attach(self) -> None:
-        """Until it is attached. Raises why it cannot be."""
+        """Wait until it is attached. Raises why it cannot be."""
         async with self._moving:
             while True:
                 feed, at = self._feed, self._at
@@ -119,7 +120,7 @@ class Work(AttachedWork[ClientConnection]):
                     await self._take(step)
 
     async def _take(self, step: Step) -> None:
-        """A step of the search."""
+        """Take one step of the search for the home."""
         match step:
             case Failed(error):
                 raise error
@@ -134,7 +135,7 @@ class Work(AttachedWork[ClientConnection]):
                 except (Disconnected, AddressError) as error:
                     await self._take(self._search.unreachable(self.name, error))
                     return
-                if self.closed:  # meanwhile
+                if self.closed:  # closed meanwhile
                     await home.aclose()
                 else:
                     await self._move_to(home)
@@ -170,8 +171,9 @@ class Work(AttachedWork[ClientConnection]):
                 await self._news()
 
     async def batches(self) -> AsyncIterator[JobBatch]:
-        """The same messages as `JobBatch` after `JobBatch`: as many as arrived together, at a fraction of the
-        cost each. What the iteration of single messages has begun to hand out is not among them."""
+        """Iterate the same messages as one `JobBatch` after the other, each with as many as arrived together,
+        at a fraction of the cost per message. Messages of a batch that single iteration has begun to hand out
+        are not among them."""
         while True:
             portions = self._feed.take_all()
             if portions:
@@ -183,7 +185,7 @@ class Work(AttachedWork[ClientConnection]):
                 return
 
     async def _news(self) -> None:
-        """Wait for messages. Raises StopAsyncIteration at the end, and why it is over if it failed."""
+        """Wait for messages. Raises StopAsyncIteration at the end, and the failure of the subscription."""
         if self.closed or self._entry.closed:
             raise StopAsyncIteration
         if not self._feed.ready:
@@ -216,7 +218,7 @@ class Work(AttachedWork[ClientConnection]):
         return self._told(portion.drop(index, reason))
 
     def _told(self, told: bool) -> bool:
-        """Have it said at the end of the turn, or now if much was gathered."""
+        """Have a settlement reported at the end of the turn, or now if many have gathered."""
         if not told:
             return False
         if self._feed.said_late:

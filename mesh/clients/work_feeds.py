@@ -1,12 +1,12 @@
-"""Work of durable subscriptions in a client: what arrived, what is settled, what there is to say. Pure.
+"""Durable subscriptions in a client: what arrived, what is settled, what is to be reported. Pure.
 
 A `WorkFeed` is one durable subscription in one session after another. Its home sends WORK: neighbouring
-messages of a row of its journal, a `Portion` here. The program settles them, and what it has settled is
-gathered by row until `WorkFeed.take_said` makes frames of it: one DONE for all of a turn.
+messages of a row of its journal, here a `Portion`. The program settles them. Settlements gather by row until
+`WorkFeed.take_said` makes frames of them: one DONE for a whole turn.
 
-A portion belongs to the session in which it came. When that ends, the home offers unsettled messages to
-other consumers, so the portion is *void*: it is not handed out any more, and calls that settle its
-messages return False and are counted in ``late``. The next session may get the same messages again.
+A portion belongs to the session in which it came. When that ends, the home offers unsettled messages to other
+consumers, and the portion is *void*. It is not handed out any more; calls that settle its messages return
+False and are counted in ``late``. The next session may bring the same messages again.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class WorkCounters:
         self.late = 0
         """Messages settled after their session was over."""
         self.malformed = 0
-        """Messages made dead letters here because nobody can read them or their headers."""
+        """Messages that became dead letters here because they or their headers cannot be decoded."""
         self.interrupted = 0
         """How often a session that carried it was lost."""
 
 
 class Portion:
-    """Neighbouring messages of one row that came together; all but what they became never changes.
+    """Neighbouring messages of one row that came together. Only what became of them changes.
 
-    Messages are named by sets of them, as bits: bit i is message ``first + i`` of the row.
+    A set of messages is a bit mask: bit i is message ``first + i`` of the row.
     """
 
     __slots__ = (
@@ -94,11 +94,11 @@ class Portion:
         self.headers = headers
         self.publisher, self.boot, self.sequence = origin
         self.left = (1 << len(bodies)) - 1
-        """Which messages are not settled."""
+        """The messages that are not settled."""
 
     @property
     def void(self) -> bool:
-        """Whether the session in which it came is over."""
+        """True if the session in which it came is over."""
         return self.epoch != self.feed.epoch
 
     @property
@@ -106,7 +106,7 @@ class Portion:
         return bool(self.flags & REDELIVERED)
 
     def done(self, messages: int) -> bool:
-        """They are done with; False if none of them was this session's to settle."""
+        """Settle messages as done; False if none of them was this session's to settle."""
         settled = self._settle(messages)
         if settled:
             said = self.feed.settled
@@ -114,12 +114,13 @@ class Portion:
         return bool(settled)
 
     def retry(self, index: int, after_s: float | None) -> bool:
-        """Deliver one again: after a time, or after a delay that the home chooses. False as `done`."""
+        """Have a message delivered again, after a time or after a delay that the home chooses. False as in
+        `done`."""
         after_ms = BACK_OFF if after_s is None else milliseconds(after_s) if after_s else 0
         return self._give_back(index, Durable.RETRY, after_ms)
 
     def drop(self, index: int, reason: str) -> bool:
-        """Make one a dead letter. False as `done`."""
+        """Make a message a dead letter. False as in `done`."""
         return self._give_back(index, Durable.DROP, reason[:SENTENCE_MAX])
 
     def _give_back(self, index: int, kind: Durable, how: object) -> bool:
@@ -141,7 +142,7 @@ class Portion:
 
 
 class WorkFeed(Waitable):
-    """One durable subscription, at one broker after another; woken by whatever its holder waits for."""
+    """One durable subscription, at one broker after another; woken by anything that its owner waits for."""
 
     __slots__ = (
         "assembler",
@@ -179,19 +180,19 @@ class WorkFeed(Waitable):
         """True while it is attached."""
         self.closed = False
         self.error: MeshError | None = None
-        """Why it is over, if not because the program closed it."""
+        """Why it is over, unless the program closed it."""
         self.waiting = 0
         """Messages that waited at the home when this client attached."""
         self.unreached: tuple[str, ...] = ()
         self.portions: deque[Portion] = deque()
-        """What arrived and the program has not taken."""
+        """Portions that arrived and that the program has not taken."""
         self.assembler = blocks.Assembler()
         self.settled: dict[int, int] = {}
-        """By row, the messages that are done with and were not said."""
+        """Messages that are done and not reported, by row."""
         self.given_back: list[bytes] = []
         self.unsettled = 0
         self.unsaid = 0
-        """Messages settled since something was last said."""
+        """Messages settled since the last report."""
 
     def announcement(self) -> bytes:
         """The frame that asks a broker for it."""
@@ -203,8 +204,7 @@ class WorkFeed(Waitable):
         self.unreached = tuple(unreached)
 
     def lose(self) -> None:
-        """It is not attached any more: its portions are void, and settlements that were not sent yet are
-        dropped."""
+        """Note that it is no longer attached: its portions are void, and unsent settlements are dropped."""
         self.counters.interrupted += self.ready
         self.ready = False
         self.epoch += 1
@@ -215,29 +215,29 @@ class WorkFeed(Waitable):
         self.unsettled = self.unsaid = 0
 
     def end(self, error: MeshError | None = None) -> None:
-        """It is over."""
+        """End the subscription."""
         self.ready = False
         self.lose()
         self.closed = True
         self.error = error
 
     def take(self) -> Portion | None:
-        """The next portion for the program."""
+        """Take the next portion for the program."""
         return self.portions.popleft() if self.portions else None
 
     def take_all(self) -> list[Portion]:
-        """All that has arrived."""
+        """Take everything that has arrived."""
         portions, self.portions = list(self.portions), deque()
         return portions
 
     @property
     def said_late(self) -> bool:
-        """True when so many messages are settled and not yet reported that the home may be waiting before
-        it sends more."""
+        """True when so many settlements are unreported that the home may be waiting for them before it sends
+        more."""
         return 4 * self.unsaid >= self.messages
 
     def take_said(self) -> list[bytes]:
-        """The frames that say what was settled since the last time."""
+        """Take the frames that report the settlements since the last time."""
         frames, self.given_back = self.given_back, []
         settled, self.settled = self.settled, {}
         self.unsaid = 0
@@ -247,7 +247,8 @@ class WorkFeed(Waitable):
         return frames
 
     def add(self, frame: bytes, place: tuple[int, int, int, int], topics: dict[bytes, str]) -> int:
-        """The messages of a WORK frame, and how many they are. What cannot be read becomes a dead letter."""
+        """Add the messages of a WORK frame and return their number. Those that cannot be decoded become dead
+        letters."""
         try:
             opened = blocks.open_block(frame, 4 + WORK_SIZE)
             topic = topics.get(opened.topic) or _decoded(opened.topic, topics)
@@ -271,7 +272,7 @@ class WorkFeed(Waitable):
         return len(bodies)
 
     def _drop_unreadable(self, frame: bytes, place: tuple[int, int, int, int], why: str) -> None:
-        """A block that is none: each of the messages that it claims becomes a dead letter."""
+        """Make dead letters of all messages that a malformed block claims to hold."""
         count = int.from_bytes(frame[4 + WORK_SIZE + 4 : 4 + WORK_SIZE + 8], "big")
         nothing = [b""] * min(max(1, count), blocks.COUNT_MAX)
         portion = Portion(self, place, "", nothing, None, (0, 0, 0))
@@ -281,7 +282,8 @@ class WorkFeed(Waitable):
             portion.drop(index, why)
 
     def _sound_of(self, portion: Portion, wrong: dict[bytes, str]) -> Iterator[Portion]:
-        """The neighbours in a portion whose headers can be read; the others become dead letters."""
+        """Yield the parts of a portion whose headers can be decoded; the other messages become dead
+        letters."""
         headers = portion.headers or []
         start = 0
         for index, encoded in enumerate([*headers, None]):
@@ -300,7 +302,7 @@ class WorkFeed(Waitable):
 
 
 def _packed(messages: int) -> tuple[int, bytes]:
-    """The index of the first of them, and a bitmap from there on."""
+    """The index of the first message, and a bitmap from there on."""
     first = (messages & -messages).bit_length() - 1
     bits = messages >> first
     return first, bits.to_bytes((bits.bit_length() + 7) // 8, "little")
@@ -333,7 +335,7 @@ class WorkFeeds:
     def add(
         self, name: str, patterns: Sequence[str], messages: int, size: int, counters: WorkCounters
     ) -> WorkFeed:
-        """A new one. Raises `TopicError`, TypeError, ValueError."""
+        """Add a subscription. Raises `TopicError`, TypeError, ValueError."""
         check_durable_name(name)
         check_window("messages", messages, MESSAGES_MAX)
         check_window("bytes", size, BYTES_MAX)
@@ -349,11 +351,11 @@ class WorkFeeds:
         return feed
 
     def remove(self, feed: WorkFeed) -> bool:
-        """Want no more of it; False if it was removed already."""
+        """Remove a subscription; False if it was removed already."""
         return self._feeds.pop(feed.number, None) is not None
 
     def read(self, frame: bytes) -> WorkFeed | None:
-        """A WORK frame, into its feed; None if that is there no more. Raises `PeerError`."""
+        """Read a WORK frame into its feed; None if the feed is gone. Raises `PeerError`."""
         number, *place = read_work(frame, 4)
         feed = self._feeds.get(number)
         if feed is not None:
@@ -369,8 +371,8 @@ class WorkFeeds:
         return [feed]
 
     def detached(self, number: int, reason: str, sentence: str, url: str, broker: str) -> list[Waitable]:
-        """The broker refuses it, or has ended it. One that leaves ends its sessions next: then it is asked
-        for at the broker of the next session."""
+        """Note that the broker refuses it, or has ended it. A leaving broker ends its sessions next; then the
+        subscription is asked for at the broker of the next session."""
         feed = self._feeds.get(number)
         if feed is None:
             return []
@@ -392,7 +394,7 @@ def _error_of(was_ready: bool, sentence: str, reason: str, url: str) -> MeshErro
 
 
 def check_durable_name(name: Any) -> str:
-    """The name of a durable subscription. Raises TypeError, ValueError."""
+    """Check the name of a durable subscription. Raises TypeError, ValueError."""
     if not isinstance(name, str):
         raise TypeError(f"the name of a durable subscription is a str, not {shown(name)}")
     if problem := name_problem(name):

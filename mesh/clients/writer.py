@@ -4,20 +4,15 @@ A published message is *gathered* with others of its topic (``publishing``), bec
 hardly more than a block of one. *Flushing* seals what is gathered and hands the frames to the pipe, which
 writes at the end of the loop turn, or now if told to.
 
-===============================================  ===================================================
-what happened                                    what follows
-===============================================  ===================================================
-a message after `LONE_S` of silence              flushed and written at once, for its round trip
-a message, and nothing was gathered before       flushed and written at the end of its loop turn
-messages turn after turn                         flushed every `DEFER_S`
-a turn's budget of bytes is full                 flushed and written; after `SEALS` times, or when the
-                                                 kernel takes no more, ``publish`` yields to the loop:
-                                                 nothing is read while one coroutine never suspends
-there is no credit, or no session                gathered on, until there is no room either
-credit comes                                     flushed at the end of the loop turn
-===============================================  ===================================================
+* A message after `LONE_S` of silence is flushed and written at once, for its round trip.
+* A message is flushed and written at the end of its loop turn if nothing was gathered before it.
+* While messages come turn after turn, they are flushed every `DEFER_S`.
+* When a turn's budget of bytes is full, it is flushed and written. After `SEALS` times, or when the kernel
+  takes no more, ``publish`` yields to the loop: nothing is read while a coroutine never suspends.
+* Without credit or a session, messages gather until there is no room either.
+* When credit comes, they are flushed at the end of the loop turn.
 
-`turn` runs at the end of each loop turn while messages come, and no more once one brought none.
+`turn` runs at the end of each loop turn while messages come, and stops after a turn without one.
 """
 
 from __future__ import annotations
@@ -33,11 +28,12 @@ DEFER_S: Final = 0.001
 SEALS: Final = 4
 """Blocks sealed by size and written before ``publish`` yields to the loop; one if the kernel is full."""
 LONE_S: Final = 0.0003
-"""The first message after so long a pause does not wait for the end of its loop turn."""
+"""The first message after such a pause does not wait for the end of its loop turn."""
 
 
 class Writer:
-    """See the module. One pipe at a time, or none: then what is gathered stays where it is."""
+    """Writes a client's messages to one pipe at a time. Without a pipe, what is gathered stays where it
+    is."""
 
     __slots__ = (
         "_conversation",
@@ -56,9 +52,9 @@ class Writer:
         self._loop = loop
         self.pipe: Pipe | None = None
         self.scheduled = False
-        """True while a `turn` is to come."""
+        """True while a `turn` is scheduled."""
         self.lone = False
-        """True when the message that was just scheduled came after a pause: `flush_lone` is due."""
+        """True if the message just scheduled came after a pause: `flush_lone` is due."""
         self._idle = True
         self._deferred_at = 0.0
         self._seals = 0
@@ -72,12 +68,13 @@ class Writer:
         self.hand_over()
 
     def detach(self) -> None:
-        """The pipe is gone, and what it had not taken with it; the conversation knows what to send again."""
+        """Note that the pipe is gone, with everything that it had not taken. The conversation knows what to
+        resend."""
         self.pipe = None
         self._stuck = []
 
     def hand_over(self) -> None:
-        """Frames of the conversation to the pipe; what does not fit waits until it is writable."""
+        """Hand the conversation's frames to the pipe; what does not fit waits until the pipe is writable."""
         pipe, conversation = self.pipe, self._conversation
         if pipe is None:
             return
@@ -91,14 +88,14 @@ class Writer:
             self._stuck = frames[taken:] if taken < len(frames) else []
 
     def write_now(self) -> None:
-        """Somebody waits for what was just handed over: do not let it wait for the end of the loop turn."""
+        """Write what was just handed over now, not at the end of the loop turn: somebody waits for it."""
         if self.pipe is not None:
             self.pipe.flush()
 
     # ------------------------------------------------------------------ gathered messages
 
     def schedule(self) -> None:
-        """A message was gathered and no turn is to come: have one."""
+        """Schedule a turn: a message was gathered and none is scheduled."""
         now = self._loop.time()
         self.lone = now - self._deferred_at > LONE_S and self._conversation.room > 0
         self.scheduled = True
@@ -106,8 +103,8 @@ class Writer:
         self._loop.call_soon(self.turn)
 
     def turn(self) -> None:
-        """Once a loop turn while messages come: flush if they waited long enough or nobody was here
-        before."""
+        """Run at the end of each loop turn while messages come: flush if they waited long enough, or if
+        nothing was gathered before them."""
         self.scheduled = False
         if not self._conversation.gathered:
             self._idle = True
@@ -130,13 +127,13 @@ class Writer:
         self.hand_over()
 
     def flush_lone(self) -> None:
-        """Flush and write at once what came after a pause."""
+        """Flush and write a message after a pause at once."""
         self.lone = self._idle = False
         self.flush()
         self.write_now()
 
     def seal(self) -> bool:
-        """A turn's budget is full: flush and write. True when it is time to yield to the loop, too."""
+        """Flush and write a full turn's budget. True when it is also time to yield to the loop."""
         self.flush()
         self.write_now()
         self._seals += 1
@@ -146,7 +143,7 @@ class Writer:
         return True
 
     def credit_came(self) -> None:
-        """Frames were read, credit perhaps among them: what waited for it goes at the end of this turn."""
+        """Flush at the end of this turn, since the frames just read may have brought credit."""
         if not self.scheduled and self._conversation.gathered and not self._conversation.blocked:
             self.schedule()
             self.lone = False

@@ -329,7 +329,7 @@ async def test_a_batch_waits_for_all_of_its_messages_and_has_one_receipt() -> No
         async with client.batch(level="stored") as batch:
             for number in range(1000):
                 await batch.publish("ab"[number % 2], b"%d" % number, headers={"n": number})
-            with pytest.raises(MeshError, match="once it was left"):
+            with pytest.raises(MeshError, match="once it has ended"):
                 print(batch.receipt)
         assert len(batch) == 1000 and client._conversation.pendings.count == 0
         receipt = batch.receipt

@@ -104,7 +104,7 @@ def test_what_homes_hold_for_past_though_it_is_waited_for_is_unknown() -> None:
     conversation = settled()
     ticket, other = publish(conversation, b"1"), publish(conversation, b"2")
     assert ticket in said(conversation, Durable.PAST, 1, 1, ["h"])
-    with pytest.raises(Unknown, match=r"h forgot what came under the number of the message: another client"):
+    with pytest.raises(Unknown, match=r"h forgot the number of the message, since another client"):
         ticket.receipt(0)
     assert said(conversation, Durable.PAST, 1, 1, ["h"]) == [] and not other.done
     again(conversation)
