@@ -11,18 +11,18 @@ Wire-compatible with NNG, nanomsg and mangos, over ``tcp://``, ``ipc://``, ``inp
 socket          talks to         a message goes
 ==============  ===============  ==================================================================
 `Pair0`         `Pair0`          to the one peer
-`Pair1`         `Pair1`          likewise, with a count of its hops
+`Pair1`         `Pair1`          to the one peer, with a hop count
 `Push0`         `Pull0`          to one puller, in turn
-`Pub0`          `Sub0`           to every subscriber, who filters by prefix
-`Req0`          `Rep0`           to one replier, whose answer comes back to who asked
-`Surveyor0`     `Respondent0`    to every respondent, whose answers come back until a deadline
+`Pub0`          `Sub0`           to every subscriber, which filters by prefix
+`Req0`          `Rep0`           to one replier, whose answer returns to the asking socket
+`Surveyor0`     `Respondent0`    to every respondent, whose answers return until a deadline
 `Bus0`          `Bus0`           to every direct peer
 `Star0`         `Star0`          to every peer, direct or not: each node passes it on
 ==============  ===============  ==================================================================
 
-A `RawSocket` has no pattern state, and a `Device` joins two of them into a stop on the way. What each
-pattern does when a queue is full, a peer leaves or a call comes out of turn:
-``docs/reference/patterns/``.
+A `RawSocket` has no pattern state, and a `Device` joins two of them into an intermediate node.
+``docs/reference/patterns/`` tells what each pattern does when a queue is full, a peer leaves or a call comes
+out of turn.
 """
 
 import protocols.system  # noqa: F401  # first: it may refuse the system

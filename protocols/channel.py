@@ -1,7 +1,7 @@
 """``send`` and ``recv`` as coroutines over a pattern's lane.
 
 A `Channel` is for patterns without turns, a `Conversation` for those that speak in turns. A socket is one of
-the two, and so is each context. Both ask their lane and, where it has nothing, wait for news of it.
+the two, and so is each context. Both ask their lane and, if it has nothing, wait until it does.
 
 A ``timeout`` is in seconds; `DEFAULT` is the socket's own (`SocketOptions`), None is no limit.
 """
@@ -37,7 +37,9 @@ REPLACED: Final = "replaced by a newer request or survey"
 
 
 def as_bytes(body: Body) -> bytes:
-    """What the wire takes. Raises `TypeError` here and not, later, in the event loop."""
+    """Return a body as bytes. Raises `TypeError` here, so that a wrong type does not fail later in the event
+    loop.
+    """
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body)
     raise TypeError(f"a body is bytes, not {type(body).__name__}; encode it first")
@@ -52,13 +54,13 @@ def as_topic(topic: str | Body) -> bytes:
 
 
 def check_handler(handler: object) -> None:
-    """Raises `TypeError` for what can answer no question."""
+    """Check that a handler can be called. Raises `TypeError`."""
     if not callable(handler):
         raise TypeError(f"a handler takes a question and returns its answer; {handler!r} cannot be called")
 
 
 class RefusingLane(QueueLane, StateLane):
-    """What stands for the lane of a socket or context that is closed, or was not entered yet."""
+    """Stands in for the lane of a socket or context that is closed or was not entered yet."""
 
     def __init__(self, kind: type[SPError], sentence: str) -> None:
         super().__init__()
@@ -82,7 +84,7 @@ class RefusingLane(QueueLane, StateLane):
 
 
 def _shut(channel: Channel | Conversation, sentence: str) -> None:
-    """Every call raises `Closed` from now on, those that wait included."""
+    """Make every call raise `Closed`, including calls that already wait."""
     channel.closed = True
     channel._lane.close()
     channel._refuse(Closed, sentence)
@@ -91,13 +93,13 @@ def _shut(channel: Channel | Conversation, sentence: str) -> None:
 
 
 class Channel:
-    """A lane without turns. Its fast paths decide what a message costs: one coroutine, one call."""
+    """A lane without turns. Its fast paths set the cost of a message: one coroutine, one call."""
 
     closed = False
     _lane: QueueLane
 
     def _open_on(self, core: Core) -> None:
-        """Be the channel of a socket itself."""
+        """Become the channel of a socket itself."""
         lane: Any = core.pattern.lane
         self._open(lane, core.options, core.senders, core.receivers)
 
@@ -115,19 +117,19 @@ class Channel:
         self._inbox = lane.inbox
 
     def _refuse(self, kind: type[SPError], sentence: str) -> None:
-        """Every call from now on raises this."""
+        """Make every further call raise this error."""
         self._use(RefusingLane(kind, sentence))
 
     def _shut(self, sentence: str) -> None:
         _shut(self, sentence)
 
     async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
-        """Hand one message to the pattern; where that may wait, and for what, is the pattern's choice.
+        """Hand one message to the pattern, which decides whether the call may wait, and for what.
 
-        Cancelled or late, the message was not taken.
+        A call that is cancelled or times out has not taken the message.
 
         Raises:
-            Timeout, Closed: as they say.
+            Timeout, Closed: see each.
             NoPeers: with ``fail_without_peers``.
             NotSupported: the pattern only receives.
         """
@@ -137,16 +139,16 @@ class Channel:
             await self._senders.room(lambda: self._put(body), timeout, self._options.send_timeout_s)
 
     async def recv(self, timeout: TimeLimit = DEFAULT) -> bytes:
-        """The next message. Cancelled or late, none was taken.
+        """Return the next message. A call that is cancelled or times out takes none.
 
         Raises:
-            Timeout, Closed: as they say.
+            Timeout, Closed: see each.
             NotSupported: the pattern only sends.
         """
         inbox = self._inbox
         if inbox:
             if timeout is not DEFAULT:
-                seconds(timeout, None)  # a wrong one is told also where there is nothing to wait for
+                seconds(timeout, None)  # report a wrong timeout even when there is no need to wait
             body = inbox.popleft()
             if not inbox:
                 self._lane.emptied()
@@ -154,17 +156,17 @@ class Channel:
         return await self._receivers.taken(lambda: self._lane.take(), timeout, self._options.recv_timeout_s)
 
     async def recv_message(self, timeout: TimeLimit = DEFAULT) -> Message[PipeView]:
-        """As `recv`, with the peer that sent it."""
+        """Like `recv`, with the peer that sent the message."""
         body = await self.recv(timeout)
         return Message(view_of(self._lane.origin()), b"", body)
 
     def send_nowait(self, body: Body) -> None:
-        """As `send`, but raises `WouldBlock` instead of waiting."""
+        """Like `send`, but raises `WouldBlock` instead of waiting."""
         if not self._put(body if type(body) is bytes else as_bytes(body)):
             raise WouldBlock("no peer has room for the message")
 
     def recv_nowait(self) -> bytes:
-        """As `recv`, but raises `WouldBlock` instead of waiting."""
+        """Like `recv`, but raises `WouldBlock` instead of waiting."""
         body = self._lane.take()
         if body is None:
             raise WouldBlock("nothing has been received")
@@ -173,8 +175,8 @@ class Channel:
     async def send_many(self, bodies: Sequence[Body], timeout: TimeLimit = DEFAULT) -> None:
         """Send in order, waiting for room as often as needed.
 
-        Late, some leading messages have been sent: the `PartlySent` (a `Timeout`) says how many, as do
-        `Closed` and `NoPeers`, in ``sent``.
+        A call that times out may have sent some leading messages. `PartlySent` (a `Timeout`) has their number
+        in ``sent``, as do `Closed` and `NoPeers`.
         """
         ready = [body if type(body) is bytes else as_bytes(body) for body in bodies]
         deadline = deadline_of(seconds(timeout, self._options.send_timeout_s))
@@ -183,12 +185,13 @@ class Channel:
             piece = ready[sent : sent + self._options.send_queue]
             taken = self._put_piece(piece, sent)
             sent += taken
-            # Only a refusal brings a wake-up: a piece that was taken whole is followed by the next at once.
+            # Only a refusal leads to a wake-up, so a piece that was taken whole is followed by the next at
+            # once.
             if taken < len(piece) and not await self._senders.wait(deadline):
                 raise PartlySent(sent, len(ready))
 
     async def recv_many(self, timeout: TimeLimit = DEFAULT) -> list[bytes]:
-        """All messages that are there, at least one."""
+        """Return all messages that have arrived, at least one."""
         take = lambda: self._lane.take()  # noqa: E731  the lane may be another after the wait
         bodies = [await self._receivers.taken(take, timeout, self._options.recv_timeout_s)]
         inbox = self._inbox
@@ -214,7 +217,7 @@ class Channel:
             raise StopAsyncIteration from None
 
     def _put_piece(self, piece: Sequence[bytes], sent: int) -> int:
-        """Hand over a piece of a batch of which ``sent`` messages are on their way."""
+        """Hand over one piece of a batch; ``sent`` messages of the batch went before it."""
         try:
             return self._lane.put_many(piece)
         except (Closed, NoPeers) as error:
@@ -223,16 +226,16 @@ class Channel:
 
 
 class Broadcast(Channel):
-    """A channel whose pattern never makes a sender wait, but drops for peers whose queue is full.
+    """A channel whose pattern never makes a sender wait: it drops for peers whose queue is full.
 
-    Queues are emptied once a loop turn, so a sender that never suspends would fill them all by itself: every
-    half queue of messages it gives the event loop a turn, *before* it hands over the next one.
+    Queues are emptied once a loop turn, so a sender that never suspends would fill them all by itself. After
+    every half queue of messages it gives the event loop a turn, *before* it hands over the next one.
     """
 
     _since_turn = 0
 
     async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
-        """Hand one message to every peer; one whose queue is full misses it, which is counted."""
+        """Hand one message to every peer. A peer whose queue is full misses it, which is counted."""
         if type(body) is not bytes:
             body = as_bytes(body)
         if self._since_turn >= self._options.send_queue // 2:
@@ -257,16 +260,16 @@ class Broadcast(Channel):
 
 
 class Conversation:
-    """A lane that follows the turns of a conversation and is told the time."""
+    """A lane that follows the turns of a conversation and is given the time."""
 
     closed = False
     _lane: StateLane
     _ends: ClassVar[tuple[type[SPError], ...]] = (Closed,)
-    """What ends an iteration."""
+    """The exceptions that end an iteration."""
     _receiving = False
 
     def _open_on(self, core: Core) -> None:
-        """Be the channel of a socket itself."""
+        """Become the channel of a socket itself."""
         lane: Any = core.pattern.lane
         self._open(lane, core.options, core.senders, core.receivers, core.arm)
 
@@ -282,7 +285,7 @@ class Conversation:
         self._senders = senders
         self._receivers = receivers
         self._arm = arm
-        """Sets the socket's timer to the pattern's next deadline."""
+        """Set the socket's timer to the pattern's next deadline."""
         lane.readable = receivers.wake
         lane.writable = senders.wake_all
         self._lane = lane
@@ -291,19 +294,19 @@ class Conversation:
         self._lane = lane
 
     def _refuse(self, kind: type[SPError], sentence: str) -> None:
-        """Every call from now on raises this."""
+        """Make every further call raise this error."""
         self._use(RefusingLane(kind, sentence))
 
     def _shut(self, sentence: str) -> None:
         _shut(self, sentence)
 
     async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
-        """Say something to the peers that the pattern chooses.
+        """Send a message to the peers that the pattern chooses.
 
-        Cancelled or late, the message was not taken.
+        A call that is cancelled or times out has not taken the message.
 
         Raises:
-            Timeout, Closed: as they say.
+            Timeout, Closed: see each.
             StateError: it is not this side's turn, or the conversation went on while this waited for room.
             NoPeers: with ``fail_without_peers``.
         """
@@ -315,11 +318,11 @@ class Conversation:
             await self._senders.room(lambda: self._say(body, epoch), timeout, self._options.send_timeout_s)
 
     async def recv(self, timeout: TimeLimit = DEFAULT) -> bytes:
-        """The next message of this conversation. Cancelled or late, none was taken.
+        """Return the next message of this conversation. A call that is cancelled or times out takes none.
 
         Raises:
-            Timeout, Closed: as they say.
-            StateError: nothing can come now.
+            Timeout, Closed: see each.
+            StateError: no message can come now.
         """
         limit_s = seconds(timeout, self._options.recv_timeout_s)
         body = self._hear()
@@ -328,7 +331,7 @@ class Conversation:
         epoch = self._lane.epoch
         receivers = self._receivers
         loop = receivers.loop
-        assert loop is not None  # `_hear` has settled that
+        assert loop is not None  # `_hear` has ensured that
         deadline = None if limit_s is None else loop.time() + limit_s
         self._receiving = True
         try:
@@ -344,17 +347,17 @@ class Conversation:
         return body
 
     async def recv_message(self, timeout: TimeLimit = DEFAULT) -> Message[PipeView]:
-        """As `recv`, with the peer that sent it."""
+        """Like `recv`, with the peer that sent the message."""
         body = await self.recv(timeout)
         return Message(view_of(self._lane.origin()), b"", body)
 
     def send_nowait(self, body: Body) -> None:
-        """As `send`, but raises `WouldBlock` instead of waiting."""
+        """Like `send`, but raises `WouldBlock` instead of waiting."""
         if not self._say(body if type(body) is bytes else as_bytes(body)):
             raise WouldBlock("no peer has room for the message")
 
     def recv_nowait(self) -> bytes:
-        """As `recv`, but raises `WouldBlock` instead of waiting."""
+        """Like `recv`, but raises `WouldBlock` instead of waiting."""
         body = self._hear()
         if body is None:
             raise WouldBlock("nothing has been received")
@@ -385,14 +388,14 @@ class Conversation:
         lane = self._lane
         epoch = lane.epoch
         try:
-            loop = asyncio.get_running_loop()  # not `running_loop`: a call less for each message
+            loop = asyncio.get_running_loop()  # not `running_loop`: saves a call for each message
         except RuntimeError:
             raise StateError(NO_LOOP) from None
         if self._senders.loop is not loop:
             self._senders.settle(loop)
         said = lane.send(body, loop.time(), waited_in)
         if lane.epoch != epoch:
-            self._receivers.wake_all()  # they wait for what has just been replaced
+            self._receivers.wake_all()  # they wait for the request or survey that was just replaced
         if said and lane.timed:
             self._arm()
         return said

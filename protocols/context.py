@@ -1,6 +1,6 @@
-"""Contexts: conversations, and readers with topics of their own, on a shared socket.
+"""Contexts: separate conversations, or readers with separate topics, on a shared socket.
 
-Made by ``socket.new_context()``; closed with the socket, or before it by `aclose`.
+``socket.new_context()`` makes them. They close with the socket, or earlier by `aclose`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Keeper(Protocol):
     """The socket's core, as its contexts see it."""
 
     def forget_channel(self, channel: Closable) -> None:
-        """It was closed."""
+        """The channel was closed."""
 
     def channel_dropped(self, channel: Closable) -> None:
-        """Its program holds it no more, and has not closed it. Called by whichever thread finds that."""
+        """The program dropped the channel without closing it. Any thread may call this."""
 
 
 class Closable(Protocol):
-    """What a socket closes with itself."""
+    """An object that a socket closes with itself."""
 
     closed: bool
 
@@ -68,7 +68,7 @@ class Life:
 
 
 class Context(Conversation, Life):
-    """A conversation of its own on a shared socket: its own request, survey or debt of an answer."""
+    """A separate conversation on a shared socket: its own request, survey or owed answer."""
 
     def __init__(
         self,
@@ -84,20 +84,20 @@ class Context(Conversation, Life):
 
 
 class RequestContext(Context):
-    """A conversation of its own on a shared Req0: one request at a time."""
+    """A separate conversation on a shared Req0: one request at a time."""
 
     async def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
-        """As `protocols.Req0.request`, in this conversation: it replaces a request that is under way."""
+        """Like `protocols.Req0.request`, in this conversation: it replaces a request that is under way."""
         return await request(self, body, timeout, self._options)
 
 
 class Surveying(Conversation):
-    """Runs one survey at a time; iterating yields its answers and ends when it is over."""
+    """Runs one survey at a time; iterating yields its answers and ends with the survey."""
 
     _ends = (Closed, SurveyOver)
 
     async def __anext__(self) -> bytes:
-        """The next answer. The survey's end bounds the wait, so ``recv_timeout_s`` does not."""
+        """Return the next answer. The survey's end bounds the wait, so ``recv_timeout_s`` does not."""
         try:
             return await self.recv(None)
         except self._ends:
@@ -106,16 +106,16 @@ class Surveying(Conversation):
     async def survey(
         self, body: Body, *, survey_s: float | Default = DEFAULT, early: bool = True
     ) -> SurveyResult:
-        """Ask everybody; returns the answers and names who did not give one.
+        """Ask all peers; return the answers and the peers that gave none.
 
-        It ends after ``survey_s`` seconds (by default the socket's or context's), or ``early`` once everybody
-        who was asked has answered or left. Who hides several respondents behind one connection (a device)
-        answers more than once: pass ``early=False`` to hear them all.
+        The survey ends after ``survey_s`` seconds (by default the socket's or context's). With ``early`` it
+        ends once every peer that was asked has answered or left. A device stands for several respondents
+        behind one connection, so it answers more than once: pass ``early=False`` to get all its answers.
 
-        Cancelled, the survey stays open, and its answers are there for `recv`.
+        A cancelled survey stays open, and its answers remain available from `recv`.
 
         Raises:
-            Closed: as it says.
+            Closed: see there.
             StateError: a newer survey has replaced this one.
         """
         if type(body) is not bytes:
@@ -123,7 +123,7 @@ class Surveying(Conversation):
         limit_s = survey_seconds(survey_s)
         lane = self._survey_lane()
         tally = lane.collect(body, running_loop().time(), limit_s, early=early)
-        self._receivers.wake_all()  # they wait for what has just been replaced
+        self._receivers.wake_all()  # they wait for the survey that was just replaced
         self._arm()
         try:
             while not tally.over:
@@ -133,20 +133,20 @@ class Surveying(Conversation):
             raise
         result = lane.take_tally(tally)
         if result is None:
-            self._survey_lane()  # closed, or:
+            self._survey_lane()  # raises if the survey is closed; otherwise:
             raise StateError(REPLACED)
         return result
 
     def _survey_lane(self) -> SurveyLane:
         lane = self._lane
         if not isinstance(lane, SurveyLane):
-            lane.recv(0.0, False)  # raises what is wrong
+            lane.recv(0.0, False)  # raises the reason
         assert isinstance(lane, SurveyLane)
         return lane
 
 
 class SurveyContext(Surveying, Life):
-    """A survey of its own on a shared socket, open for ``survey_s`` seconds."""
+    """A separate survey on a shared socket, open for ``survey_s`` seconds."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class SurveyContext(Surveying, Life):
 
 
 class SubContext(Channel, Life):
-    """Topics and an inbox of its own; it gets its own copy of what it wants."""
+    """A reader with separate topics and a separate inbox; it gets its own copy of each matching message."""
 
     def __init__(
         self,
@@ -177,11 +177,13 @@ class SubContext(Channel, Life):
         self._open(lane, options, senders, receivers)
 
     def subscribe(self, topic: str | Body) -> None:
-        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
+        """Receive messages that begin with ``topic`` (a str is encoded as UTF-8); ``""`` matches all."""
         self._open_lane().subscribe(as_topic(topic))
 
     def unsubscribe(self, topic: str | Body) -> None:
-        """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
+        """End a subscription and drop queued messages that no topic matches any more. Raises `StateError` if
+        not subscribed.
+        """
         self._open_lane().unsubscribe(as_topic(topic))
 
     def _open_lane(self) -> Subscriptions:

@@ -1,9 +1,9 @@
-"""What a socket is made of behind its calls: a pattern's machine, its pipes, its endpoints and one timer.
+"""The internals of a socket: a pattern's machine, its pipes, its endpoints and one timer.
 
 A `Core` makes pipes of connections, hands runs of frames to the pattern, keeps the pattern's deadline and
-closes all it opened. It is the owner that endpoints and pipes know (`EndpointOwner`, `PipeOwner`), so none
-of that is among a socket's calls. It belongs to the event loop that first uses it, and starts no tasks but
-those of its dialers.
+closes all it opened. Endpoints and pipes see it as their owner (`EndpointOwner`, `PipeOwner`), so none of
+these hooks is among a socket's calls. It belongs to the event loop that first uses it. The only tasks that it
+starts are those of its dialers.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from protocols.waiting import Waiters, deadline_of, running_loop
 CLOSED: Final = "the socket is closed"
 
 Admit = Callable[[PipeView], object]
-"""Asked of each peer before it is attached. Raises `PipeRefused`, or closes the pipe, to turn it away."""
+"""Called with each peer before it is attached. Raises `PipeRefused`, or closes the pipe, to refuse it."""
 
 
 class Receiver(Protocol):
-    """Who gets a raw socket's frames, in the loop turn that read them. None of these may wait.
+    """Gets a raw socket's frames, in the loop turn that read them. No method may wait.
 
-    One that raises is reported to the loop's exception handler.
+    If one raises, the loop's exception handler gets the error.
     """
 
     def pipe_attached(self, pipe: Pipe) -> None:
-        """A peer is there. May raise `PipeRefused`: the connection is closed and nothing follows."""
+        """A peer has connected. May raise `PipeRefused`: the connection is closed and nothing follows."""
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
-        """It is gone; called once for each that was attached."""
+        """The peer is gone. Called once for each peer that was attached."""
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
-        """A run of whole frames, header words in front; the list is the receiver's to keep."""
+        """A run of whole frames, header words in front. The receiver may keep the list."""
 
     def pipe_writable(self, pipe: Pipe) -> None:
         """A pipe that refused a frame has room again."""
 
 
 class Core:
-    """See the module. ``name`` is the socket's, for sentences about it."""
+    """See the module. ``name`` is the socket's name in messages."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Core:
         self.news = PipeNews()
         self.senders = Waiters()
         self.receivers = Waiters()
-        """Those of the socket itself; its contexts share the senders."""
+        """The waiters of the socket itself; its contexts share the senders."""
         self.channels: WeakKeyDictionary[Closable, None] = WeakKeyDictionary()
         """The socket's contexts, oldest first, as long as a program holds them."""
         self.roster = Roster(pattern)
@@ -89,7 +89,7 @@ class Core:
             raise TypeError(f"admit is called with each new peer; {admit!r} cannot be")
         self._admit = admit
         self._receiver = receiver
-        self._hears_time = pattern.hears_time  # of a class, so slower to read for each run of frames
+        self._hears_time = pattern.hears_time  # a class attribute is slower to read, for each run of frames
         self._attaching: Pipe | None = None
         self._peer_waiters = Waiters()
         self._timer: asyncio.TimerHandle | None = None
@@ -101,7 +101,7 @@ class Core:
 
     @property
     def forgotten(self) -> bool:
-        """Whether somebody should have closed it, and still could."""
+        """True if somebody should have closed the socket, and still could."""
         return self.loop is not None and self.closing is None and not self.loop.is_closed()
 
     def check_open(self) -> None:
@@ -109,7 +109,7 @@ class Core:
             raise Closed(CLOSED)
 
     def enter_loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop, which must be the one that this socket has been used in before, if any."""
+        """Return the running loop. If this socket was used before, it must be the same loop."""
         loop = running_loop()
         if self.loop is not loop:
             self.senders.settle(loop)
@@ -120,9 +120,9 @@ class Core:
     async def close(self) -> None:
         """Close all, after giving the peers up to ``linger_s`` to read what is queued for them.
 
-        A peer has read it all when it closes its side, as every implementation does when it has read to our
-        end. Cancelled, everything is closed all the same, but without waiting for what is queued. A second
-        call waits for the first.
+        A peer that has read everything closes its side; every implementation does so at our end of stream. A
+        cancelled close still closes everything, but does not wait for what is queued. A second call waits for
+        the first.
         """
         if self.closing is not None:
             await self.closing.wait()
@@ -147,7 +147,7 @@ class Core:
             shared.stop_serving(self)
         pipes = list(self.roster.connected)
         cancelled = None
-        # One after the other whatever happens: a cancellation ends the waiting, not the closing.
+        # Go through all of them whatever happens: a cancellation ends the waiting, not the closing.
         endpoints: list[Listener | Dialer] = [*self.listeners, *self.dialers]
         for endpoint in endpoints:
             try:
@@ -180,9 +180,10 @@ class Core:
         self.channels.pop(channel, None)
 
     def channel_dropped(self, channel: Closable) -> None:
-        """Close it in a turn of its own, since garbage is found anywhere, also inside the pattern; and warn.
+        """Close a dropped context in a separate loop turn, and warn.
 
-        The warning comes last: it may be an error.
+        The garbage collector may run anywhere, even inside the pattern. The warning comes last, since it may
+        be an error.
         """
         loop = self.loop
         if loop is None or loop.is_closed():
@@ -220,7 +221,7 @@ class Core:
         self._shared.append(shared)
 
     def _forget_endpoint(self, endpoint: Dialer | Acceptor) -> None:
-        """Closed by hand; those that close with the socket can still be asked for their statistics."""
+        """Forget an endpoint closed by hand. Those that close with the socket keep their statistics."""
         if self.closing is None:
             if isinstance(endpoint, Dialer):
                 self.dialers = [each for each in self.dialers if each is not endpoint]
@@ -243,7 +244,7 @@ class Core:
     # --- EndpointOwner
 
     def attach(self, connection: Connection, *, url: str, dialed: bool) -> Pipe:
-        """Make a pipe of a connection: wholly, or not at all. Raises `PipeRefused`."""
+        """Make a pipe of a connection, completely or not at all. Raises `PipeRefused`."""
         if self.closed:
             raise PipeRefused(CLOSED)
         now = self.enter_loop().time()
@@ -261,7 +262,7 @@ class Core:
         except BaseException as error:
             pipe.close(f"the connection could not start: {error!r}")
             raise
-        self.arm()  # requests may have found a peer
+        self.arm()  # waiting requests may have found a peer
         self._peer_waiters.wake_all()
         return pipe
 
@@ -272,13 +273,15 @@ class Core:
             self._admit(view_of(pipe))
         except PipeRefused:
             raise
-        except Exception as error:  # a peer that nobody has admitted is refused
+        except Exception as error:  # a peer that no hook has admitted is refused
             raise self._hook_failed("the admit hook", error) from error
         if pipe.closed:
             raise PipeRefused(pipe.close_reason)
 
     def _hand_to_receiver(self, pipe: Pipe, receiver: Receiver) -> None:
-        """The receiver may refuse the pipe, or close it, which then was never told to be attached."""
+        """Give the pipe to the receiver. If it refuses or closes the pipe, the pipe was never reported as
+        attached.
+        """
         before, self._attaching = self._attaching, pipe
         try:
             receiver.pipe_attached(pipe)
@@ -292,7 +295,7 @@ class Core:
             self._attaching = before
 
     def _hook_failed(self, which: str, error: Exception) -> PipeRefused:
-        """A user's function raised: the loop's exception handler is told, and the peer is refused."""
+        """A user's function raised: tell the loop's exception handler and refuse the peer."""
         asyncio.get_running_loop().call_exception_handler(
             {"message": f"{which} of {self!r} failed", "exception": error}
         )

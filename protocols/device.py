@@ -1,8 +1,8 @@
 """Devices: two raw sockets joined, so that peers of one reach those of the other; or one that reflects.
 
-A device is a stop on the way, not an end of it: requests cross it and their answers find back, topics pass
-unfiltered, back-pressure reaches from one side to the other. What crosses, and what happens where there is
-no room, is `protocols.patterns.relay`; here is only its life.
+A device is an intermediate node. Requests cross it and their answers return the same way, topics pass
+unfiltered, and back-pressure reaches from one side to the other. `protocols.patterns.relay` decides what
+crosses, and what happens without room. This module only starts and ends a device.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ NOTHING = FlowStatistics(0, 0, 0, {})
 class DeviceStatistics:
     """A snapshot: ``forward`` is from the first socket to the second, ``backward`` the other way.
 
-    A direction that the protocols do not have, or that a reflector's one direction covers, stays at 0.
-    Frames that the sockets themselves dropped (over ``ttl``, a slow subscriber) are in their statistics.
+    A direction that the protocols do not have, or that a reflector's one direction covers, stays at 0. Frames
+    that the sockets themselves dropped (over ``ttl``, a slow subscriber) are in their statistics.
     """
 
     forward: FlowStatistics
     backward: FlowStatistics
     ended: str
-    """Why it ended; empty while it runs."""
+    """Why the device ended; empty while it runs."""
 
 
 class Device:
     """Joins ``front`` and ``back``; with one socket (the same twice, or None) it reflects.
 
-    The sockets stay their opener's: the device neither opens nor closes them, and when it has ended the one
+    The caller still owns the sockets: the device neither opens nor closes them. When it has ended, a socket
     that is still open goes on as a raw socket.
 
     Raises:
@@ -59,14 +59,14 @@ class Device:
         self._ended = ""
 
     async def run(self) -> DeviceStatistics:
-        """Forward until one of the sockets closes; returns what was done and why it ended.
+        """Forward until one of the sockets closes; return the counters and the reason for the end.
 
-        Cancelled, it stops forwarding; the sockets stay open.
+        If cancelled, it stops forwarding; the sockets stay open.
 
         Raises:
-            Closed: a socket was closed before.
+            Closed: a socket was already closed.
             NotSupported: a socket's frames go to its receiver.
-            StateError: a socket is in a device already, or this device has run.
+            StateError: a socket is already in a device, or this device has run.
         """
         if self._relay is not None:
             raise StateError("a device runs once")

@@ -1,10 +1,10 @@
 """The pauses of a dialer between attempts, and its warnings. Pure: no clock, no waiting.
 
-The pause doubles with every round that brought no pipe, or a pipe that ended soon: before it had lived as
-long as the pause before it and ten times the shortest pause. A pipe to a Pair0 that has another partner ends
-soon, and so does one to a peer that receives a message above its limit. Some failures last until one of the
-two ends is changed, such as a wrong protocol or an untrusted certificate. After these the pause is the
-longest.
+The pause doubles after each round that gives no pipe, or gives a pipe that ends soon. A pipe ends soon if it
+lives for less than the pause before it, or for less than ten times the shortest pause. Examples are a pipe to
+a Pair0 that has another partner, and one to a peer that receives a message above its limit. Some failures
+last until one of the two ends is changed, such as a wrong protocol or an untrusted certificate. After these
+the pause is the longest.
 
 It warns of the first failure, of each failure of another kind, and of several pipes in a row that ended soon.
 """
@@ -17,20 +17,20 @@ from typing import Final
 from protocols.errors import HandshakeError, SPError, TlsConfigError
 
 PASSING: Final = frozenset({"closed", "timeout", "websocket: refused", "tls: refused by peer", "tls: error"})
-"""Reasons of a failed handshake that may be gone at the next attempt; all others last."""
+"""Reasons of a failed handshake that may disappear by the next attempt; all others last."""
 
 LONGEST: Final = 40
-"""As a number of failures: the pause after it is the longest."""
+"""A lasting failure, as a number of failures: the pause after it is the longest."""
 
 SOON_OVER: Final = 3
-"""Pipes in a row that ended soon before the dialer says so."""
+"""The number of pipes in a row that must end soon before the dialer warns."""
 
 
 def backoff_s(attempt: int, minimum_s: float, maximum_s: float, rng: random.Random) -> float:
     """Seconds to wait after ``attempt`` failures in a row (0 = the first): doubling, upper half at random.
 
     A ``maximum_s`` below ``minimum_s`` means no growth. The jitter keeps the peers of a restarted broker from
-    coming back in one instant.
+    reconnecting all at once.
     """
     ceiling = min(max(maximum_s, minimum_s), minimum_s * 2.0 ** min(attempt, LONGEST))
     return ceiling * (0.5 + 0.5 * rng.random())
@@ -44,8 +44,11 @@ def is_lasting(error: SPError) -> bool:
 
 
 class DialSchedule:
-    """The rounds of one dialer: each is reported once, and answered with the pause after it, in seconds, and
-    a sentence worth a warning (empty: nothing new)."""
+    """The rounds of one dialer.
+
+    Report each round once. The answer is the pause after it in seconds, and a sentence for a warning (empty:
+    nothing new).
+    """
 
     __slots__ = (
         "_complaint",
@@ -70,12 +73,12 @@ class DialSchedule:
         """The last warning; empty once a pipe has lasted."""
 
     def failed(self, error: SPError) -> tuple[float, str]:
-        """The round brought no pipe."""
+        """The round gave no pipe."""
         lasting = is_lasting(error)
         return self._next_pause(lasting), self._failure(str(error), lasting)
 
     def ended(self, lived_s: float, reason: str) -> tuple[float, str]:
-        """The round brought a pipe, which lived so long and ended for this reason."""
+        """The round gave a pipe, which lived so long and ended for this reason."""
         if lived_s >= max(self._pause_s, 10 * self._shortest_s):
             self._failures = self._soon_over = 0
             self._complaint = ""
@@ -101,7 +104,7 @@ class DialSchedule:
         return f"dialling {self._url} failed: {sentence}; {next_one}"
 
     def _short_life(self, lived_s: float, reason: str) -> str:
-        """One pipe that ends soon is everyday; several in a row will go on like that."""
+        """A single pipe that ends soon is common; several in a row mean that this will continue."""
         if self._soon_over < SOON_OVER or self._complaint == reason:
             return ""
         self._complaint = reason

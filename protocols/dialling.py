@@ -1,4 +1,4 @@
-"""Dialling: how a socket comes to its peers, and comes to them again.
+"""Dialling: how a socket connects to its peers, and reconnects.
 
 A `Dialer` is one task that repeats:
 
@@ -8,7 +8,7 @@ connect --ok--> attach --ok--> wait for the end --> pause --> connect
    +---- failed ---+---- refused ---------------------+
 ```
 
-How long the pause is, and what is worth a warning, is decided in `protocols.dial_schedule`.
+`protocols.dial_schedule` decides the length of the pause and the warnings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from protocols.wire.handshake import Greeting
 
 
 class Attempt:
-    """The watcher of one connection that we dial to ``url``."""
+    """Watches one connection that we dial to ``url``."""
 
     def __init__(self, url: str, warnings: PeerWarnings) -> None:
         self.url = url
@@ -70,19 +70,19 @@ class Attempt:
             self.ended.set_result(error)
 
     def connection_gone(self, connection: Connection) -> None:
-        """Nothing to do: `_leave` waits for the connection itself."""
+        """Do nothing: `_leave` waits for the connection itself."""
 
     async def connect(
         self, owner: EndpointOwner, timeout: float | None, options: SocketOptions
     ) -> Connection:
-        """Open and shake hands; cancelled or late, nothing is left open.
+        """Connect and complete the handshake. A call that is cancelled or times out leaves nothing open.
 
-        ``timeout`` bounds all of it. Without one each step has ``handshake_timeout_s``: looking up the name,
+        ``timeout`` bounds all of it. Without one, each step has ``handshake_timeout_s``: looking up the name,
         each address until one accepts, the handshake.
 
         Raises:
-            Timeout: not done in time.
-            AddressError, ConnectionRefused, HandshakeError: as they say.
+            Timeout: the time ran out.
+            AddressError, ConnectionRefused, HandshakeError: see each.
         """
         transport, address = find_transport(self.url)
         limit_s = options.handshake_timeout_s
@@ -102,14 +102,14 @@ class Attempt:
             raise
 
     async def _leave(self, error: BaseException) -> None:
-        """Wait until nothing is left of the connection. A peer that broke a rule may still read why."""
+        """Wait until the connection is gone. A peer that broke a rule may still read the reason."""
         if not self.ready.cancel() and not self.ready.cancelled():
-            self.ready.exception()  # retrieved, or the loop would log it
+            self.ready.exception()  # retrieve it, or the loop would log it
         if self.connection is None:
             return
         try:
             if isinstance(error, HandshakeError):
-                await self.connection.wait_closed()  # it is dropped after ``linger_s`` at most
+                await self.connection.wait_closed()  # it is dropped after at most ``linger_s``
         finally:
             await dropped(self.connection)
 
@@ -117,11 +117,12 @@ class Attempt:
 async def dial_once(
     owner: EndpointOwner, url: str, timeout: float | None = None, options: SocketOptions | None = None
 ) -> Pipe:
-    """One attempt, handshake included, no reconnecting. ``options`` are the owner's by default.
+    """Make one attempt, including the handshake, without reconnecting. ``options`` are the owner's by
+    default.
 
     Raises:
         ConnectionRefused, AddressError, HandshakeError, Timeout: no connection; see each.
-        PipeRefused: the socket did not want the peer.
+        PipeRefused: the socket refused the peer.
     """
     check_dialable(url)
     attempt = Attempt(url, loop_state().warnings)
@@ -130,7 +131,7 @@ async def dial_once(
 
 
 async def attach_dialled(owner: EndpointOwner, connection: Connection, url: str) -> Pipe:
-    """Hand the connection over; of what is refused nothing is left."""
+    """Hand the connection over. A refused one is closed completely."""
     try:
         return owner.attach(connection, url=url, dialed=True)
     except BaseException:
@@ -140,10 +141,10 @@ async def attach_dialled(owner: EndpointOwner, connection: Connection, url: str)
 
 @dataclass(frozen=True, slots=True)
 class DialerStatistics:
-    """Cumulative.
+    """Cumulative counters.
 
-    ``failed`` counts attempts that brought no pipe, by reason; ``ended`` the pipes that are gone, by cause
-    (`Pipe.close_cause`); ``bad_frames`` those of them that a peer lost by breaking a rule.
+    ``failed`` counts attempts that gave no pipe, by reason. ``ended`` counts the pipes that have ended, by
+    cause (`Pipe.close_cause`). ``bad_frames`` counts those pipes that ended because the peer broke a rule.
     """
 
     attempts: int
@@ -154,7 +155,7 @@ class DialerStatistics:
 
 
 class Dialer:
-    """Keeps one pipe to ``url``, until it is closed. Raises `AddressError` for a URL that can never work.
+    """Keeps one pipe to ``url`` until it is closed. Raises `AddressError` for a URL that can never work.
 
     ``options`` are those of its connections, by default the owner's.
     """
@@ -164,7 +165,8 @@ class Dialer:
         self._pipe: Pipe | None = None
         self.last_error = ""
         """Why there is no pipe, as a sentence: the last attempt failed, or the last pipe ended. Empty while
-        connected."""
+        connected.
+        """
         self._owner = owner
         self._options = options_or(options, owner.options)
         self._attempts = 0
@@ -179,11 +181,11 @@ class Dialer:
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self.forget: Callable[[Dialer], None] | None = None
-        """Called once it is closed, by whoever keeps a list of dialers."""
+        """Called once the dialer is closed, by the keeper of a list of dialers."""
 
     @property
     def pipe(self) -> PipeView | None:
-        """The peer, while there is one. A dialer that is closed shows none."""
+        """The pipe to the peer, or None. A closed dialer shows none."""
         pipe = self._pipe
         return None if pipe is None or pipe.closed else view_of(pipe)
 
@@ -194,11 +196,11 @@ class Dialer:
         self._task.add_done_callback(self._stopped)
 
     async def wait_connected(self, timeout: TimeLimit = DEFAULT) -> PipeView:
-        """Return the peer, once there is one; no limit by default.
+        """Return the peer as soon as there is one, by default without a time limit.
 
         Raises:
-            Timeout: as it says, with the reason of the last failure.
-            Closed: nothing dials, or no longer does.
+            Timeout: the time ran out; the error has the reason of the last failure.
+            Closed: the dialer has not started or has ended.
         """
         limit_s = seconds(timeout, None)
         if limit_s is None:
@@ -227,7 +229,7 @@ class Dialer:
         )
 
     async def aclose(self) -> None:
-        """Stop dialling. The pipe, if there is one, lives on until its socket closes it."""
+        """Stop dialling. An existing pipe stays open until its socket closes it."""
         task = self._task
         if task is not None:
             task.cancel()
@@ -253,7 +255,7 @@ class Dialer:
             await asyncio.sleep(pause_s)
 
     async def _connect(self, attempt: Attempt) -> SPError | None:
-        """One round; why it brought no pipe, or None."""
+        """Do one round; return why it gave no pipe, or None."""
         self._attempts += 1
         try:
             connection = await attempt.connect(self._owner, None, self._options)
@@ -276,7 +278,7 @@ class Dialer:
         if error is not None:
             self._bad_frames += 1
         cause, reason = CLOSED_BY_PEER, CLOSED_BY_PEER
-        if pipe is not None and pipe.close_cause:  # it may have ended before its owner has been told
+        if pipe is not None and pipe.close_cause:  # it may have ended before its owner was told
             cause, reason = pipe.close_cause, pipe.close_reason
         elif error is not None:
             cause, reason = error.reason, str(error)
@@ -284,8 +286,10 @@ class Dialer:
         self.last_error = reason
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
-        """The task has ended: by `aclose`, or by a defect in the owner or a transport. A defect is reported
-        to the loop's exception handler, and ends `wait_connected`."""
+        """The task has ended: by `aclose`, or by a defect in the owner or a transport.
+
+        A defect is reported to the loop's exception handler, and ends `wait_connected`.
+        """
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.last_error = f"dialling ended by a defect: {error!r}"

@@ -1,12 +1,12 @@
 """The common part of dialers and listeners.
 
-An endpoint opens connections and hands each one, handshake done, to its `EndpointOwner` (a socket), which
+An endpoint opens connections. After the handshake it hands each one to its `EndpointOwner` (a socket), which
 makes a pipe of it or refuses it. Pipes belong to the socket: closing an endpoint ends dialling
-(`protocols.dialling`) or accepting (`protocols.listening`), no pipe.
+(`protocols.dialling`) or accepting (`protocols.listening`), but no pipe.
 
-Failures are counted, and logged as warnings by `protocols.peer_warnings`: a dialer's first failure and each
-one of another kind, a refused peer, a connection that is closed because the peer broke a rule. A listener
-with ``on_refused`` reports its refusals there instead.
+Failures are counted, and `protocols.peer_warnings` logs some as warnings: a dialer's first failure and each
+one of another kind, a refused peer, and a connection closed because the peer broke a rule. A listener with
+``on_refused`` reports its refusals there instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EndpointOwner(Protocol):
 
     @property
     def peer(self) -> int:
-        """The number of the protocol we talk to."""
+        """The protocol number of our peers."""
 
     @property
     def options(self) -> SocketOptions: ...
@@ -37,11 +37,13 @@ class EndpointOwner(Protocol):
     def rng(self) -> random.Random: ...
 
     def attach(self, connection: Connection, *, url: str, dialed: bool) -> Pipe:
-        """Make a pipe, call ``connection.start(pipe)``. Raises `PipeRefused`; the endpoint then closes."""
+        """Make a pipe and call ``connection.start(pipe)``. Raises `PipeRefused`; the endpoint then closes the
+        connection.
+        """
 
 
 async def turns(count: int) -> None:
-    """Let the loop run what it has been given."""
+    """Let the loop run the callbacks that it already has."""
     for _ in range(count):
         await asyncio.sleep(0)
 

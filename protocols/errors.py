@@ -29,14 +29,14 @@ from __future__ import annotations
 
 
 class SPError(Exception):
-    """Root of what goes wrong between sockets; an argument of a wrong type or value is a builtin error."""
+    """Base class of errors between sockets. An argument of a wrong type or value raises a builtin error."""
 
 
 class Closed(SPError):
     """The socket, context, pipe or endpoint was closed."""
 
     sent = 0
-    """Of ``send_many``: so many leading messages had been taken before."""
+    """From ``send_many``: how many leading messages were taken before."""
 
 
 class Timeout(SPError, TimeoutError):
@@ -44,7 +44,7 @@ class Timeout(SPError, TimeoutError):
 
 
 class PartlySent(Timeout):
-    """``send_many`` ran out of time; ``sent`` leading messages are on their way, the rest is not."""
+    """``send_many`` ran out of time: ``sent`` leading messages are on their way, the others are not."""
 
     def __init__(self, sent: int, count: int) -> None:
         super().__init__(f"only {sent} of {count} messages found room in time")
@@ -60,14 +60,14 @@ class StateError(SPError):
 
 
 class SurveyOver(StateError):
-    """The survey has ended: its deadline passed, or everybody has answered. No further answer comes."""
+    """The survey has ended: its deadline passed, or all peers have answered. No further answer comes."""
 
 
 class NoPeers(SPError):
-    """Nobody is attached to send to, or to answer; only with ``fail_without_peers``."""
+    """There is no peer to send to, or to answer. Raised only with ``fail_without_peers``."""
 
     sent = 0
-    """Of ``send_many``: so many leading messages had been taken before."""
+    """From ``send_many``: how many leading messages were taken before."""
 
 
 class NotSupported(SPError):
@@ -75,7 +75,7 @@ class NotSupported(SPError):
 
 
 class AddressError(SPError, ValueError):
-    """The URL cannot be understood, resolved or reached. ``reason`` is a word or two, fit to count by."""
+    """The URL cannot be understood, resolved or reached. ``reason`` is a word or two, for counters."""
 
     reason = "unreachable"
 
@@ -93,20 +93,20 @@ class ConnectionRefused(AddressError, OSError):
 
 
 class TlsConfigError(AddressError):
-    """Certificates or keys that cannot be used; the sentence says which and why.
+    """The certificates or keys cannot be used; the message says which and why.
 
-    An `AddressError`, because it is the endpoint that cannot be opened with them.
+    This is an `AddressError`, because the endpoint cannot be opened with them.
     """
 
     reason = "tls: configuration"
 
 
 class RequestLost(SPError, ConnectionError):
-    """The peer that had the request is gone, and ``resend_s`` forbids to ask another."""
+    """The peer that had the request is gone, and ``resend_s`` forbids asking another."""
 
 
 class PipeRefused(SPError):
-    """The pattern, or a hook, does not admit this peer. ``reason`` is a word or two, fit to count by."""
+    """The pattern, or a hook, does not admit this peer. ``reason`` is a word or two, for counters."""
 
     def __init__(self, message: str = "", *, reason: str = "not wanted") -> None:
         super().__init__(message)
@@ -114,7 +114,7 @@ class PipeRefused(SPError):
 
 
 class ProtocolError(SPError):
-    """A rule of the wire was broken; see the two subclasses for by whom."""
+    """A rule of the wire was broken; the two subclasses say by which side."""
 
 
 class LocalProtocolError(ProtocolError):
@@ -124,7 +124,7 @@ class LocalProtocolError(ProtocolError):
 class RemoteProtocolError(ProtocolError):
     """The peer broke a rule of the wire; it loses its pipe and is counted.
 
-    ``reason`` is one of a few fixed words, fit to count by; the message is for people.
+    ``reason`` is one of a few fixed words, for counters; the message is for people.
     """
 
     def __init__(self, message: str, *, reason: str = "bad frame") -> None:
@@ -133,7 +133,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class HandshakeError(RemoteProtocolError):
-    """The connection did not become one of the Scalability Protocols, or not of a protocol we serve."""
+    """The connection did not become one of the Scalability Protocols, or not of a protocol that we serve."""
 
     def __init__(self, message: str, *, reason: str = "handshake") -> None:
         super().__init__(message, reason=reason)

@@ -1,4 +1,4 @@
-"""What becomes of a socket's peers, as a stream to iterate.
+"""The arrivals and departures of a socket's peers, as a stream to iterate.
 
 ```
 attaching --admitted--> attached --> detached
@@ -6,9 +6,9 @@ attaching --admitted--> attached --> detached
      +---- refused (by the pattern, the ``admit`` hook or a receiver): nothing follows
 ```
 
-Each pipe has each of these once, in this order. A stream holds ``limit`` events for a reader that is slow;
-then the oldest are dropped and counted in ``missed``. A reader may close pipes and its socket as it likes:
-events are read in a task of its own, never inside the socket.
+Each pipe has each of these once, in this order. A stream holds ``limit`` events for a slow reader, then drops
+the oldest and counts them in ``missed``. A reader may close pipes and its socket: it reads events in a
+separate task, never inside the socket.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EventKind = Literal["attaching", "attached", "detached"]
 
 @dataclass(frozen=True, slots=True)
 class PipeEvent:
-    """``reason`` says, of a pipe that is detached, why; the word to count by is ``pipe.close_cause``."""
+    """For a detached pipe, ``reason`` says why it ended; ``pipe.close_cause`` is the word for counters."""
 
     kind: EventKind
     pipe: PipeView
@@ -43,7 +43,7 @@ class PipeEvents:
     def __init__(self, limit: int = EVENTS_MAX) -> None:
         check_integer("limit", limit, 1)
         self.missed = 0
-        """Events that were dropped because nobody read them in time."""
+        """The number of events dropped because the reader was too slow."""
         self._events: deque[PipeEvent] = deque(maxlen=limit)
         self._readers = Waiters()
         self._closed = False
@@ -52,7 +52,7 @@ class PipeEvents:
         return self
 
     async def __anext__(self) -> PipeEvent:
-        """The next event, in order. Cancelled, none was taken."""
+        """Return the next event, in order. A cancelled call takes none."""
         while not self._events:
             if self._closed:
                 raise StopAsyncIteration
@@ -60,7 +60,7 @@ class PipeEvents:
         return self._events.popleft()
 
     def close(self) -> None:
-        """No more events come; those that are there can still be read."""
+        """Add no more events; those already there can still be read."""
         self._closed = True
         self._readers.wake_all()
 
@@ -74,7 +74,7 @@ class PipeEvents:
 
 
 class PipeNews:
-    """A socket's side: tells all streams that somebody still holds."""
+    """The socket's side: tells all streams that a program still holds."""
 
     def __init__(self) -> None:
         self._streams: list[ref[PipeEvents]] = []

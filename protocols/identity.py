@@ -1,8 +1,7 @@
 """Who a peer is, as far as its transport can vouch for it.
 
-Over ipc the kernel says which process connected. Over TLS the peer's certificate says what a certificate
-authority calls it, provided that it was asked for one and proved to hold the key. Over tcp and inproc nobody
-vouches for anything, and there is no identity.
+Over ipc the kernel names the process that connected. Over TLS the identity is the peer's certificate, if one
+was requested and verified. Over tcp and inproc nobody vouches for anything, so there is no identity.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """What was vouched for; empty or None where nothing was."""
+    """The facts that the transport vouches for; the others are empty or None."""
 
     subject: str = ""
     """The subject of the peer's certificate, as RFC 4514 writes it: ``CN=broker-1,O=Example``."""

@@ -1,11 +1,12 @@
-"""Listeners: how peers that dial come to a socket.
+"""Listeners: how peers that dial connect to a socket.
 
-A `Listener` serves one socket and sends its header at once. A `SharedListener` waits for the dialler's
-header and gives the connection to the socket that the dialler's protocol asks for, so one address serves
-every pattern (every known SP implementation writes its header without waiting). Both hold at most
-``headerless_max`` connections without a header; beyond them the *oldest* are dropped, since an honest
-peer's header is there within milliseconds. A loop accepts a whole backlog before it reads any of it, so
-only those are judged that the loop had a chance to read.
+A `Listener` serves one socket and sends its header at once. A `SharedListener` waits for the dialler's header
+and gives the connection to the socket that serves the dialler's protocol. So one address serves every pattern
+(every known SP implementation writes its header without waiting).
+
+Both keep at most ``headerless_max`` connections without a header and drop the *oldest* beyond that, since an
+honest peer's header arrives within milliseconds. A loop accepts a whole backlog before it reads any of it. So
+a connection is judged only after the loop had a chance to read it.
 """
 
 from __future__ import annotations
@@ -37,20 +38,22 @@ if TYPE_CHECKING:
     from protocols.transports.certificates import Certificates
 
 HEADERLESS_MAX: Final = 256
-"""Connections a listener keeps that have not sent their header."""
+"""The most connections without a header that a listener keeps."""
 
 ACCEPTING_TURNS: Final = 3
-"""Loop turns after which a connection that the loop had accepted is known here: asyncio accepts in one,
-makes the transport in the next and tells the protocol in the third."""
+"""Loop turns until an accepted connection is known here: asyncio accepts in one, makes the transport in the
+next and tells the protocol in the third.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerStatistics:
-    """Cumulative, but ``headerless``, which is now.
+    """Cumulative counters, except ``headerless``, which is current.
 
-    ``accepted`` counts streams, ``connected`` those that became pipes, ``refused`` the others by reason
-    (``handshake_timeouts`` being one of them), ``broken`` pipes that a peer lost by breaking a rule, by
-    reason: ``too large``, ``bad frame``, ``bad message`` (a rule of the pattern), those of TLS and WebSocket.
+    ``accepted`` counts streams, and ``connected`` those that became pipes. ``refused`` counts the others by
+    reason; ``handshake_timeouts`` is one of these reasons. ``broken`` counts pipes whose peer broke a rule,
+    by reason: ``too large``, ``bad frame``, ``bad message`` (a rule of the pattern), and those of TLS and
+    WebSocket.
     """
 
     accepted: int
@@ -66,7 +69,9 @@ OnRefused = Callable[[str, str], None]
 
 
 class Acceptor:
-    """The common part of both listeners: it watches accepted connections; the protocol chooses the owner."""
+    """The common part of both listeners: it watches accepted connections; the protocol determines the
+    owner.
+    """
 
     def __init__(
         self,
@@ -78,7 +83,7 @@ class Acceptor:
         on_refused: OnRefused | None = None,
     ) -> None:
         self.url = check_url(url)
-        """As bound once started (port 0 is resolved), as given before."""
+        """The URL as bound (port 0 resolved) once started; before that, as given."""
         self.closed = False
         self._options = options
         self._serves: dict[int, int] = {}
@@ -87,10 +92,12 @@ class Acceptor:
         self._headerless_max = headerless_max
         self._headerless: dict[Connection, int] = {}
         self._unattached: dict[Connection, None] = {}
-        """Open connections that are no pipes: the headerless, and refused ones that are not gone yet."""
+        """Open connections that are no pipes: those without a header, and refused ones that are still
+        closing.
+        """
         self._crowding = False
         self.on_refused = on_refused
-        """Told of every connection that became no pipe, instead of the log: its address and a sentence."""
+        """Gets the address and a sentence for every connection that became no pipe, instead of the log."""
         self._binding: Binding | None = None
         self._accepted = 0
         self._opened = 0
@@ -99,7 +106,7 @@ class Acceptor:
         self._broken: dict[str, int] = {}
         self._warnings = PeerWarnings()
         self.forget: Callable[[Acceptor], None] | None = None
-        """Called once it is closed; set by the keeper of a list of listeners."""
+        """Called once the listener is closed; set by the keeper of a list of listeners."""
         self.last_refused = ""
         """The peer that was refused last, and why, as a sentence."""
 
@@ -111,7 +118,7 @@ class Acceptor:
             return
         transport, address = find_transport(self.url)
         binding = await transport.listen(address, self._greeting, self._options, self)
-        if self.closed:  # meanwhile
+        if self.closed:  # closed in the meantime
             binding.close()
             await turns(ACCEPTING_TURNS)
             raise Closed(f"the listener of {self.url} is closed")
@@ -129,9 +136,10 @@ class Acceptor:
         )
 
     async def aclose(self) -> None:
-        """Accept no more and drop what has no header. Pipes live on until their socket closes them.
+        """Accept no more and drop connections without a header. Pipes stay open until their socket closes
+        them.
 
-        Cancelled, it has done the same, and does not wait until what it dropped is gone.
+        A cancelled call has done the same, but does not wait until the dropped connections are gone.
         """
         self.closed = True
         try:
@@ -155,8 +163,8 @@ class Acceptor:
         return getattr(self._binding, "certificates", None)
 
     def reload_certificates(self) -> None:
-        """Read the certificate files now, for connections from now on; it also happens by itself, once they
-        have changed.
+        """Read the certificate files now, for all further connections. Changed files are also read
+        automatically.
 
         Raises:
             NotSupported: the listener has no TLS.
@@ -176,7 +184,7 @@ class Acceptor:
             return
         self._accepted += 1
         if connection.descriptor > descriptor_limit():
-            self._refuse(connection, "no descriptors", "hardly a file descriptor is left; raise ulimit -n")
+            self._refuse(connection, "no descriptors", "almost no file descriptors are left; raise ulimit -n")
             connection.abort()
             return
         self._opened += 1
@@ -184,11 +192,11 @@ class Acceptor:
         if len(self._headerless) > self._headerless_max and not self._crowding:
             self._crowding = True
             loop = asyncio.get_running_loop()
-            # Two turns on, what these have sent by now is read: they are watched since this turn.
+            # The loop watches these since this turn, so two turns later it has read what they sent by now.
             loop.call_soon(loop.call_soon, self._crowd_out, self._opened)
 
     def _crowd_out(self, judged: int) -> None:
-        """Drop the oldest beyond the bound, among the first ``judged`` that were opened."""
+        """Of the first ``judged`` connections opened, drop the oldest beyond the bound."""
         loop = asyncio.get_running_loop()
         while len(self._headerless) > self._headerless_max:
             oldest, number = next(iter(self._headerless.items()))
@@ -265,8 +273,8 @@ class SharedListener(Acceptor):
     """One address for several sockets of different protocols; see the module.
 
     ``options`` are those of the connections (limits, deadlines, read budget), whichever socket gets them.
-    ``on_refused(remote_address, sentence)`` is told of every connection that became no pipe, instead of the
-    log. It listens from `start`, or inside ``async with``, which also closes it.
+    ``on_refused(remote_address, sentence)`` is called for every connection that became no pipe, instead of
+    the log. It listens from `start` on, or inside ``async with``, which also closes it.
     """
 
     def __init__(
@@ -295,18 +303,19 @@ class SharedListener(Acceptor):
         await self.aclose()
 
     def serve(self, owner: EndpointOwner) -> None:
-        """Give ``owner`` the peers it talks to, from now on. Sockets call it in ``socket.listen(listener)``.
+        """Give ``owner`` the peers of its protocol from now on. Sockets call this in
+        ``socket.listen(listener)``.
 
         Raises:
-            StateError: these peers have a socket here.
-            TypeError: it makes no pipes of connections, as the cooked sockets themselves do not.
+            StateError: another socket here already serves these peers.
+            TypeError: ``owner`` makes no pipes of connections, as the cooked sockets themselves do not.
         """
         if not callable(getattr(owner, "attach", None)):
             raise TypeError(f"{owner!r} cannot be served directly; write await socket.listen(listener)")
         self._serve(owner)
 
     def stop_serving(self, owner: EndpointOwner) -> None:
-        """Refuse new peers of this socket; its pipes live on."""
+        """Refuse new peers of this socket; its pipes stay open."""
         if self._owners.get(owner.peer) is owner:
             del self._owners[owner.peer]
             del self._serves[owner.peer]

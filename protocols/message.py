@@ -1,4 +1,4 @@
-"""A message with what a body alone does not say: whom it came by, and the words in front of it."""
+"""A message with more than its body: the peer it came from, and the header words in front of it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ P = TypeVar("P", Pipe, PipeView)
 
 @dataclass(slots=True)
 class Message(Generic[P]):
-    """What ``recv_message`` gives, and what raw sockets send.
+    """The result of ``recv_message``, and what raw sockets send.
 
-    ``pipe`` is the peer it came from or goes to: a `Pipe` of a raw socket, a `PipeView` of any other.
-    ``header`` is the backtrace or hop count as on the wire; empty for patterns without one, and for all but
-    raw sockets.
+    ``pipe`` is the peer it came from or goes to: a `Pipe` for a raw socket, a `PipeView` for any other.
+    ``header`` is the backtrace or hop count as on the wire. It is empty for patterns without one, and for all
+    but raw sockets.
     """
 
     pipe: P
@@ -26,5 +26,5 @@ class Message(Generic[P]):
 
     @property
     def frame(self) -> bytes:
-        """As it is on the wire."""
+        """The frame as it is on the wire."""
         return self.header + self.body if self.header else self.body

@@ -1,7 +1,7 @@
 """Every option of a socket, with its default, in one place. Units are part of the names.
 
-Options are checked when they are made, so that a wrong one is told where it was written and not, later, by
-a connection that behaves oddly. ``docs/reference/options.md`` has them beside those of NNG and mangos.
+Options are checked when they are made, so that a wrong one is reported where it was written and not later, by
+a connection that behaves oddly. ``docs/reference/options.md`` compares them with those of NNG and mangos.
 """
 
 from __future__ import annotations
@@ -24,29 +24,33 @@ class Default(Enum):
 
 
 DEFAULT: Final = Default.DEFAULT
-"""As a ``timeout``: what the socket's options say. None is no limit, wherever a timeout is given."""
+"""As a ``timeout``: the value in the socket's options. None is no limit, wherever a timeout is given."""
 
 TimeLimit = float | None | Default
 """Seconds from 0, None for no limit, or `DEFAULT`."""
 
 
 def seconds(timeout: TimeLimit, default_s: float | None) -> float | None:
-    """What a ``timeout`` argument stands for, thirty years at most. Raises `TypeError` for what is no number,
-    `ValueError` for less than 0."""
+    """The seconds that a ``timeout`` argument stands for, thirty years at most.
+
+    Raises `TypeError` if it is no number, `ValueError` if it is negative.
+    """
     if timeout is DEFAULT:
         return default_s
     if timeout is None:
         return None
     if not isinstance(timeout, Real):
         raise TypeError(f"timeout is {timeout!r}; it is seconds from 0, or None to wait for ever")
-    if timeout >= 0:  # written so that it is false for nan
+    if timeout >= 0:  # this form is false for nan
         return min(timeout, TIME_MAX_S)
     shown = max(timeout, -TIME_MAX_S)
     raise ValueError(f"timeout is {shown:g}; it is seconds from 0, or None to wait for ever")
 
 
 def survey_seconds(survey_s: float | Default) -> float | None:
-    """How long a survey is open; None: as its socket or context says. Raises `TypeError`, `ValueError`."""
+    """How long a survey is open; None uses the value of its socket or context. Raises `TypeError`,
+    `ValueError`.
+    """
     if survey_s is DEFAULT:
         return None
     if survey_s is None:
@@ -56,9 +60,9 @@ def survey_seconds(survey_s: float | Default) -> float | None:
 
 
 def request_limits(timeout: TimeLimit, options: SocketOptions) -> tuple[float | None, float | None]:
-    """The limits of a request, in seconds: for the wait for room, and in all.
+    """The limits of a request in seconds: for the wait for room, and in total.
 
-    By default it takes ``recv_timeout_s`` in all, and ``send_timeout_s`` bounds the wait for room besides.
+    By default ``recv_timeout_s`` bounds the total, and ``send_timeout_s`` also bounds the wait for room.
     """
     limit_s = seconds(timeout, options.recv_timeout_s)
     if timeout is not DEFAULT or options.send_timeout_s is None:
@@ -68,91 +72,102 @@ def request_limits(timeout: TimeLimit, options: SocketOptions) -> tuple[float | 
 
 TTL_MAX: Final = 255
 TIME_MAX_S: Final = 1e9
-"""Thirty years; beyond what event loops can add to their time."""
+"""Thirty years; event loops cannot add more to their time."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketOptions:
     """Options of one socket and of the endpoints it opens.
 
-    Times are seconds, sizes are bytes, queues are counted in messages. ``None`` as a time means "for ever".
-    An endpoint may be given options of its own (``socket.dial(url, options=replace(socket.options, ...))``);
-    of these it uses what concerns connections, from ``recv_size_max`` on.
+    Times are seconds, sizes are bytes, queues are counted in messages. ``None`` as a time means no limit. An
+    endpoint may be given options of its own (``socket.dial(url, options=replace(socket.options, ...))``); it
+    uses only those about connections, from ``recv_size_max`` on.
 
     Raises:
         TypeError: an option has a value of another type, or is unknown.
-        ValueError: a value is out of range; the sentence says what is allowed.
+        ValueError: a value is out of range; the message says which values are allowed.
     """
 
     # --- queues and waiting: the socket's
 
     send_queue: int = 1024
-    """Messages one pipe holds for a peer that is slow to read (SP queues are counted in messages)."""
+    """Messages that one pipe holds for a slow peer (SP queues are counted in messages)."""
     recv_queue: int = 1024
-    """Messages a socket holds for an application that is slow to read."""
+    """Messages that a socket holds for a slow application."""
     send_timeout_s: float | None = None
     recv_timeout_s: float | None = None
     peers_max: int = 16384
-    """Peers a socket has at once; one more is refused (each costs some 3 KB, more with what is queued)."""
+    """The most peers that a socket has at once. Each costs about 3 KB, plus what is queued."""
     linger_s: float | None = 1.0
-    """How long closing waits for the peers to read what is queued for them, at most. 0: not at all."""
+    """The most seconds that closing waits for the peers to read what is queued for them. 0: not at all."""
 
     # --- patterns: the socket's
 
     ttl: int = 8
-    """Most hops (backtrace words or hop count) a message may have; 1 to 255, and NNG refuses more than 15."""
+    """The most hops (backtrace words or hop count) that a message may have, 1 to 255; NNG refuses above
+    15.
+    """
     resend_s: float | None = 60.0
-    """Req0 sends an unanswered request again after this long; ``None`` or 0 = never, even on pipe loss."""
+    """Req0 sends an unanswered request again after this long; ``None`` or 0 means never, even if the pipe is
+    lost.
+    """
     survey_s: float = 1.0
-    """How long Surveyor0 accepts answers; 0 is over at once."""
+    """How long Surveyor0 accepts answers; with 0 the survey ends at once."""
     prefer_new: bool = True
     """Sub0 with a full queue drops the oldest message (true) or the arriving one (false)."""
     best_effort: bool = False
-    """Send drops (and counts) a message that no peer has room for, instead of waiting."""
+    """Send drops (and counts) a message if no peer has room, instead of waiting."""
     fail_without_peers: bool = False
-    """Send and a waiting request raise `NoPeers` at once when there is nobody to send to."""
+    """Send and a waiting request raise `NoPeers` at once if there is no peer."""
 
     # --- connections: the socket's, unless an endpoint has its own
 
     recv_size_max: int = 1 << 20
-    """Largest frame accepted, SP header included; a larger one costs the peer its connection. 0: any size."""
+    """Largest frame accepted, SP header included; the peer of a larger one loses its connection. 0: any
+    size.
+    """
     reconnect_min_s: float = 0.1
     """First pause before a dialer tries again; it doubles up to ``reconnect_max_s``."""
     reconnect_max_s: float = 10.0
     """Longest pause between two attempts; below ``reconnect_min_s`` (0, for one) the pause does not grow."""
     handshake_timeout_s: float = 10.0
-    """How long a peer may take for its whole handshake, TLS and HTTP included. A dialer gives as much to
-    looking up the name, and to each address until it accepts. (NNG's deadline; nanomsg has one second.)"""
+    """How long a peer may take for its whole handshake, including TLS and HTTP. A dialer allows the same time
+    for the name look-up, and for each address until it accepts. (NNG's deadline; nanomsg has one second.)
+    """
     happy_eyeballs_delay_s: float | None = 0.25
-    """How long one address of a name may take before the next is tried beside it (RFC 8305); ``None``: they
-    are tried one after the other."""
+    """How long one address of a name may take before the next is tried in parallel (RFC 8305); ``None``: one
+    after the other.
+    """
     read_budget: int = 65536
     """Bytes read from one connection before the loop turns (design decision 12: bounds timer lateness)."""
     nodelay: bool = True
     """TCP sends small segments at once."""
     keepalive: bool = True
-    """TCP finds out about a peer that vanished without a word."""
+    """TCP detects a peer that vanished silently."""
     keepalive_s: int | None = None
     """Silence before the first keepalive probe, and between probes; ``None``: the system's (2 h on Linux)."""
     ipc_permissions: int = 0o600
-    """Mode of the file of an ipc listener; whoever may write to it may connect."""
+    """Mode of the file of an ipc listener. A user who may write to the file may connect."""
     ipc_owner: int | None = None
-    """User id the file of an ipc listener is given to; ``None``: ours."""
+    """User id of the owner of an ipc listener's file; ``None``: our own."""
     ipc_group: int | None = None
-    """Group id of that file; ``None``: ours."""
+    """Group id of that file; ``None``: our own."""
 
     ws_origins: tuple[str, ...] = ()
     """Origins of web pages (``https://app.example:8443``) that may connect to a ws listener, besides those of
-    its own host; ``*`` is any. A client that is no browser names no origin and is not asked for one."""
+    its own host; ``*`` means any. A client that is no browser sends no origin, and needs none.
+    """
     ws_hosts: tuple[str, ...] = ()
     """Names (``app.example``) by which web pages of its own host may call a ws listener, besides addresses
-    and the host in its URL. Any other name could be made to point at it by whoever wrote the page."""
+    and the host in its URL. The author of a page could make any other name point to this listener.
+    """
 
     # --- TLS: the endpoint's
 
     tls: TlsConfig | None = None
-    """Certificates and trust of ``tls+tcp://`` and ``wss://`` endpoints. ``None``: dialers trust the system's
-    authorities and show no certificate; there can be no listener."""
+    """Certificates and trust of ``tls+tcp://`` and ``wss://`` endpoints. With ``None``, dialers trust the
+    system's authorities and show no certificate, and there can be no listener.
+    """
 
     def __post_init__(self) -> None:
         if self.tls is not None and not isinstance(self.tls, TlsConfig):
@@ -219,7 +234,7 @@ _INTEGERS: Final = (
 )
 """Name, lowest, highest."""
 _OPTIONAL_INTEGERS: Final = (
-    ("keepalive_s", 32767),  # the most Linux takes
+    ("keepalive_s", 32767),  # the maximum on Linux
     ("ipc_owner", (1 << 32) - 2),
     ("ipc_group", (1 << 32) - 2),
 )
@@ -234,13 +249,13 @@ _TIMES: Final = (
     ("handshake_timeout_s", False, True),
     ("happy_eyeballs_delay_s", True, False),
 )
-"""Name, whether None is allowed, whether 0 is not."""
+"""Name, whether None is allowed, whether 0 is forbidden."""
 _NAMES: Final = ("ws_origins", "ws_hosts")
 _SWITCHES: Final = ("prefer_new", "best_effort", "fail_without_peers", "nodelay", "keepalive")
 
 
 def options_or(options: SocketOptions | None, default: SocketOptions) -> SocketOptions:
-    """The options that were given, else the default ones. Raises `TypeError` for what are no options."""
+    """Return the given options, or else the default ones. Raises `TypeError` for any other object."""
     if options is None:
         return default
     if not isinstance(options, SocketOptions):
@@ -263,7 +278,7 @@ def _check_time(name: str, value: object, optional: bool, positive: bool) -> Non
         return
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise TypeError(f"{name} is a number of seconds{' or None' if optional else ''}, not {value!r}")
-    if not 0 <= value <= TIME_MAX_S or (positive and value == 0):  # written so that it is false for nan
+    if not 0 <= value <= TIME_MAX_S or (positive and value == 0):  # this form is false for nan
         allowed = "more than 0 and at most 1e9" if positive else "from 0 to 1e9"
         forever = ", or None for ever" if optional else ""
         raise ValueError(f"{name} is {value}; it must be {allowed} seconds{forever}")

@@ -1,12 +1,12 @@
-"""Warnings about peers, by default in the logger ``protocols``, at a rate that no peer decides.
+"""Warnings about peers, by default in the logger ``protocols``, at a rate that peers cannot control.
 
 A peer that does something wrong usually does it again, and a hostile one does it as often as it can. So:
 
-* one complaint, which is a key such as (host, reason), is logged once in `REPEAT_S` seconds;
-* all complaints of one `PeerWarnings` share a budget: `BURST` lines at once, then one in `REFILL_S` seconds;
-* what was left out is counted, and the next line says how many that were.
+* A complaint has a key such as (host, reason), and each key is logged once in `REPEAT_S` seconds.
+* All complaints of one `PeerWarnings` share a budget: `BURST` lines at once, then one in `REFILL_S` seconds.
+* Dropped lines are counted, and the next line says how many there were.
 
-A caller that has another way to tell (an exception, a callback) tells it there and logs nothing.
+A caller that can report by other means (an exception, a callback) reports there and logs nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ BURST: Final = 10
 REFILL_S: Final = 30.0
 REPEAT_S: Final = 600.0
 KEYS_MAX: Final = 256
-"""Complaints remembered at once; beyond them the oldest is forgotten, and may be logged again."""
+"""Complaints remembered at once. Beyond that, the oldest is forgotten, and may be logged again."""
 
 
 class Warned(Protocol):
-    """A logger, as far as it is used here."""
+    """The methods of a logger that this module uses."""
 
     def warning(self, message: str, /, *arguments: object) -> None: ...
 
@@ -45,10 +45,10 @@ class PeerWarnings:
         self._left_out = 0
 
     def warn(self, now: float, key: object, message: str, *arguments: object) -> None:
-        """Log ``message % arguments`` unless this key was logged lately or the budget is spent.
+        """Log ``message % arguments`` unless this key was logged recently or the budget is spent.
 
-        A key of None is a complaint that the caller knows to be new. ``now`` is any clock that does not go
-        back, in seconds.
+        The key None marks a complaint that the caller knows to be new. ``now`` is any monotonic clock, in
+        seconds.
         """
         before = None if key is None else self._logged.get(key)
         if (before is not None and now - before < REPEAT_S) or not self._has_room(now):
@@ -64,7 +64,7 @@ class PeerWarnings:
             self._logger.warning(message, *arguments)
 
     def refused(self, now: float, url: str, connection: Connection, reason: str, sentence: str) -> None:
-        """A listener turned a peer away; a mere check of the port is not told."""
+        """A listener refused a peer. A mere check of the port is not logged."""
         if reason != "closed":
             peer = name_of(connection)
             self.warn(now, (host_of(peer), reason), "%s refused %s: %s", url, peer, sentence)
@@ -83,7 +83,7 @@ class PeerWarnings:
 
     def _has_room(self, now: float) -> bool:
         if self._lines >= BURST:
-            self._refilled = now  # a full budget gathers nothing
+            self._refilled = now  # a full budget does not grow
         gained = int((now - self._refilled) / REFILL_S)
         if gained > 0:
             self._lines = min(BURST, self._lines + gained)
@@ -92,7 +92,7 @@ class PeerWarnings:
 
 
 def name_of(connection: Connection) -> str:
-    """A peer in a sentence: its address with the port, or the process that the kernel names (ipc)."""
+    """A peer's name for messages: its address with the port, or the process that the kernel names (ipc)."""
     if connection.remote_address:
         return connection.remote_address
     identity = connection.identity
@@ -102,5 +102,5 @@ def name_of(connection: Connection) -> str:
 
 
 def host_of(peer: str) -> str:
-    """A peer's name without its port, which is another at each attempt."""
+    """A peer's name without its port, which changes with each attempt."""
     return peer.rpartition(":")[0]

@@ -2,16 +2,16 @@
 
 A pipe joins three parties and knows none of them by class:
 
-* its `Connection` (a transport's side) *pulls* output: when frames are queued the pipe calls
+* its `Connection` (a transport's side) *pulls* output. When frames are queued, the pipe calls
   ``connection.flush_soon()`` once, and the connection takes everything at the end of the loop turn with
-  ``take_output()``, so one turn costs one write however many messages it produced;
-* its `PipeOwner` (a socket) gets whole runs of frames, never one at a time;
-* whoever holds the pipe may ``send`` to it: a full queue refuses, it never grows.
+  ``take_output()``. So one turn costs one write, however many messages it produced.
+* its `PipeOwner` (a socket) gets whole runs of frames, never one at a time.
+* its users ``send`` to it: a full queue refuses, it never grows.
 
-A frame is a whole SP payload, header words and body, without the transport's length prefix. The queue
-holds ``send_queue`` frames (newest refused, counted in ``refused``); control frames go ahead of data. A
-weighed pipe is also full once it holds `HEAVY_BYTES_MAX` of frames above `LIGHT_MAX`: a queue of 1024 bodies
-of a megabyte is full long before there are 1024.
+A frame is a whole SP payload, header words and body, without the transport's length prefix. The queue holds
+``send_queue`` frames (newest refused, counted in ``refused``); control frames go ahead of data. A weighed
+pipe is also full once it holds `HEAVY_BYTES_MAX` of frames above `LIGHT_MAX`: a queue of 1024 bodies of a
+megabyte is full long before there are 1024.
 
 Reading from a peer stops while there is any reason to pause it (`INBOX_FULL` and the like), and goes on when
 the last one has ended.
@@ -33,22 +33,26 @@ CUT_INSIDE_FRAME: Final = "cut inside a frame"
 CONNECTION_LOST: Final = "connection lost"
 BAD_MESSAGE: Final = "bad message"
 NOT_READING: Final = "not reading"
-"""Why pipes end, as words to count by (`Pipe.close_cause`). A codec that was sent what breaks its rules adds
-the reason of its error: ``bad frame``, ``too large`` and those of TLS and WebSocket."""
+"""Why pipes end, as words for counters (`Pipe.close_cause`). If the peer broke a rule of its codec, the cause
+is the reason of that error: ``bad frame``, ``too large`` and those of TLS and WebSocket.
+"""
 
 CONTROL_MAX: Final = 4096
-"""Control frames queued at most; a peer that lets more pile up does not read and loses its pipe."""
+"""The most control frames that are queued. A peer that does not read, so that more pile up, loses its
+pipe.
+"""
 
 LIGHT_MAX: Final = 4096
-"""Frames up to this size are bounded by their number alone (4 MiB in the default queue of 1024)."""
+"""Only the number of frames up to this size is bounded (4 MiB in the default queue of 1024)."""
 HEAVY_BYTES_MAX: Final = 16 << 20
 """Bytes of larger frames that one pipe holds; one frame is always taken, however large."""
 
 INBOX_FULL: Final = 1
 HELD: Final = 2
 PARKED: Final = 4
-"""Reasons to pause reading: nobody takes what the peer sent; a device holds a run of the peer's; a device
-parks answers that the peer does not take. Each is one bit of a set."""
+"""Reasons to pause reading, each one bit of a set: nobody takes what the peer sent; a device holds a run of
+the peer's; a device parks answers that the peer does not take.
+"""
 
 
 def heavy_bytes(frames: Iterable[bytes]) -> int:
@@ -56,7 +60,7 @@ def heavy_bytes(frames: Iterable[bytes]) -> int:
 
 
 class Connection(Protocol):
-    """The transport's side of a pipe: an open duplex channel of frames whose handshake is done."""
+    """The transport's side of a pipe: an open duplex channel of frames whose handshake is complete."""
 
     @property
     def peer(self) -> int:
@@ -70,63 +74,71 @@ class Connection(Protocol):
 
     @property
     def identity(self) -> PeerIdentity | None:
-        """Who the peer is, where the transport can tell."""
+        """Who the peer is, if the transport can tell."""
 
     @property
     def descriptor(self) -> int:
         """The number of its file descriptor; -1 without one."""
 
     def start(self, pipe: Pipe) -> None:
-        """Deliver from now on to ``pipe`` (frames that arrived early first)."""
+        """Deliver frames to ``pipe`` from now on, beginning with those that arrived early."""
 
     def flush_soon(self) -> None:
-        """Take the pipe's output once, at the end of this loop turn (later if the kernel is full): write what
-        ``pipe.take_output()`` gives, then call ``pipe.output_written()``."""
+        """Take the pipe's output once, at the end of this loop turn (later if the kernel is full).
+
+        Write the result of ``pipe.take_output()``, then call ``pipe.output_written()``.
+        """
 
     def write_now(self, frame: bytes) -> bool:
-        """Write one frame past the pipe's queue, which is empty; False, and nothing written, where that
-        would have to wait."""
+        """Write one frame past the pipe's queue, which is empty.
+
+        Returns False, and writes nothing, if that would have to wait.
+        """
 
     def flush_now(self) -> None:
-        """Do what `flush_soon` promised already, if the kernel has room; the owner is told of room later."""
+        """Do at once what `flush_soon` has scheduled, if the kernel has room. The owner hears of the room
+        later.
+        """
 
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
 
     def close(self) -> None:
-        """Close once what was taken and what is queued has been written."""
+        """Close once all taken and queued output has been written."""
 
     def abort(self, error: RemoteProtocolError | None = None) -> None:
-        """Drop the connection now; with ``error`` because the peer broke a rule, which is then counted and
-        logged where the connection was made."""
+        """Drop the connection now. An ``error`` means that the peer broke a rule.
+
+        The place where the connection was made counts and logs the error.
+        """
 
     def abort_soon(self) -> None:
-        """`abort` in a later loop turn: for whoever may be inside a callback of the owner."""
+        """Call `abort` in a later loop turn, for callers that may be inside a callback of the owner."""
 
     def wait_closed(self) -> Awaitable[None]:
-        """Returns once nothing is left of it: all written and the peer gone, or aborted."""
+        """Return once nothing is left of the connection: all written and the peer gone, or aborted."""
 
 
 class PipeOwner(Protocol):
-    """What a socket offers the pipes attached to it."""
+    """The methods that a socket offers to its pipes."""
 
     def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
-        """Frames arrived, in order; the list is the owner's to keep."""
+        """Frames arrived, in order. The owner may keep the list."""
 
     def pipe_writable(self, pipe: Pipe) -> None:
         """A pipe that refused a frame has room again."""
 
     def pipe_closed(self, pipe: Pipe, reason: str) -> None:
-        """The pipe takes and delivers nothing more; called exactly once."""
+        """The pipe takes and delivers nothing more. Called exactly once."""
 
     def pipe_gone(self, pipe: Pipe) -> None:
-        """Nothing is left of its connection, which may have drained until now."""
+        """Nothing is left of the pipe's connection, which may have drained until now."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipeStatistics:
-    """A snapshot of one pipe's counters; frames and bytes are cumulative, ``queued`` is now."""
+    """A snapshot of one pipe's counters; frames and bytes are cumulative, ``queued`` is current."""
 
     frames_in: int
     bytes_in: int
@@ -139,9 +151,9 @@ class PipeStatistics:
 class Pipe:
     """One attached peer.
 
-    ``id`` is 31 bits, not zero and unique among its socket's pipes. ``url`` is what was dialled or
-    listened on. A ``closed`` pipe takes and delivers nothing more. The owner is told once, in the same call,
-    but for a pipe that `send_control` gave up: of that it hears in a later loop turn.
+    ``id`` is 31 bits, not zero and unique among its socket's pipes. ``url`` is the address that was dialled
+    or listened on. A ``closed`` pipe takes and delivers nothing more. The owner is told once, in the same
+    call, except for a pipe that `send_control` gave up: then it is told in a later loop turn.
     """
 
     __slots__ = (
@@ -190,13 +202,13 @@ class Pipe:
         self.dialed = dialed
         self.closed = False
         self.close_cause = ""
-        """One of a few fixed words, fit to count by; empty while the pipe is open."""
+        """One of a few fixed words, for counters; empty while the pipe is open."""
         self.close_reason = ""
         """The same as a sentence, for people."""
         self.linger_s: float | None = 1.0
-        """How long closing with ``flush`` waits; None: for ever."""
-        self.context: object = None  # the owner's own record for this peer, so that no dict look-up is needed
-        self.view: object = None  # what its users see of it, made when they ask (`protocols.pipe_view`)
+        """Seconds that closing with ``flush`` waits; None means no limit."""
+        self.context: object = None  # the owner's own record for this peer, which saves a dict look-up
+        self.view: object = None  # the view that users see, made on demand (`protocols.pipe_view`)
         self.refused = 0
         self.bytes_in = 0
         self.bytes_out = 0
@@ -210,7 +222,7 @@ class Pipe:
         self._control: list[bytes] = []
         self._scheduled = False
         self._starved = False
-        self._told = False  # the owner knows that this is the end
+        self._told = False  # True once the owner knows that this is the end
 
     # --- what holders of the pipe call
 
@@ -229,7 +241,7 @@ class Pipe:
 
     @property
     def identity(self) -> PeerIdentity | None:
-        """Who the peer is, where the transport can tell: its certificate, or its process over ipc."""
+        """Who the peer is, if the transport can tell: its certificate, or its process over ipc."""
         return self.connection.identity
 
     @property
@@ -239,7 +251,7 @@ class Pipe:
 
     @property
     def paused(self) -> bool:
-        """Whether there is a reason not to read from this peer."""
+        """True if there is a reason not to read from this peer."""
         return bool(self._pauses)
 
     @property
@@ -249,16 +261,16 @@ class Pipe:
 
     @property
     def unsent(self) -> int:
-        """Of the frames that wait, those of data; the others are control frames."""
+        """The number of data frames that wait; the others are control frames."""
         return len(self._output)
 
     @property
     def taken(self) -> int:
-        """Frames taken so far, those that wait included."""
+        """Frames taken so far, including those that wait."""
         return self._frames_out + len(self._output) + len(self._control)
 
     def send(self, frame: bytes) -> bool:
-        """Queue one frame; False (and counted) when the queue is full or the pipe closed."""
+        """Queue one frame; return False (and count it) when the queue is full or the pipe closed."""
         if self._weighed and len(frame) > LIGHT_MAX and not self._weigh(len(frame)):
             return False
         if len(self._output) >= self._limit or self.closed:
@@ -271,9 +283,9 @@ class Pipe:
         return True
 
     def send_now(self, frame: bytes) -> bool:
-        """As `send`, but written in this call where that can be: for a frame that nothing will join.
+        """Like `send`, but written in this call if possible: for a frame that shares its write with no other.
 
-        It saves the loop turn that `send` waits for company (a quarter of a round trip).
+        It saves the loop turn in which `send` waits for more frames (a quarter of a round trip).
         """
         if self._scheduled or self.closed or not self.connection.write_now(frame):
             return self.send(frame)
@@ -281,7 +293,7 @@ class Pipe:
         return True
 
     def send_many(self, frames: Sequence[bytes]) -> int:
-        """Queue as many leading frames as there is room for; returns how many."""
+        """Queue as many leading frames as there is room for; return how many."""
         if self._weighed and frames and max(map(len, frames)) > LIGHT_MAX:
             return self._send_one_by_one(frames)
         room = 0 if self.closed else self._limit - len(self._output)
@@ -295,7 +307,7 @@ class Pipe:
         return max(taken, 0)
 
     def send_all(self, frames: Sequence[bytes]) -> bool:
-        """Queue all frames or none; False (and counted) if there is not room for all."""
+        """Queue all frames or none; return False (and count them) if there is not room for all."""
         heavy = heavy_bytes(frames) if self._weighed else 0
         too_heavy = heavy and self._heavy_bytes and self._heavy_bytes + heavy > HEAVY_BYTES_MAX
         if too_heavy or self.closed or len(frames) > self._limit - len(self._output):
@@ -308,7 +320,7 @@ class Pipe:
         return True
 
     def displace(self, frames: Sequence[bytes]) -> int:
-        """Queue these frames at the cost of the oldest; returns how many were dropped."""
+        """Queue these frames in place of the oldest; return how many were dropped."""
         if self.closed:
             return len(frames)
         output = self._output
@@ -327,7 +339,8 @@ class Pipe:
     def make_room(self, count: int) -> None:
         """Write what is queued now if ``count`` frames would not fit beside it.
 
-        For who passes on what peers send: several may be read in one loop turn, each a queue full.
+        For callers that pass on what peers send: several peers may be read in one loop turn, each with a
+        queue full.
         """
         if self._output and len(self._output) + count > self._limit:
             self.flush()
@@ -335,7 +348,7 @@ class Pipe:
     def send_control(self, frame: bytes) -> None:
         """Queue a frame ahead of all data. A peer that lets `CONTROL_MAX` of them pile up loses its pipe.
 
-        The owner is not called back from here: it sends control frames in the middle of its own work.
+        This never calls the owner back, which sends control frames in the middle of its own work.
         """
         if self.closed:
             return
@@ -349,24 +362,28 @@ class Pipe:
         self._flush_soon()
 
     def flush(self) -> None:
-        """Write what is queued now, not at the end of the loop turn: for one message that is waited for."""
+        """Write what is queued now, not at the end of the loop turn: for a single message that somebody waits
+        for.
+        """
         if self._scheduled and not self._starved and not self.closed:
             self.connection.flush_now()
 
     def notify_writable(self) -> None:
-        """Have the owner's ``pipe_writable`` called once the data that waits has been taken, as after a
-        refusal. Nothing waits: nothing is called."""
+        """Call the owner's ``pipe_writable`` once the waiting data has been taken, as after a refusal.
+
+        If no data waits, nothing is called.
+        """
         if self._output:
             self._starved = True
 
     def pause(self, reason: int) -> None:
-        """Stop reading from this peer, as long as this reason lasts; TCP then slows it down."""
+        """Stop reading from this peer while this reason lasts; TCP then slows the peer down."""
         if not self._pauses and not self.closed:
             self.connection.pause_reading()
         self._pauses |= reason
 
     def resume(self, reason: int) -> None:
-        """The reason has ended; with the last one, reading goes on."""
+        """End this reason; when the last one ends, reading goes on."""
         if not self._pauses:
             return
         self._pauses &= ~reason
@@ -377,14 +394,14 @@ class Pipe:
         """Drop the peer now, or with ``flush`` once everything queued has been written."""
         if self._told:
             return
-        self.connection_lost(reason, CLOSED_HERE)  # first: our reason, and nothing more is queued
+        self.connection_lost(reason, CLOSED_HERE)  # first: records our reason, and stops further queueing
         if flush:
             self.connection.close()
         else:
             self.connection.abort()
 
     def reject(self, sentence: str) -> None:
-        """Drop the peer now: what it sent breaks a rule of the pattern, as ``sentence`` says."""
+        """Drop the peer now: it broke a rule of the pattern, as ``sentence`` says."""
         if self._told:
             return
         self.connection_lost(sentence, BAD_MESSAGE)
@@ -398,10 +415,12 @@ class Pipe:
     # --- what the connection calls
 
     def take_output(self) -> list[bytes]:
-        """Everything queued, control first; the queue is empty afterwards. `output_written` follows."""
+        """Take everything queued, control frames first; the queue is empty afterwards. `output_written`
+        follows.
+        """
         output = self._control + self._output if self._control else self._output
         self._frames_out += len(output)
-        # No call from here on: Ctrl-C cannot take the frames away.
+        # No call from here on, so that Ctrl-C cannot lose the frames.
         self._scheduled = False
         self._heavy_bytes = 0
         self._output = []
@@ -410,15 +429,16 @@ class Pipe:
         return output
 
     def output_written(self) -> None:
-        """What was taken is on its way: an owner that was refused is told of the room."""
+        """The taken output is on its way: tell an owner that was refused about the room."""
         if self._starved:
             self._starved = False
             if not self.closed:
                 self.owner.pipe_writable(self)
 
     def look_again(self) -> None:
-        """A call that used the pipe was ended anywhere: the owner is told of room once more, after the next
-        `take_output`."""
+        """An interrupted call may have used the pipe: tell the owner about room once more after the next
+        `take_output`.
+        """
         self._starved = True
 
     def deliver(self, frames: list[bytes]) -> None:
@@ -428,7 +448,7 @@ class Pipe:
             self.owner.pipe_received(self, frames)
 
     def connection_lost(self, reason: str, cause: str = CONNECTION_LOST) -> None:
-        """The connection ended, by either side; the owner hears of it once.
+        """The connection ended, by either side. The owner is told once.
 
         ``reason`` is a sentence, ``cause`` one of the words above.
         """
@@ -453,7 +473,7 @@ class Pipe:
             self.connection.flush_soon()
 
     def _weigh(self, size: int) -> bool:
-        """Whether a large frame may be queued: its weight then counts."""
+        """Return True if a large frame may be queued; its weight then counts."""
         too_heavy = self._heavy_bytes and self._heavy_bytes + size > HEAVY_BYTES_MAX
         if too_heavy or self.full:
             self._refuse(1)

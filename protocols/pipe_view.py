@@ -1,7 +1,7 @@
-"""What a cooked socket shows of a peer.
+"""The view of a peer that a cooked socket shows.
 
 A `Pipe` takes frames, which must have the header words of their pattern in front. Cooked sockets write those
-themselves, so they show peers without the way to send.
+themselves, so their views of peers cannot send.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from protocols.pipe import Pipe, PipeStatistics
 
 
 class PipeView:
-    """One peer of a cooked socket, to look at and to close. Each pipe has one, which equals it."""
+    """One peer of a cooked socket, to inspect and to close. Each pipe has one view, which equals it."""
 
     __slots__ = ("_pipe",)
 
@@ -35,12 +35,12 @@ class PipeView:
 
     @property
     def url(self) -> str:
-        """What was dialled or listened on."""
+        """The address that was dialled or listened on."""
         return self._pipe.url
 
     @property
     def dialed(self) -> bool:
-        """Whether this socket dialled the peer."""
+        """True if this socket dialled the peer."""
         return self._pipe.dialed
 
     @property
@@ -58,12 +58,12 @@ class PipeView:
 
     @property
     def identity(self) -> PeerIdentity | None:
-        """Who the peer is, where the transport can tell: its certificate, or its process over ipc."""
+        """Who the peer is, if the transport can tell: its certificate, or its process over ipc."""
         return self._pipe.identity
 
     @property
     def full(self) -> bool:
-        """Whether its queue would refuse a message."""
+        """True if its queue would refuse a message."""
         return self._pipe.full
 
     @property
@@ -85,7 +85,7 @@ class PipeView:
 
     @property
     def close_cause(self) -> str:
-        """Why it ended, as one of a few fixed words, fit to count by; empty while it is open."""
+        """Why the pipe ended, as one of a few fixed words for counters; empty while it is open."""
         return self._pipe.close_cause
 
     @property

@@ -1,7 +1,6 @@
 """A raw socket: a pattern without its state. Whole frames pass, header words in front, pipe by pipe.
 
-For relays, and for builders of patterns of their own; what is left of each pattern is in
-`protocols.patterns.raw`.
+Use it for relays, and to build other patterns. `protocols.patterns.raw` says what remains of each pattern.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from protocols.wire.handshake import ProtocolNumber
 class RawSocket(Channel, Socket):
     """A raw socket of any protocol, as in ``RawSocket(Req0, dial=url)``.
 
-    Without a receiver, ``recv`` and iterating give whole frames, `recv_message` one with its peer and its
-    header apart, `recv_run` all that waits from one peer. ``send`` spreads frames as the pattern does, and
-    `send_to` queues them for one peer.
+    Without a receiver, ``recv`` and iterating give whole frames. `recv_message` gives one frame with its peer
+    and its header separated, `recv_run` all frames that wait from one peer. ``send`` distributes frames as
+    the pattern does, and `send_to` queues them for one peer.
 
     Args:
         kind: a socket class, or its protocol number.
         receiver: gets runs of frames synchronously instead of ``recv``.
-        dial, listen, admit, options, rng: as of any `Socket`.
+        dial, listen, admit, options, rng: as for any `Socket`.
 
     Raises:
         ValueError: there is no such protocol.
@@ -70,20 +69,22 @@ class RawSocket(Channel, Socket):
         raise NotSupported("raw sockets have no contexts")
 
     def attach(self, connection: Connection, *, url: str, dialed: bool) -> Pipe:
-        """Make a peer of a connection whose handshake is done. Raises `PipeRefused`; the caller closes it."""
+        """Make a peer of a connection whose handshake is complete. Raises `PipeRefused`; the caller closes
+        it.
+        """
         return self._core.attach(connection, url=url, dialed=dialed)
 
     async def dial_once(  # type: ignore[override]  # a raw socket gives its pipes away
         self, url: str, timeout: TimeLimit = DEFAULT, *, options: SocketOptions | None = None
     ) -> Pipe:
-        """As `Socket.dial_once`."""
+        """Like `Socket.dial_once`."""
         return await self._dial_once(url, timeout, options)
 
     def send_to(self, pipe: Pipe, frames: list[bytes], *, control: bool = False) -> bool:
-        """Queue whole frames for one peer, all or none; False: it is full (or gone).
+        """Queue whole frames for one peer, all or none; return False if it is full (or gone).
 
-        The receiver's ``pipe_writable`` follows a refusal. ``control`` frames go ahead of all others and
-        are never refused; a peer that lets thousands pile up loses its pipe.
+        The receiver's ``pipe_writable`` follows a refusal. ``control`` frames go ahead of all others and are
+        never refused; a peer that lets thousands pile up loses its pipe.
         """
         if control:
             for frame in frames:
@@ -96,11 +97,11 @@ class RawSocket(Channel, Socket):
         return pipe.send_all(frames)
 
     def send_message(self, message: Message[Pipe]) -> bool:
-        """Queue one message for its pipe; False: it is full (or gone)."""
+        """Queue one message for its pipe; return False if it is full (or gone)."""
         return self.send_to(message.pipe, [message.frame])
 
     def send_past(self, pipe: Pipe, frames: Sequence[bytes]) -> None:
-        """Queue frames for every peer but ``pipe``, as who passes on what came from there.
+        """Queue frames for every peer except ``pipe``, to pass on what came from there.
 
         Only for patterns that send to all. A peer whose queue is full misses them, counted as ``peer slow``.
         """
@@ -114,12 +115,12 @@ class RawSocket(Channel, Socket):
         raise NotSupported("a raw socket tells pipes apart: use recv_run()")
 
     async def recv_run(self, timeout: TimeLimit = DEFAULT) -> tuple[Pipe, list[bytes]]:
-        """Everything that waits from one peer, peers in turn. Not with a receiver."""
+        """Return everything that waits from one peer; peers take turns. Not with a receiver."""
         self._check_no_receiver()
         return await self._receivers.taken(self._take_run, timeout, self.options.recv_timeout_s)
 
     async def recv_message(self, timeout: TimeLimit = DEFAULT) -> Message[Any]:
-        """One frame, its header apart and its peer named. Not with a receiver."""
+        """Return one frame, with its header separated and its peer. Not with a receiver."""
         self._check_no_receiver()
         frame = await self.recv(timeout)
         offset = self._pattern.header_size(frame)

@@ -20,9 +20,9 @@ class Roster:
 
     def __init__(self, pattern: Pattern) -> None:
         self.pipes: dict[int, Pipe] = {}
-        """Those attached, oldest first."""
+        """Attached pipes, oldest first."""
         self.connected: dict[Pipe, None] = {}
-        """Those attached, and those that drain after their close."""
+        """Attached pipes, and those that drain after their close."""
         self.last_pipe_id = pattern.rng.getrandbits(31)
         self._pattern = pattern
         self._attached = 0
@@ -31,10 +31,10 @@ class Roster:
     def new_pipe(
         self, connection: Connection, owner: PipeOwner, *, url: str, dialed: bool, weighed: bool = True
     ) -> Pipe:
-        """A pipe of ``owner``, not attached yet. Raises `PipeRefused` if there may be no more."""
+        """Make a pipe of ``owner``, not yet attached. Raises `PipeRefused` at the limit."""
         options = self._pattern.options
         if len(self.pipes) >= options.peers_max:
-            sentence = f"{len(self.pipes)} peers are all there may be (peers_max)"
+            sentence = f"the limit of {len(self.pipes)} peers is reached (peers_max)"
             raise PipeRefused(sentence, reason="too many peers")
         pipe = Pipe(
             self._new_id(),
@@ -49,20 +49,22 @@ class Roster:
         return pipe
 
     def attach(self, pipe: Pipe, now: float) -> None:
-        """Tell the pattern of it, which may raise `PipeRefused`."""
+        """Tell the pattern about the pipe. It may raise `PipeRefused`."""
         self._pattern.pipe_attached(pipe, now)
         self.pipes[pipe.id] = pipe
         self._attached += 1
 
     def undo_attach(self, pipe: Pipe, now: float) -> None:
-        """It never was attached, if it still is."""
+        """Remove a pipe, if it is still there, as if it had never been attached."""
         if self.pipes.pop(pipe.id, None) is not None:
             self._attached -= 1
             self._pattern.pipe_detached(pipe, now)
 
     def detach(self, pipe: Pipe, now: float, *, closing: bool) -> bool:
-        """A pipe has ended; False if it was not attached. Queued messages count as lost, unless the socket is
-        ``closing``."""
+        """A pipe has ended; return False if it was not attached.
+
+        Its queued messages count as lost, unless the socket is ``closing``.
+        """
         if self.pipes.pop(pipe.id, None) is None:
             return False
         self._departed.add(pipe)

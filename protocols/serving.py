@@ -18,7 +18,7 @@ Handler = Callable[[bytes], Body | Awaitable[Body]]
 
 
 class Conversing(Protocol):
-    """A context, as it is used here."""
+    """The methods of a context that this module uses."""
 
     async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None: ...
 
@@ -28,7 +28,7 @@ class Conversing(Protocol):
 
 
 async def request(context: Conversing, body: Body, timeout: TimeLimit, options: SocketOptions) -> bytes:
-    """Ask in this context, and return the answer. Raises what `send` and `recv` raise."""
+    """Ask in this context, and return the answer. Raises the errors of `send` and `recv`."""
     try:
         room_s, limit_s = request_limits(timeout, options)
         deadline = deadline_of(limit_s)
@@ -66,11 +66,13 @@ async def answer_each(context: Conversing, handler: Handler) -> None:
 
 
 async def answer_of(handler: Handler, question: bytes) -> bytes | None:
-    """None if the handler failed, which the loop's exception handler is told."""
+    """Return the handler's answer. If the handler failed, tell the loop's exception handler and return
+    None.
+    """
     try:
         answer = handler(question)
         return as_bytes(await answer if inspect.isawaitable(answer) else answer)
-    except Exception as error:  # a stranger's code; the next question deserves an answer all the same
+    except Exception as error:  # user code; the next question still deserves an answer
         report = {"message": f"the handler {handler!r} failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(report)
         return None

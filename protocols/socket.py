@@ -1,7 +1,7 @@
-"""The calls that all sockets have: opening and closing, dialling and listening, who is there.
+"""The calls that all sockets have: opening and closing, dialling and listening, and listing peers.
 
-How a socket sends and receives is its channel's (`protocols.channel`), what its pattern does is in
-``protocols/patterns``, and what joins these to connections is its `Core`.
+A socket's channel sends and receives (`protocols.channel`), its pattern is in ``protocols/patterns``, and its
+`Core` joins these to connections.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ Addresses = str | Sequence[str]
 
 
 class Socket:
-    """Everything that is the same for all patterns.
+    """The common part of all patterns.
 
     Args:
-        dial: URLs to keep a connection to; begun on entering ``async with``.
-        listen: URLs to accept connections at; likewise.
-        admit: called with each new peer's `PipeView` (address and identity told) before anything else may see
-            it. It turns the peer away by raising `PipeRefused` or closing the pipe; an error of its own
-            does so too and goes to the loop's exception handler. It may not wait.
+        dial: URLs to keep a connection to; dialled on entering ``async with``.
+        listen: URLs to accept connections at; opened on entering ``async with``.
+        admit: called with each new peer's `PipeView` (its address and identity known) before anything else
+            sees it. It refuses the peer by raising `PipeRefused` or closing the pipe. Any other error also
+            refuses the peer and goes to the loop's exception handler. It may not wait.
         options: see `SocketOptions`; single ones may be given by keyword, as in ``send_queue=16``.
-        rng: the source of ids and jitter; by default one of its own, seeded by the system.
+        rng: the source of ids and jitter; by default each socket has its own, seeded by the system.
     """
 
     _pattern_type: ClassVar[type[Pattern]]
@@ -79,7 +79,7 @@ class Socket:
 
     _entered = True
 
-    # --- what the channel of a pattern brings
+    # --- methods that a pattern's channel provides
 
     closed: bool
 
@@ -123,10 +123,12 @@ class Socket:
         raise NotImplementedError
 
     def new_context(self) -> Any:
-        """A reader or conversation of its own on this socket. Raises `NotSupported` for patterns without."""
+        """Open a separate reader or conversation on this socket. Raises `NotSupported` for patterns without
+        contexts.
+        """
         raise NotSupported(f"{self._core.pattern.name} sockets have no contexts")
 
-    # --- what is the same everywhere
+    # --- the same for all patterns
 
     @property
     def options(self) -> SocketOptions:
@@ -139,7 +141,7 @@ class Socket:
 
     @property
     def peer(self) -> int:
-        """The number of the protocol that we talk to."""
+        """The protocol number of our peers."""
         return self._core.peer
 
     def __repr__(self) -> str:
@@ -157,7 +159,7 @@ class Socket:
         raise TypeError("enter it by async with; programs without an event loop use protocols.blocking")
 
     def __exit__(self, *error: object) -> None:
-        """Never called: this is here to have `__enter__` asked."""
+        """Never called; ``with`` looks for it before it calls `__enter__`, which explains the mistake."""
 
     async def __aenter__(self) -> Self:
         if not self._entered and not self.closed:
@@ -181,9 +183,9 @@ class Socket:
     async def aclose(self) -> None:
         """Close, after giving the peers up to ``linger_s`` to read what is queued for them.
 
-        A peer has read it all when it closes its side, as every implementation does when it has read to our
-        end. Cancelled, everything is closed all the same, but without waiting for what is queued. A second
-        call waits for the first.
+        A peer that has read everything closes its side; every implementation does so at our end of stream. A
+        cancelled close still closes everything, but does not wait for what is queued. A second call waits for
+        the first.
         """
         self._core.enter_loop()
         if not self.closed:
@@ -192,7 +194,7 @@ class Socket:
         await self._core.close()
 
     def _check_entered(self) -> None:
-        """Raises `Closed`, or `StateError` for a socket whose URLs are not open yet."""
+        """Raise `Closed`, or `StateError` for a socket whose URLs are not open yet."""
         self._core.check_open()
         if not self._entered:
             self.recv_nowait()
@@ -201,16 +203,16 @@ class Socket:
 
     @property
     def dialers(self) -> list[Dialer]:
-        """Those that were not closed by hand, oldest first."""
+        """The dialers that were not closed by hand, oldest first."""
         return list(self._core.dialers)
 
     @property
     def listeners(self) -> list[Listener]:
-        """Those that were not closed by hand, oldest first."""
+        """The listeners that were not closed by hand, oldest first."""
         return list(self._core.listeners)
 
     def dial(self, url: str, *, options: SocketOptions | None = None) -> Dialer:
-        """Keep a connection to ``url``, for ever. Returns at once; `Dialer.wait_connected` waits for a peer.
+        """Keep a connection to ``url``. Returns at once; `Dialer.wait_connected` waits for a peer.
 
         ``options`` are those of the connections (see `SocketOptions`), by default the socket's. Raises
         `AddressError` for a URL that can never work.
@@ -220,14 +222,14 @@ class Socket:
     async def dial_once(
         self, url: str, timeout: TimeLimit = DEFAULT, *, options: SocketOptions | None = None
     ) -> PipeView:
-        """One attempt, handshake included, and no second one when the peer goes.
+        """Make one attempt, including the handshake, and do not reconnect when the peer leaves.
 
-        ``timeout`` bounds all of it. Each step has ``handshake_timeout_s`` in any case: looking up the name,
+        ``timeout`` bounds all of it. In any case each step has ``handshake_timeout_s``: looking up the name,
         each address until one accepts, the handshake.
 
         Raises:
             ConnectionRefused, AddressError, HandshakeError, Timeout: no connection; see each.
-            PipeRefused: this socket did not want the peer.
+            PipeRefused: this socket refused the peer.
         """
         return view_of(await self._dial_once(url, timeout, options))
 
@@ -245,14 +247,14 @@ class Socket:
     async def listen(
         self, where: str | SharedListener, *, options: SocketOptions | None = None
     ) -> Listener | SharedListener:
-        """Accept peers at a URL (the listener's ``.url`` has port 0 resolved), or through a `SharedListener`,
-        which serves this socket from now on.
+        """Accept peers at a URL, or through a `SharedListener`, which serves this socket from now on.
 
-        ``options`` are those of the connections, by default the socket's; a shared listener has its own.
+        The returned listener's ``url`` attribute has port 0 resolved. ``options`` are those of the
+        connections, by default the socket's; a shared listener has its own.
 
         Raises:
             AddressInUse, AddressError: cannot listen there.
-            StateError: the shared listener has a socket for our peers already.
+            StateError: the shared listener already has a socket for our peers.
         """
         if not isinstance(where, SharedListener):
             return await self._core.listen(check_string(where), options)
@@ -261,7 +263,7 @@ class Socket:
         self._core.listen_through(where)
         return where
 
-    # --- who is there
+    # --- peers
 
     @property
     def pipes(self) -> Sequence[PipeView | Pipe]:
@@ -275,9 +277,9 @@ class Socket:
         await self._core.wait_for_peers(count, seconds(timeout, None))
 
     def events(self, *, limit: int = EVENTS_MAX) -> PipeEvents:
-        """What becomes of peers from now on, to iterate over; ends when the socket has closed.
+        """Iterate over the arrivals and departures of peers from now on; ends when the socket has closed.
 
-        ``limit`` events wait for a slow reader; then the oldest are dropped and counted in ``.missed``.
+        ``limit`` events wait for a slow reader; then the oldest are dropped and counted in ``missed``.
         """
         self._core.check_open()
         return self._core.news.open(limit)
@@ -287,12 +289,12 @@ class Socket:
 
 
 def options_of(options: SocketOptions | None, keywords: OptionKeywords) -> SocketOptions:
-    """``options`` with what was given by keyword. Raises `TypeError` for an option that there is not."""
+    """Return ``options`` changed by the keywords. Raises `TypeError` for an unknown option."""
     return replace(options_or(options, SocketOptions()), **keywords)
 
 
 def rng_of(rng: random.Random | None) -> random.Random:
-    """The source of numbers that was given, else a new one. Raises `TypeError`."""
+    """Return the given source of numbers, or else a new one. Raises `TypeError`."""
     if not isinstance(rng, random.Random | None):
         raise TypeError(f"rng is a random.Random or None, not {rng!r}")
     return rng or random.Random()

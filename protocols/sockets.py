@@ -1,6 +1,6 @@
-"""The sockets by name: which pattern and which kind of channel each of them is, and the calls it has alone.
+"""The sockets by name: the pattern and the kind of channel of each, and the calls that are specific to it.
 
-What they have in common is `protocols.socket`; what each pattern does is in ``protocols/patterns``.
+The common part is `protocols.socket`; the patterns are in ``protocols/patterns``.
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ C = TypeVar("C", bound=Context | SurveyContext)
 
 
 class Pair0(Channel, Socket):
-    """One peer, both ways."""
+    """Talks to one peer, both ways."""
 
     _pattern_type = Pair
 
 
 class Pair1(Channel, Socket):
-    """One peer, both ways, with a hop count in front, so that chains and loops of devices end."""
+    """Talks to one peer, both ways; each message carries a hop count, which ends loops of devices."""
 
     _pattern_type = PairWithHops
 
 
 class Star0(Broadcast, Socket):
-    """What one says all hear, passed on by every node; best effort."""
+    """Sends each message to every node of the mesh; each node passes it on. Best effort."""
 
     _pattern_type = Star
 
 
 class Bus0(Broadcast, Socket):
-    """Everybody to everybody directly connected, best effort."""
+    """Sends each message to every direct peer. Best effort."""
 
     _pattern_type = Bus
 
 
 class Pub0(Broadcast, Socket):
-    """Everything to every subscriber; never waits."""
+    """Sends each message to every subscriber; never waits."""
 
     _pattern_type = Publisher
 
 
 class Sub0(Channel, Socket):
-    """What begins with one of the ``topics``; without topics, nothing."""
+    """Receives messages that begin with one of the ``topics``; without topics, none."""
 
     _pattern_type = Subscriber
 
@@ -88,17 +88,19 @@ class Sub0(Channel, Socket):
             self.subscribe(topic)
 
     def subscribe(self, topic: str | Body) -> None:
-        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
+        """Receive messages that begin with ``topic`` (a str is encoded as UTF-8); ``""`` matches all."""
         self._core.check_open()
         self._subscriber().lane.subscribe(as_topic(topic))
 
     def unsubscribe(self, topic: str | Body) -> None:
-        """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
+        """End a subscription and drop queued messages that no topic matches any more. Raises `StateError` if
+        not subscribed.
+        """
         self._core.check_open()
         self._subscriber().lane.unsubscribe(as_topic(topic))
 
     def new_context(self) -> SubContext:
-        """A reader with topics of its own, none at first."""
+        """Open a reader with separate topics, at first none."""
         self._check_entered()
         core = self._core
         context = SubContext(self._subscriber().open_lane(), core.options, core.senders, Waiters(), core)
@@ -111,19 +113,19 @@ class Sub0(Channel, Socket):
 
 
 class Push0(Channel, Socket):
-    """Each message to one puller, in turn; waits while none has room."""
+    """Sends each message to one puller, in turn; waits while none has room."""
 
     _pattern_type = Pusher
 
 
 class Pull0(Channel, Socket):
-    """Receives what pushers deal out."""
+    """Receives the messages that pushers distribute."""
 
     _pattern_type = Puller
 
 
 def open_context(core: Core, kind: type[C]) -> C:
-    """A conversation of its own on a socket, which closes it with itself."""
+    """Open a separate conversation on a socket, which closes it with itself."""
     lane: Any = core.pattern.open_lane()
     receivers = core.receivers if core.pattern.shared_inbox else Waiters()
     context = kind(lane, core.options, core.senders, receivers, core.arm, core)
@@ -132,44 +134,46 @@ def open_context(core: Core, kind: type[C]) -> C:
 
 
 class Req0(Conversation, Socket):
-    """A question to one of the peers, and its answer."""
+    """Asks one of the peers and receives its answer."""
 
     _pattern_type = Requester
 
     async def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
         """Ask, and return the answer. Any number of tasks may ask at once.
 
-        ``timeout`` is for both, the wait for room and for the answer. By default ``recv_timeout_s`` is, and
-        ``send_timeout_s`` bounds the wait for room besides.
+        ``timeout`` covers both the wait for room and the wait for the answer. By default it is
+        ``recv_timeout_s``, and ``send_timeout_s`` also bounds the wait for room.
 
         Raises:
-            Timeout, Closed: as they say.
-            NoPeers, RequestLost: as the options ``fail_without_peers`` and ``resend_s`` have it.
+            Timeout, Closed: see each.
+            NoPeers, RequestLost: depending on the options ``fail_without_peers`` and ``resend_s``.
         """
         async with self.new_context() as context:
             return await context.request(body, timeout)
 
     def new_context(self) -> RequestContext:
-        """A conversation of its own on this socket."""
+        """Open a separate conversation on this socket."""
         self._check_entered()
         return open_context(self._core, RequestContext)
 
 
 class Rep0(Conversation, Socket):
-    """Takes a question, gives an answer."""
+    """Receives questions and answers each."""
 
     _pattern_type = Replier
 
     def new_context(self) -> Context:
-        """A conversation of its own on this socket."""
+        """Open a separate conversation on this socket."""
         self._check_entered()
         return open_context(self._core, Context)
 
     async def serve(self, handler: Handler, *, concurrency: int = 1) -> None:
-        """Answer each question with what ``handler(question)`` returns or awaits, until the socket closes.
+        """Answer each question with the result of ``handler(question)``, awaited if needed, until the socket
+        closes.
 
         ``concurrency`` questions are handled at a time. A handler that raises is reported to the loop's
-        exception handler, and its question stays without an answer. Cancelled, it gives up what it handles.
+        exception handler, and its question gets no answer. A cancelled call gives up the questions it is
+        handling.
 
         Raises:
             TypeError, ValueError: ``handler`` cannot be called, or ``concurrency`` is no number from 1.
@@ -178,12 +182,12 @@ class Rep0(Conversation, Socket):
 
 
 class Surveyor0(Surveying, Socket):
-    """A question to everybody; iterating yields the answers and ends when the survey is over."""
+    """Asks all peers; iterating yields the answers and ends with the survey."""
 
     _pattern_type = Surveyor
 
     def new_context(self, *, survey_s: float | Default = DEFAULT) -> SurveyContext:
-        """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""
+        """Open a separate survey on this socket for ``survey_s`` seconds (the socket's by default)."""
         self._check_entered()
         open_s = survey_seconds(survey_s)
         context = open_context(self._core, SurveyContext)
@@ -193,15 +197,15 @@ class Surveyor0(Surveying, Socket):
 
 
 class Respondent0(Conversation, Socket):
-    """Takes a survey, gives an answer."""
+    """Receives surveys and answers each."""
 
     _pattern_type = Respondent
 
     def new_context(self) -> Context:
-        """A conversation of its own on this socket."""
+        """Open a separate conversation on this socket."""
         self._check_entered()
         return open_context(self._core, Context)
 
     async def serve(self, handler: Handler, *, concurrency: int = 1) -> None:
-        """As `Rep0.serve`, for surveys."""
+        """Like `Rep0.serve`, for surveys."""
         await serve(self.new_context, handler, concurrency)

@@ -1,4 +1,4 @@
-"""What a socket counts: its peers of now, and what it remembers of those that left."""
+"""A socket's counters: its present peers, and what it remembers of those that left."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Final
 from protocols.pipe import Pipe, PipeStatistics
 
 REMEMBERED: Final = 16
-"""Closed pipes that a socket's statistics tell of, one by one; all of them are counted."""
+"""The number of closed pipes that a socket's statistics list one by one; all of them are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedPipe:
-    """What is remembered of a peer that is gone."""
+    """The record of a peer that is gone."""
 
     id: int
     url: str
     remote_address: str
     cause: str
-    """A word to count by; see `Pipe.close_cause`."""
+    """A word for counters; see `Pipe.close_cause`."""
     reason: str
     """The same as a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketStatistics:
-    """A snapshot. Frames and bytes are cumulative over all peers, those that left included.
+    """A snapshot. Frames and bytes are cumulative over all peers, including those that left.
 
-    ``refused`` counts frames that found a pipe full (a ``send`` that then waited among them); ``drops``
-    counts messages given up, by reason (see ``docs/reference/patterns``); ``closed`` counts peers that are
-    gone, by cause, and ``recently_closed`` has the last `REMEMBERED` of them, oldest first.
+    ``refused`` counts frames that found a pipe full, even if their ``send`` then waited. ``drops`` counts
+    messages given up, by reason (see ``docs/reference/patterns``). ``closed`` counts peers that are gone, by
+    cause, and ``recently_closed`` has the last `REMEMBERED` of them, oldest first.
     """
 
     protocol: str
@@ -50,7 +50,7 @@ class SocketStatistics:
 
 
 class Departures:
-    """The peers that left: their counters in one sum, why they went, and the last of them by name."""
+    """The peers that left: the sum of their counters, the causes, and the last ones by name."""
 
     def __init__(self) -> None:
         self.counters = PipeStatistics(0, 0, 0, 0, 0, 0)

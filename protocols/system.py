@@ -1,4 +1,4 @@
-"""Refuses a system that the sockets do not run on, in one sentence and before anything else is imported."""
+"""Refuses a system on which the sockets do not run, with one message, before anything else is imported."""
 
 import sys
 

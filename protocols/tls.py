@@ -1,6 +1,6 @@
-"""What TLS means for one socket: certificates, whom to trust, which versions.
+"""The TLS settings of one socket: certificates, trusted authorities, versions.
 
-`TlsConfig` is a record; nothing is read or built here (`protocols.transports.certificates` does).
+`TlsConfig` is only a record; `protocols.transports.certificates` reads the files and builds contexts.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class TlsConfig:
     """TLS of a socket's ``tls+tcp://`` and ``wss://`` endpoints; one record serves listeners and dialers.
 
     Certificates and keys are PEM, as files or as text. A listener needs a certificate; a dialer needs one
-    only where the listener asks for it. Files that change are read again for new connections (looked at once
-    a second at most); connections that exist live on.
+    only if the listener asks for it. Changed files are read again for new connections (checked at most once a
+    second); existing connections stay open.
 
-    Raises `TlsConfigError` for what contradicts itself.
+    Raises `TlsConfigError` for contradictory settings.
     """
 
     cert_file: str | None = None
-    """Our certificate, and behind it those that lead to the authority, if any."""
+    """Our certificate, followed by those that lead to the authority, if any."""
     key_file: str | None = None
-    """Its private key; default: it is in ``cert_file`` too."""
+    """Its private key; by default it is also in ``cert_file``."""
     key_password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
     """Authorities whose certificates are trusted. Default for dialers: those of the system."""
@@ -41,11 +41,12 @@ class TlsConfig:
     ca: str | None = None
     """``ca_file`` as text."""
     verify: Verify | None = None
-    """The peer's certificate: ``required``, ``optional`` (checked if there is one) or ``none`` (not looked
-    at). Default: dialers require one, listeners look at none. To a dialer ``optional`` means ``required``,
-    since a listener always has one. With ``none`` a dialer cannot know whom it talks to."""
+    """What to require of the peer's certificate: ``required``, ``optional`` (checked if there is one) or
+    ``none`` (ignored). By default dialers require one, and listeners ignore it. For a dialer ``optional``
+    means ``required``, since a listener always has one. With ``none`` a dialer cannot know who answers.
+    """
     server_name: str | None = None
-    """The name that the listener's certificate must have; default: the host in the URL that is dialled."""
+    """The name that the listener's certificate must have; default: the host in the dialled URL."""
     version_min: Version = "1.2"
     version_max: Version = "1.3"
 
@@ -61,7 +62,7 @@ class TlsConfig:
             if version not in get_args(Version):
                 raise TlsConfigError(f"TLS version {version!r} is not served; there are 1.2 and 1.3")
         if self.version_min > self.version_max:
-            raise TlsConfigError(f"TLS versions {self.version_min} to {self.version_max} are none at all")
+            raise TlsConfigError(f"TLS versions {self.version_min} to {self.version_max} leave no version")
 
     @property
     def has_certificate(self) -> bool:
@@ -77,5 +78,5 @@ class TlsConfig:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files it names, in a fixed order."""
+        """The files named in this record, in a fixed order."""
         return tuple(file for file in (self.cert_file, self.key_file, self.ca_file) if file is not None)

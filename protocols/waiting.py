@@ -1,6 +1,6 @@
-"""Tasks that wait for a lane, and until when.
+"""Tasks that wait for a lane, with their deadlines.
 
-Nothing is handed to a waiter: it is woken, asks its lane again and takes what is there in that same loop
+Nothing is handed to a waiter. A woken waiter asks its lane again and takes what is there in that same loop
 turn. So a cancelled ``recv`` has taken nothing, and a wake-up that a cancelled waiter did not use goes to the
 next.
 """
@@ -48,7 +48,7 @@ class Waiters:
         self._wakeups: deque[Wakeup] = deque()
 
     def settle(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Belong to this loop. Raises `StateError` if it has been another."""
+        """Set the loop. Raises `StateError` if it was another before."""
         if self.loop is not None and self.loop is not loop:
             raise StateError(OTHER_LOOP)
         self.loop = loop
@@ -71,14 +71,14 @@ class Waiters:
             self.wake(len(self._wakeups))
 
     async def wait(self, deadline: float | None) -> bool:
-        """Wait to be woken; False when the loop's time has reached ``deadline`` before."""
+        """Wait to be woken; return False if the loop's time reaches ``deadline`` first."""
         loop = running_loop()
         if self.loop is not loop:
             self.settle(loop)
         return await self.wait_on(loop, deadline)
 
     async def wait_on(self, loop: asyncio.AbstractEventLoop, deadline: float | None) -> bool:
-        """As `wait`, in the running loop, which these have been settled on."""
+        """Like `wait`, in the running loop, which `settle` has already set."""
         wakeup = Wakeup(loop=loop)
         self._wakeups.append(wakeup)
         timer = loop.call_at(deadline, self._expire, wakeup) if deadline is not None else None
@@ -96,7 +96,7 @@ class Waiters:
                 timer.cancel()
 
     async def taken(self, take: Callable[[], T | None], timeout: TimeLimit, default_s: float | None) -> T:
-        """What ``take`` gives, as soon as it gives something. Raises `Timeout`."""
+        """Return the first result of ``take`` that is not None. Raises `Timeout`."""
         limit_s = seconds(timeout, default_s)
         deadline = deadline_of(limit_s)
         while (taken := take()) is None:
@@ -122,5 +122,5 @@ class Waiters:
 
 
 def deadline_of(limit_s: float | None) -> float | None:
-    """In the loop's time; None is never."""
+    """The deadline in the loop's time; None means never."""
     return None if limit_s is None else running_loop().time() + limit_s

@@ -1,14 +1,14 @@
-"""Waking tasks in the loop turn that has something for them.
+"""Wakes tasks in the same loop turn that delivers something for them.
 
-A future wakes its task one loop turn after it is set, and before that the loop asks the kernel for news: some
-5 us at each end of a round trip. So what a connection delivers wakes in three steps:
+A future wakes its task one loop turn after it is set, and before that the loop polls the kernel: about 5 us
+at each end of a round trip. So a delivery wakes tasks in three steps:
 
-1. the connection begins a delivery (`Wakes.open`) and hands its frames to the pipe;
-2. patterns, in the middle of their work, wake waiters: that is only noted;
-3. the delivery ends, all machines being at rest: each noted task runs until it waits again (`Wakes.run`).
+1. The connection begins a delivery (`Wakes.open`) and hands its frames to the pipe.
+2. Patterns, in the middle of their work, wake waiters: this is only noted.
+3. The delivery ends, all machines being at rest. Each noted task runs until it waits again (`Wakes.run`).
 
-What is woken outside a delivery, or in one by a task that runs in step 3, goes through the loop as with any
-future: no task runs inside another, and the work of a delivery is bounded.
+A wake-up outside a delivery, or by a task that runs in step 3, goes through the loop as with any future: no
+task runs inside another, and the work of a delivery is bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weakref import ref
 class Wakeup(asyncio.Future[bool]):
     """What one task waits for: True once it is woken, False once its time is over.
 
-    The base class would have the loop call the task; this keeps the call, for `Wakes`.
+    The base class would have the loop call the task; this class keeps the call for `Wakes`.
     """
 
     _resume: Callable[[Any], object] | None = None
@@ -42,12 +42,12 @@ class Wakeup(asyncio.Future[bool]):
         return cancelled
 
     def resume(self) -> None:
-        """Run the task until it waits again; the result is there. Not for callers inside a task."""
+        """Run the task until it waits again; its result is set. Not for callers inside a task."""
         if self._resume is not None and self._context is not None:
             self._context.run(self._resume, self)
 
     def resume_soon(self) -> None:
-        """Have the task run in the next loop turn."""
+        """Run the task in the next loop turn."""
         if self._resume is not None:
             self.get_loop().call_soon(self._resume, self, context=self._context)
 
@@ -59,13 +59,15 @@ class Wakes:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = ref(loop)
-        """Weakly: this is kept under its loop, and must be gone with it."""
+        """A weak reference: this is kept under its loop, and must disappear with it."""
         self.open = False
         """True during a delivery: wake-ups are noted."""
         self.noted: list[Wakeup] = []
 
     def wake(self, wakeup: Wakeup) -> None:
-        """End a task's waiting: with this delivery if there is one, else in the next loop turn."""
+        """End a task's waiting: with the current delivery if there is one, otherwise in the next loop
+        turn.
+        """
         wakeup.set_result(True)
         if self.open:
             self.noted.append(wakeup)
@@ -73,9 +75,9 @@ class Wakes:
             wakeup.resume_soon()
 
     def run(self) -> None:
-        """Run the tasks that were noted; the delivery has ended."""
+        """Run the noted tasks; the delivery has ended."""
         noted, self.noted = self.noted, []
-        if asyncio.current_task(self._loop()) is not None:  # somebody delivers from inside a task
+        if asyncio.current_task(self._loop()) is not None:  # the delivery began inside a task
             for wakeup in noted:
                 wakeup.resume_soon()
             return
@@ -84,6 +86,6 @@ class Wakes:
             for wakeup in noted:
                 done += 1
                 wakeup.resume()
-        finally:  # a task that is interrupted (Ctrl-C) raises out of here
+        finally:  # an interrupted task (Ctrl-C) raises out of here
             for wakeup in noted[done:]:
                 wakeup.resume_soon()

@@ -1,12 +1,12 @@
-"""The Scalability Protocols for programs without an event loop: the same sockets, whose calls block.
+"""The Scalability Protocols for programs without an event loop: the same sockets, with blocking calls.
 
     from protocols import blocking
 
     with blocking.Rep0(listen="tcp://127.0.0.1:7000") as rep:
         rep.serve(bytes.upper)
 
-Every call may be made by any thread. A socket has a thread for its connections, and one for each URL it
-dials. Transports are ``tcp://``, ``ipc://``, ``inproc://`` (between blocking sockets of one process),
+Any thread may make any call. A socket has one thread for its connections and one for each URL it dials. The
+transports are ``tcp://``, ``ipc://``, ``inproc://`` (between blocking sockets of one process),
 ``tls+tcp://``, ``ws://`` and ``wss://``. Constructors open their URLs at once; ``with`` closes the socket.
 """
 

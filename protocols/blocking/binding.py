@@ -1,6 +1,6 @@
-"""The sockets of one listener over TCP: one for each address of its host, all on one port.
+"""The sockets of one TCP listener: one for each address of its host, all on the same port.
 
-As `protocols.transports.tcp.serve_stream`, without an event loop.
+The counterpart of `protocols.transports.tcp.serve_stream` without an event loop.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from protocols.transports.descriptors import backlog
 from protocols.transports.tcp import PORT_TRIES, is_lacking, wildcards
 
 Address = tuple[int, tuple[Any, ...]]
-"""Family, and what a socket is bound to."""
+"""Address family, and the address that a socket is bound to."""
 
 
 def bound_sockets(host: str, port: int, family: int) -> list[socket.socket]:
-    """Listening sockets that do not block; ``host`` is empty for every interface.
+    """Return non-blocking listening sockets; an empty ``host`` means every interface.
 
-    Addresses and families that this machine lacks are left out, unless it lacks all. Raises OSError, and
-    UnicodeError for what is no name.
+    Addresses and families that this machine lacks are left out. It is an error if it lacks all of them.
+    Raises OSError, and UnicodeError for an invalid host name.
     """
     addresses = _addresses(host, port, family)
     tries = 1 if port else PORT_TRIES
@@ -43,7 +43,7 @@ def _addresses(host: str, port: int, family: int) -> list[Address]:
 
 
 def _bound(addresses: list[Address]) -> list[socket.socket]:
-    """Port 0 is the one that the first address gets."""
+    """Bind all addresses to one port. For port 0 that is the port which the first address gets."""
     lacking = OSError("the host has no address")
     port = 0
     with contextlib.ExitStack() as undo:
@@ -66,13 +66,13 @@ def _bound(addresses: list[Address]) -> list[socket.socket]:
 
 
 def listening_socket(family: int, address: Any) -> socket.socket:
-    """Bound and listening, and it does not block. Raises OSError."""
+    """Return a socket that is bound, listens and does not block. Raises OSError."""
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         if family != socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has its own socket
         sock.bind(address)
         sock.listen(backlog())
         sock.setblocking(False)

@@ -1,8 +1,9 @@
-"""Connecting in the calling thread: a plain socket and the codec of its scheme, hands shaken.
+"""Connects in the calling thread: opens a plain socket and completes the handshake with the codec of its
+scheme.
 
 The codecs are those of the event loop's transports (plain, TLS, WebSocket): bytes in, frames out. Another
-thread may interrupt an attempt at any time but during the look-up of a name, which the system does not let
-anybody end.
+thread may interrupt an attempt at any time, except during a name look-up: the system offers no way to end
+one.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ READ_SIZE: Final = 65536
 SCHEMES: Final = ("tcp", "ipc", "unix", "abstract", "inproc", "tls+tcp", "ws", "wss")
 WITHOUT_LOOP: Final = "without an event loop there are tcp, ipc, inproc, tls+tcp, ws and wss"
 WAIT_S: Final = 3600.0
-"""Longest single wait: a longer one, or one without an end, is several. The system's clocks have bounds."""
+"""Longest single wait in seconds, since system clocks have bounds. Longer or unlimited waits are split."""
 
 Target = tuple[str, int, int] | str | bytes | inproc.Name
 """Host, port and address family; or a Unix path or abstract name; or a name in this process."""
 
 
 class Interrupt:
-    """Ends what another thread waits for; once set it stays set."""
+    """Ends a wait in another thread. Once set, it stays set."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         self._open = True
 
     def fileno(self) -> int:
-        """Readable once set."""
+        """A descriptor that is readable once the interrupt is set."""
         return self._reader
 
     def set(self) -> None:
@@ -59,7 +60,7 @@ class Interrupt:
             os.write(self._writer, b"x")
 
     def close(self) -> None:
-        """Let go of the descriptors. Not while another thread sets it."""
+        """Close the descriptors. No other thread may be setting the interrupt meanwhile."""
         self._open = False
         os.close(self._reader)
         os.close(self._writer)
@@ -67,7 +68,9 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A connection whose handshake is done; its socket does not block. ``frames`` came with the handshake."""
+    """A connection whose handshake is complete. Its socket does not block. ``frames`` arrived with the
+    handshake.
+    """
 
     sock: socket.socket
     codec: Codec
@@ -77,10 +80,10 @@ class Opened:
 
 
 class Connecting:
-    """What it takes to connect to one URL, time and again. ``clock`` gives seconds and never goes back;
-    ``logger`` is told of certificates that have changed.
+    """Connects to one URL, any number of times.
 
-    Raises `AddressError` for a URL that can never work.
+    ``clock`` returns seconds and never goes back. ``logger`` records that certificates have changed. Raises
+    `AddressError` for a URL that can never work.
     """
 
     def __init__(
@@ -105,12 +108,12 @@ class Connecting:
         self._certificates: Certificates | None = None
 
     def connect(self, timeout: float, interrupt: Interrupt | None = None) -> Opened:
-        """Connect and shake hands within ``timeout`` seconds.
+        """Connect and complete the handshake within ``timeout`` seconds.
 
         Raises:
-            Timeout: not done in time.
-            AddressError, ConnectionRefused, RemoteProtocolError: as they say.
-            Closed: interrupted.
+            Timeout: the time ran out.
+            AddressError, ConnectionRefused, RemoteProtocolError: see each.
+            Closed: another thread interrupted the attempt.
         """
         try:
             return self._attempt(timeout, interrupt)
@@ -137,7 +140,7 @@ class Connecting:
             raise
 
     def _target_and_codec(self) -> tuple[Target, Codec]:
-        """Where to, and what is spoken there. Raises `AddressError`, `TlsConfigError`."""
+        """The address to connect to, and the codec to use there. Raises `AddressError`, `TlsConfigError`."""
         greeting = self._greeting
         scheme, address, plain = self._scheme, self._address, self._plain
         if plain == "inproc":
@@ -194,7 +197,7 @@ class Connecting:
 
 
 class Extra:
-    """A socket, where the functions of the event loop's transports expect a transport."""
+    """Offers a plain socket where the functions of the event loop's transports expect a transport."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -204,7 +207,7 @@ class Extra:
 
 
 class Wait:
-    """One attempt's time, and who may end it."""
+    """The time limit of one attempt, and the interrupt that may end it."""
 
     def __init__(self, clock: Callable[[], float], timeout: float, interrupt: Interrupt | None) -> None:
         self._clock = clock
@@ -212,7 +215,7 @@ class Wait:
         self._interrupt = interrupt
 
     def left_s(self) -> float:
-        """Raises `TimeoutError` when there is none."""
+        """Seconds left. Raises `TimeoutError` when the time is up."""
         left_s = self._deadline - self._clock()
         if left_s <= 0:
             raise TimeoutError("timed out")
@@ -227,7 +230,7 @@ class Wait:
     def news(
         self, selector: selectors.BaseSelector, longest_s: float = WAIT_S
     ) -> list[tuple[socket.socket, int]]:
-        """Events that the selector reports within that time. Raises `TimeoutError`, `Closed`."""
+        """Wait for events from the selector until the time is up. Raises `TimeoutError`, `Closed`."""
         happened = selector.select(min(self.left_s(), longest_s))
         if any(key.fileobj is self._interrupt for key, _ in happened):
             raise Closed("interrupted")
@@ -256,7 +259,7 @@ def _shake_hands(sock: socket.socket, codec: Codec, wait: Wait) -> Opened:
                     unsent += codec.reply
                     codec.reply = b""
             if codec.failure is not None:
-                with contextlib.suppress(OSError):  # it may still read why
+                with contextlib.suppress(OSError):  # the peer may still read the reason
                     sock.send(unsent)
                 raise codec.failure
     return Opened(sock, codec, frames, bytes_in, bytes_out)
@@ -270,7 +273,7 @@ def _hear(sock: socket.socket, codec: Codec) -> bytes:
 
 
 def _alternating(found: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """As `protocols.transports.happy_eyeballs.alternating`, of what a socket connects to."""
+    """Like `protocols.transports.happy_eyeballs.alternating`, for the addresses given to a socket."""
     first = [each for each in dict.fromkeys(found) if each[0] == found[0][0]]
     others = [each for each in dict.fromkeys(found) if each[0] != found[0][0]]
     pairs = itertools.zip_longest(first, others)
@@ -278,10 +281,10 @@ def _alternating(found: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
 
 
 def _connected_first(addresses: list[tuple[int, Any]], wait: Wait, delay_s: float | None) -> socket.socket:
-    """A connection to the first address that accepts (Happy Eyeballs, RFC 8305). Raises OSError.
+    """Return a connection to the first address that accepts (Happy Eyeballs, RFC 8305). Raises OSError.
 
-    The next address is tried beside those under way after ``delay_s``; None: when they have failed, or had
-    their share of the time.
+    The next address is tried in parallel after ``delay_s``. With None, it is tried once the earlier ones have
+    failed or used up their share of the time.
     """
     waiting = deque(addresses)
     problem: OSError | None = None
@@ -292,7 +295,7 @@ def _connected_first(addresses: list[tuple[int, Any]], wait: Wait, delay_s: floa
                 family, address = waiting.popleft()
                 try:
                     sock = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
-                except OSError as error:  # a system without IPv6, though the name has such an address
+                except OSError as error:  # a system without IPv6, although the name has an IPv6 address
                     problem = problem or error
                     continue
                 sock.setblocking(False)
@@ -303,7 +306,7 @@ def _connected_first(addresses: list[tuple[int, Any]], wait: Wait, delay_s: floa
                 trying.register(sock, selectors.EVENT_WRITE)
                 under_way.add(sock)
             longest_s = WAIT_S
-            if waiting:  # one that answers nothing leaves the others their share of the time
+            if waiting:  # an address that never answers leaves the others their share of the time
                 share_s = wait.left_s() / (len(waiting) + 1)
                 longest_s = min(share_s if delay_s is None else delay_s, WAIT_S)
             try:
@@ -315,6 +318,6 @@ def _connected_first(addresses: list[tuple[int, Any]], wait: Wait, delay_s: floa
                 under_way.discard(tried)
                 code = tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if not code:
-                    return tried.dup()  # the one that was tried is closed with the others
+                    return tried.dup()  # the original is closed together with the other attempts
                 problem = problem or OSError(code, os.strerror(code))
     raise problem or OSError("there is no address")

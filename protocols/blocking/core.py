@@ -1,16 +1,17 @@
 """The core of a blocking socket behind its calls: a pattern, its pipes, its endpoints and one lock.
 
-A call takes the lock, asks its lane, and waits on the lock where the lane has nothing. The I/O thread takes
-the lock to read, write and keep time, and wakes the threads that wait. So any thread may make any call, and
-several may call at once.
+A call takes the lock, asks its lane, and waits on the lock if the lane has nothing. The I/O thread takes the
+lock to read, write and keep time, and wakes waiting threads. So any thread may make any call, and several may
+make calls at once.
 
-Threads hold the core, and the core holds no socket: one that its program drops while it is open is closed by
-the I/O thread (`abandon`), and so is what a dropped context leaves (`drop_lane`). A context holds its socket.
+Threads refer to the core, and the core does not refer to the socket. If a program drops an open socket, the
+I/O thread closes it (`abandon`). It also closes what a dropped context leaves behind (`drop_lane`). A context
+keeps its socket alive.
 
-Closing is the I/O thread's work, too. Whoever calls `close` marks the core, wakes the thread and waits for
-its end. A signal handler in the middle of a call does not wait: the thread closes when that call lets go of
-the lock. So no call finds its peers gone. A call that Ctrl-C ends has the thread look at everything again
-(`ended_by`).
+The I/O thread also does the closing. A thread that calls `close` marks the core, wakes the I/O thread and
+waits for it to end. A signal handler in the middle of a call does not wait: the I/O thread closes when that
+call releases the lock. So no call loses its peers while it runs. A call that Ctrl-C interrupts makes the I/O
+thread check everything again (`ended_by`).
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ T = TypeVar("T")
 
 CLOSED: Final = "the socket is closed"
 JOIN_S: Final = 0.5
-"""How long closing waits for a dialling thread, since nobody can interrupt the look-up of a name; and for a
-logging handler."""
+"""Seconds that closing waits for a logging handler, and for a dialling thread: nothing can interrupt a name
+look-up.
+"""
 
 
 class Core:
-    """See the module. ``name`` is the socket's, for sentences about it."""
+    """See the module. ``name`` is the socket's name in messages."""
 
     def __init__(self, name: str, pattern: Pattern, rng: random.Random) -> None:
         self.name = name
@@ -57,12 +59,12 @@ class Core:
         """Held by every call, and by the I/O thread while it works."""
         self.log = LogThread(f"log of {name}", self.lock)
         self.closed = False
-        """From now on calls raise `Closed`; the I/O thread does the rest."""
+        """Once true, calls raise `Closed`, and the I/O thread does the rest."""
         self.dialers: list[Dialer] = []
         self.listeners: list[Listener] = []
-        """Those not closed by hand."""
+        """Endpoints that were not closed by hand."""
         self._dialling: list[Dialer] = []
-        """All whose thread may be at work."""
+        """All endpoints whose thread may be running."""
         self.roster = Roster(pattern)
         self._lanes: list[Lane] = []
         self._dropped: deque[Lane] = deque()
@@ -70,7 +72,7 @@ class Core:
         self._closing = False
         """The I/O thread has begun to close."""
         self._cutting = False
-        """Nobody waits for the peers to read what is queued."""
+        """Closing does not wait for the peers to read what is queued."""
         self._armed: float | None = None
 
     def __repr__(self) -> str:
@@ -79,7 +81,7 @@ class Core:
     # --- calls
 
     def settle(self) -> None:
-        """Write what this call queued. A call that may have queued something ends with it."""
+        """Write what this call queued. Every call that may have queued something ends with this."""
         if self._io is not None:
             self._io.settle()
 
@@ -92,7 +94,9 @@ class Core:
             raise Closed(CLOSED)
 
     def wait(self, look: Callable[[], T | None], limit_s: float | None) -> T | None:
-        """What ``look`` gives, as soon as it gives something; None when the time is over. With the lock."""
+        """Return the first value of ``look`` that is not None, or None when the time is up. Call it with the
+        lock.
+        """
         deadline = None if limit_s is None else time.monotonic() + limit_s
         try:
             while True:
@@ -109,12 +113,14 @@ class Core:
             raise
 
     def ended_by(self, error: BaseException) -> None:
-        """A call ends with this. Ctrl-C comes anywhere: what is left undone is the I/O thread's to do."""
+        """End an interrupted call. Ctrl-C can strike anywhere, so the I/O thread completes what is left
+        undone.
+        """
         if not isinstance(error, Exception) and self._io is not None:
             self._io.look_again()
 
     def open_lane(self, lane: Any) -> None:
-        """Have a lane tell those who wait. It is closed with the socket."""
+        """Make a lane notify waiting threads. It is closed with the socket."""
         self._close_dropped()
         lock = self.lock
         lane.readable = lambda count: lock.notify_all()
@@ -122,7 +128,7 @@ class Core:
         self._lanes.append(lane)
 
     def close_lane(self, lane: Lane) -> None:
-        """May be repeated, if it was interrupted."""
+        """Close a lane. The call may be repeated if it was interrupted."""
         if lane in self._lanes:
             lane.close()
             self._lanes.remove(lane)
@@ -130,8 +136,11 @@ class Core:
             self.lock.notify_all()
 
     def drop_lane(self, lane: Lane) -> None:
-        """Have the I/O thread close it. Any thread may say so, whatever it holds: garbage is found anywhere,
-        also inside a pattern. Without an I/O thread, the next context to be opened closes it."""
+        """Have the I/O thread close the lane.
+
+        Any thread may call this, whatever locks it holds: the garbage collector may run anywhere, even inside
+        a pattern. Without an I/O thread, the next context to be opened closes the lane.
+        """
         self._dropped.append(lane)
         if self._io is not None:
             self._io.wake()
@@ -144,22 +153,22 @@ class Core:
 
     @property
     def io(self) -> IoThread:
-        """The I/O thread, which begins with the first use."""
+        """The I/O thread. The first use starts it."""
         if self._io is None:
             self._io = IoThread(f"i/o of {self.name}", self.lock, self)
-            if self.closed:  # by a signal handler, just now
+            if self.closed:  # a signal handler closed it just now
                 self._io.wake()
         return self._io
 
     @property
     def forgotten(self) -> bool:
-        """True if the program should have closed it, and still can."""
+        """True if the program should have closed the socket, and still can."""
         return self._io is not None and not self.closed and not self.lock.foreign
 
     def close(self) -> None:
         """Close, after giving the peers up to ``linger_s`` to read what is queued for them.
 
-        Interrupted, everything is closed all the same, but without waiting for what is queued. A second call
+        An interrupted close still closes everything, but does not wait for what is queued. A second call
         waits for the first.
         """
         if self.lock.foreign:
@@ -182,7 +191,7 @@ class Core:
         self._join()
 
     def _close_soon(self) -> bool:
-        """Have the I/O thread close. True if the caller cannot wait for that."""
+        """Have the I/O thread close. Returns True if the caller cannot wait for that."""
         if self._io is not None:
             self._io.wake()
         if self.lock.owned:
@@ -206,13 +215,15 @@ class Core:
         self.log.join(JOIN_S)
 
     def abandon(self) -> None:
-        """Close without a caller. Any thread may say so, whatever it holds; the I/O thread does it."""
+        """Close without a caller. Any thread may call this, whatever locks it holds; the I/O thread does the
+        work.
+        """
         self.closed = True
         if self._io is not None:
             self._io.wake()
 
     def woken(self) -> None:
-        """The I/O thread: somebody woke it."""
+        """The I/O thread calls this after somebody woke it."""
         self._close_dropped()
         if self.closed and not self._closing:
             self._begin_close()
@@ -220,7 +231,7 @@ class Core:
             self._cut()
 
     def look_again(self) -> None:
-        """The I/O thread: a call was ended anywhere."""
+        """The I/O thread calls this after a call was interrupted anywhere."""
         for pipe in list(self.roster.connected):
             stream = pipe.connection
             assert isinstance(stream, Stream)
@@ -230,18 +241,18 @@ class Core:
             self.arm()
 
     def failed(self, error: BaseException) -> None:
-        """The I/O thread ended by a defect: close the socket, so that no caller waits without end."""
+        """The I/O thread failed by a defect: close the socket, so that no caller waits forever."""
         self._shut()
         self._close_endpoints()
         self._cut()
 
     def thread_ended(self) -> None:
-        """The I/O thread does nothing more with the lock."""
+        """The I/O thread calls this when it no longer needs the lock."""
         self.log.stop()
         self.lock.notify_all()
 
     def _begin_close(self) -> None:
-        """The I/O thread: end once the peers have read what is queued, or ``linger_s`` is over."""
+        """In the I/O thread: end once the peers have read what is queued, or ``linger_s`` is over."""
         self._closing = True
         if self.options.linger_s is not None:
             self.io.call_at(self.now() + self.options.linger_s, self._cut)
@@ -277,7 +288,7 @@ class Core:
     # --- time
 
     def arm(self) -> None:
-        """Have the I/O thread tell the pattern when its next deadline is reached."""
+        """Make the I/O thread tell the pattern when it reaches the next deadline."""
         deadline = self.pattern.next_deadline()
         if deadline is not None and (self._armed is None or deadline < self._armed):
             self.io.call_at(deadline, self._deadline_reached)
@@ -310,7 +321,9 @@ class Core:
         return listener
 
     def _start(self, endpoint: Dialer | Listener) -> None:
-        """It is in its list already, so that `close` finds what is left of one that is interrupted here."""
+        """Start an endpoint that is already in its list, so that `close` finds it if this call is
+        interrupted.
+        """
         try:
             endpoint.start()
         except BaseException:
@@ -318,13 +331,15 @@ class Core:
             raise
 
     def forget(self, endpoint: object) -> None:
-        """It was closed by hand. Those that close with the socket can still be asked."""
+        """Forget an endpoint that was closed by hand. Those that close with the socket keep their
+        statistics.
+        """
         if not self.closed:
             self.dialers = [each for each in self.dialers if each is not endpoint]
             self.listeners = [each for each in self.listeners if each is not endpoint]
 
     def attach(self, stream: Stream, *, url: str, dialed: bool) -> Pipe:
-        """Make a pipe of a stream: wholly, or not at all. Raises `PipeRefused`."""
+        """Make a pipe of a stream, completely or not at all. Raises `PipeRefused`."""
         if self.closed:
             raise PipeRefused(CLOSED)
         pipe = self.roster.new_pipe(stream, self, url=url, dialed=dialed)
@@ -359,12 +374,14 @@ class Core:
 
 
 class SafeView(PipeView):
-    """A peer, as programs see it; any thread may close it."""
+    """A peer, as programs see it. Any thread may close it."""
 
     __slots__ = ()
 
     def close(self, reason: str, *, flush: bool = False) -> None:
-        """Have the I/O thread do it, and wait for that, but not in the middle of an interrupted call."""
+        """Have the I/O thread close the pipe, and wait for that, except in the middle of an interrupted
+        call.
+        """
         core, pipe = self._pipe.owner, self._pipe
         assert isinstance(core, Core)
         in_a_call = core.lock.owned

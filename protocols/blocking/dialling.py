@@ -1,7 +1,7 @@
-"""Dialers of blocking sockets: one thread each.
+"""Dialers of blocking sockets, each with its own thread.
 
-It connects, hands the connection over, waits for its end and begins again after a pause. How long the pause
-is, and what is worth a warning, is decided in `protocols.dial_schedule`, as for sockets of an event loop.
+The thread connects, hands the connection over, waits until it ends, pauses and begins again. As for sockets
+of an event loop, `protocols.dial_schedule` decides the length of the pause and the warnings.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from protocols.pipe_view import PipeView, view_of
 
 
 class Dialer:
-    """Keeps one pipe to ``url``, until it is closed."""
+    """Keeps one pipe to ``url`` until it is closed."""
 
     def __init__(self, owner: EndpointOwner, url: str) -> None:
         options = owner.options
         self.last_error = ""
-        """Why there is no pipe, as a sentence. Empty while connected."""
+        """Why there is no pipe, as a sentence; empty while connected."""
         self.attempts = 0
         self.pause_s = 0.0
-        """The last pause between two attempts."""
+        """The last pause between two attempts, in seconds."""
         self._owner = owner
         self._connecting = Connecting(url, owner.greeting, options, time.monotonic, owner.log)
         self.url = self._connecting.url
@@ -46,7 +46,9 @@ class Dialer:
         self._warnings = PeerWarnings(owner.log)
         self._pipe: Pipe | None = None
         self._over: SimpleQueue[None] = SimpleQueue()
-        """An item for each pipe that has ended, and one when this is closed. A signal handler may put it."""
+        """Gets an item for each pipe that has ended, and one when the dialer closes. A signal handler may put
+        it.
+        """
         self._closed = False
         self._done = False
         self._interrupt: Interrupt | None = None
@@ -63,12 +65,14 @@ class Dialer:
 
     @property
     def pipe(self) -> PipeView | None:
-        """The peer, while there is one."""
+        """The pipe to the peer, or None."""
         pipe = self._pipe
         return None if pipe is None or pipe.closed else view_of(pipe)
 
     def wait_connected(self, timeout: TimeLimit = DEFAULT) -> PipeView:
-        """Return the peer, once there is one; no limit by default. Raises `Timeout`, `Closed`."""
+        """Return the peer as soon as there is one, by default without a time limit. Raises `Timeout`,
+        `Closed`.
+        """
         limit_s = seconds(timeout, None)
         with self._owner.lock.held:
             self._owner.wait(lambda: self._closed or self.pipe or None, limit_s)
@@ -81,9 +85,9 @@ class Dialer:
         raise Timeout(f"no connection to {self.url} within {limit_s:g} s{why}")
 
     def close(self) -> None:
-        """Stop dialling. The pipe, if there is one, lives on until its socket closes it."""
+        """Stop dialling. An existing pipe stays open until its socket closes it."""
         if self._owner.lock.foreign:
-            self._closed = True  # the descriptors behind it are the parent's, too
+            self._closed = True  # in a forked child: the descriptors below belong to the parent, too
             return
         with self._owner.lock.held:
             self._close()
@@ -93,7 +97,7 @@ class Dialer:
 
     @property
     def ended(self) -> bool:
-        """Whether no thread does anything with the lock: not yet, or not any more."""
+        """True if no thread of this dialer uses the lock: not yet, or no longer."""
         return self._done or not self._thread.is_alive()
 
     def join(self, timeout: float) -> None:
@@ -120,7 +124,7 @@ class Dialer:
         try:
             while not self._closed:
                 self._one_round()
-        except BaseException as error:  # a defect of ours: nobody may wait without end
+        except BaseException as error:  # a defect of ours: no caller may wait forever
             with self._owner.lock.held:
                 self.last_error = f"a defect ended the dialer: {error!r}"
                 self._close()
@@ -153,7 +157,7 @@ class Dialer:
             self._over.get(timeout=min(self.pause_s, threading.TIMEOUT_MAX))
 
     def _connect(self) -> None:
-        """One attempt. Raises why it brought no pipe, or `Closed`."""
+        """Make one attempt. Raises the reason if it gives no pipe, or `Closed`."""
         opened = self._connecting.connect(self._owner.options.handshake_timeout_s, self._interrupt)
         with self._owner.lock.held:
             if self._closed:
@@ -180,7 +184,7 @@ class Dialer:
         self._owner.lock.notify_all()
 
     def _ended(self, stream: Stream) -> None:
-        """The I/O thread, or a caller's, with the lock."""
+        """Called with the lock, by the I/O thread or a caller's thread."""
         if stream.failure is not None:
             self._warnings.broke_a_rule(time.monotonic(), self.url, stream, stream.failure)
         if self._pipe is not None:

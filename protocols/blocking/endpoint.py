@@ -43,11 +43,13 @@ class EndpointOwner(Protocol):
         """Make a pipe of a stream. Raises `PipeRefused`; the endpoint then closes it."""
 
     def wait(self, look: Callable[[], T | None], limit_s: float | None) -> T | None:
-        """What ``look`` gives, as soon as it gives something; None when the time is over. With the lock."""
+        """Return the first value of ``look`` that is not None, or None when the time is up. Call it with the
+        lock.
+        """
 
 
 def lacking(error: OSError | RuntimeError) -> str:
-    """What the system said when it had no descriptor, or no thread, left."""
+    """The system's message when it had no descriptor or thread left."""
     return tcp.system_message(error) if isinstance(error, OSError) else str(error)
 
 
@@ -58,7 +60,7 @@ def stream_of(
     codec: Codec,
     opened: Callable[[Stream], None] | None,
 ) -> Stream:
-    """A stream of a connected socket, with names for its ends."""
+    """Make a stream of a connected socket, with the addresses of both ends."""
     scheme = split_url(url)[0].rstrip("46")
     over_ip = sock.family in (socket.AF_INET, socket.AF_INET6)
     local = remote = ""

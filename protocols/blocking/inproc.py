@@ -1,7 +1,7 @@
-"""``inproc://name`` between blocking sockets: names of this process, each with a listener.
+"""``inproc://name`` between blocking sockets: names within this process, each with a listener.
 
-A connection is a pair of sockets of the kernel, so all that streams do (limits, closing, waiting) holds here
-too. Sockets of an event loop have names of their own: the two kinds do not meet here.
+A connection is a pair of kernel sockets, so everything that streams do (limits, closing, waiting) works here
+too. Sockets of an event loop have separate names: the two kinds cannot connect to each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Accept = Callable[[socket.socket], None]
 
 _LOCK: Final = threading.RLock()  # a signal handler may close a listener
 _LISTENING: Final[dict[tuple[int, str], Accept]] = {}
-"""By process, since a forked child has none of its parent's threads, and by name."""
+"""Keyed by process and name, since a forked child has none of its parent's threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +29,27 @@ class Name:
 
 
 def listen(name: Name, accept: Accept) -> None:
-    """Give ``accept`` what dials this name. Raises `AddressInUse`."""
+    """Give ``accept`` each connection that is dialled to this name. Raises `AddressInUse`."""
     with _LOCK:
         if _LISTENING.setdefault((os.getpid(), name.name), accept) is not accept:
             raise AddressInUse(f"inproc://{name.name} is in use in this process; choose another name")
 
 
 def stop(name: Name, accept: Accept) -> None:
-    """This one listens there no more. May be repeated, also when another has the name."""
+    """Stop listening. May be repeated, even when another listener has taken the name."""
     with _LOCK:
         if _LISTENING.get((os.getpid(), name.name)) == accept:
             del _LISTENING[os.getpid(), name.name]
 
 
 def connect(name: Name) -> socket.socket:
-    """The dialler's end. Raises `ConnectionRefusedError`."""
+    """Return the dialler's end. Raises `ConnectionRefusedError`."""
     with _LOCK:
         accept = _LISTENING.get((os.getpid(), name.name))
     if accept is None:
         raise ConnectionRefusedError(
             f"no blocking socket of this process listens at inproc://{name.name}; "
-            "the names of an event loop's sockets are others"
+            "the sockets of an event loop have separate names"
         )
     ours, theirs = socket.socketpair()
     try:

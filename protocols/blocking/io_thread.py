@@ -1,11 +1,11 @@
 """The thread that reads, writes and keeps time for one blocking socket.
 
-It works with the socket's lock held, but for waiting: so patterns and pipes are touched by one thread at a
-time. A caller's thread holds the same lock during its call, and writes what that call queued at its end
-(`settle`); what the kernel does not take then, this thread writes.
+It holds the socket's lock except while it waits, so only one thread at a time touches patterns and pipes. A
+calling thread holds the same lock during its call, and writes what that call queued at its end (`settle`).
+This thread writes what the kernel does not take then.
 
-Ctrl-C and signal handlers come to callers, never to this thread. What an interrupted call may have left
-undone is done here (`look_again`): when this thread has the lock, no call is in the middle of anything.
+Ctrl-C and signal handlers reach calling threads, never this one. This thread completes what an interrupted
+call may have left undone (`look_again`): while it holds the lock, no call is in progress.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocols.blocking.stream import Stream
 
 
 class Owner(Protocol):
-    """The core of a socket, as its thread sees it; both with the lock."""
+    """The core of a socket, as its thread sees it. Both methods are called with the lock."""
 
     def woken(self) -> None:
         """Somebody called `IoThread.wake`."""
@@ -37,28 +37,30 @@ class Owner(Protocol):
         """A defect ends the thread."""
 
     def thread_ended(self) -> None:
-        """The thread does nothing more with the lock."""
+        """The thread no longer needs the lock."""
 
 
 class Watched(Protocol):
-    """What has news from the kernel."""
+    """Something that gets events from the kernel."""
 
     def happened(self, events: int) -> None: ...
 
 
 class IoThread:
-    """See the module; ``lock`` is the socket's. Raises OSError where the system has no descriptor left, and
-    RuntimeError where it has no thread."""
+    """See the module; ``lock`` is the socket's.
+
+    Raises OSError if the system has no descriptor left, and RuntimeError if it has no thread left.
+    """
 
     def __init__(self, name: str, lock: BlockingLock, owner: Owner) -> None:
         self.ended = False
-        """It does nothing more with the lock."""
+        """True once it no longer needs the lock."""
         self._lock = lock
         self._owner = owner
         self._selector = selectors.DefaultSelector()
         self._wakers: tuple[socket.socket, ...] = ()
         self._watched: dict[Any, tuple[Watched | None, int]] = {}
-        """What the selector watches. It is made again of this."""
+        """The files that the selector watches. A new selector is built from these."""
         self._disturbed = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_count = 0
@@ -67,7 +69,7 @@ class IoThread:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
-            # Objects: a number may be another file's by the time that somebody is woken.
+            # Keep the objects: by the time that somebody wakes it, a number may belong to another file.
             self._woken, self._waker = self._wakers = socket.socketpair()
             self._waker.setblocking(False)
             self._woken.setblocking(False)
@@ -86,7 +88,7 @@ class IoThread:
         self.watch_file(stream.sock, stream, events)
 
     def watch_file(self, file: Any, watched: Watched | None, events: int) -> None:
-        """Tell ``watched`` when the file is readable or writable; 0: no more."""
+        """Call ``watched`` when the file is readable or writable; 0 ends this."""
         if self.ended:
             return
         known = file in self._watched
@@ -105,14 +107,14 @@ class IoThread:
             KeyError,
             FileExistsError,
             FileNotFoundError,
-        ):  # an interrupted call told it half of something
+        ):  # an interrupted call left the selector half informed
             self.look_again()
         except OSError:
             self._watched.pop(file, None)
             raise
 
     def call_at(self, deadline: float, callback: Callable[[], None]) -> None:
-        """Call it once ``time()`` has reached ``deadline``, with the lock."""
+        """Call the function with the lock once ``time()`` has reached ``deadline``."""
         self._timer_count += 1
         heapq.heappush(self._timers, (deadline, self._timer_count, callback))
         if self._sleeps_until is None or deadline < self._sleeps_until:
@@ -122,7 +124,7 @@ class IoThread:
         self._to_flush[stream] = None
 
     def settle(self) -> None:
-        """Write what was queued. What that brings (room, an end) may queue more."""
+        """Write what was queued. The outcome (room, an end) may queue more."""
         while self._to_flush:
             streams, self._to_flush = self._to_flush, {}
             for stream in streams:
@@ -133,7 +135,7 @@ class IoThread:
         self.wake()
 
     def look_again(self) -> None:
-        """Have the thread look at everything, since a call was interrupted anywhere."""
+        """Have the thread check everything again, since a call was interrupted somewhere."""
         self._disturbed = True
         self.wake()
 
@@ -148,7 +150,7 @@ class IoThread:
         self._thread.join()
 
     def wake(self) -> None:
-        """Have the thread look around. Any thread may call it, whatever it holds."""
+        """Have the thread check for work. Any thread may call it, whatever locks it holds."""
         with contextlib.suppress(OSError):  # it is awake already, or has ended
             self._waker.send(b"x")
 
@@ -158,7 +160,7 @@ class IoThread:
         try:
             while self._turn():
                 pass
-        except BaseException as error:  # a defect of ours: whoever waits must not wait for ever
+        except BaseException as error:  # a defect of ours: waiting callers must not wait forever
             with self._lock.held:
                 self._owner.failed(error)
             raise
@@ -190,7 +192,7 @@ class IoThread:
                 if key.data is None:
                     self._woken.recv(4096)
                     self._owner.woken()
-                elif self._selector.get_map().get(key.fd) == key:  # it may have been closed meanwhile
+                elif self._selector.get_map().get(key.fd) == key:  # it may have been closed in the meantime
                     key.data.happened(events)
             now = self.time()
             while self._timers and self._timers[0][0] <= now:
@@ -200,7 +202,7 @@ class IoThread:
         return True
 
     def _renew_selector(self) -> None:
-        """An interrupted call may have told it half of something."""
+        """Replace the selector: an interrupted call may have left it half informed."""
         self._selector.close()
         self._selector = selectors.DefaultSelector()
         for file, (watched, events) in self._watched.items():

@@ -1,7 +1,7 @@
 """Listeners of blocking sockets. They have no thread: the socket's I/O thread accepts for them.
 
-As on an event loop, at most `HEADERLESS_MAX` connections without a header are kept; beyond them the oldest
-make room. Each round accepts half as many, so that those have been read before they are judged.
+As on an event loop, a listener keeps at most `HEADERLESS_MAX` connections without a header, and drops the
+oldest beyond that. Each round accepts half as many, so that those are read before they are judged.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from protocols.wire.sp import SpCodec
 from protocols.wire.tls import TlsCodec
 
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""The system has no room for one more connection; those that wait stay in the backlog."""
+"""Errors by which the system refuses one more connection; waiting connections stay in the backlog."""
 EXHAUSTED_PAUSE_S: Final = 1.0
-"""How long nothing is accepted then, as asyncio does."""
-NO_DESCRIPTORS: Final = "hardly a file descriptor is left; raise ulimit -n"
+"""Seconds without accepting after such an error; asyncio's figure."""
+NO_DESCRIPTORS: Final = "almost no file descriptors are left; raise ulimit -n"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,22 +52,24 @@ class BoundSocket:
 
 
 class Listener:
-    """Accepts peers at ``url``, whose port 0 is resolved once it is started. Raises `AddressError` for a URL
-    that can never work."""
+    """Accepts peers at ``url``; port 0 is resolved once the listener has started.
+
+    Raises `AddressError` for a URL that can never work.
+    """
 
     def __init__(self, owner: EndpointOwner, url: str) -> None:
         self._owner = owner
         self._certificates: Certificates | None = None
         self._file: tuple[str, unix_path.FileIdentity] | None = None
         self._opening: dict[Stream, float] = {}
-        """Without a header yet; the deadline of each, oldest first."""
+        """Connections without a header yet, each with its deadline, oldest first."""
         self._warnings = PeerWarnings(owner.log)
         self._bound: list[BoundSocket] = []
         self._name: inproc.Name | None = None
         self._pausing = False
         self.closed = False
         self.refused: dict[str, int] = {}
-        """Connections that became no pipe, by reason."""
+        """The number of connections that became no pipe, by reason."""
         self.url = check_url(url)
         self._scheme, self._address = split_url(url)
         self._plain = self._scheme.rstrip("46")
@@ -78,10 +80,10 @@ class Listener:
         self._judging = False
 
     def start(self) -> None:
-        """Accept peers from now on. What it leaves behind when it fails, `close` lets go of.
+        """Accept peers from now on. If it fails, `close` releases what it leaves behind.
 
         Raises:
-            AddressInUse, AddressError: cannot listen there, also for want of a descriptor or thread.
+            AddressInUse, AddressError: it cannot listen there, or lacks a descriptor or thread.
         """
         try:
             io = self._owner.io  # before the address is taken
@@ -94,7 +96,7 @@ class Listener:
             for bound in self._bound:
                 io.watch_file(bound.sock, bound, EVENT_READ)
         except AddressError:
-            raise  # of which some are OSErrors
+            raise  # some of these are OSErrors
         except (OSError, RuntimeError) as error:
             raise AddressError(f"cannot listen at {self.url}: {lacking(error)}") from error
 
@@ -145,9 +147,9 @@ class Listener:
         self.url = tcp.format_address(host, port, self._plain) + path
 
     def close(self) -> None:
-        """Accept no more. Pipes live on until their socket closes them."""
+        """Accept no more. Pipes stay open until their socket closes them."""
         if self._owner.lock.foreign:
-            self.closed = True  # the address, its file and the connections are the parent's
+            self.closed = True  # a forked child: address, file and connections belong to the parent
             return
         with self._owner.lock.held:
             self.closed = True
@@ -155,7 +157,9 @@ class Listener:
             self._owner.forget(self)
 
     def _let_go(self) -> None:
-        """Each step may be repeated: Ctrl-C ends `close` anywhere, and the next call goes on."""
+        """Release everything. Each step may be repeated: Ctrl-C can end `close` anywhere, and the next call
+        goes on.
+        """
         while self._bound:
             bound = self._bound[-1]
             if bound.sock.fileno() >= 0:
@@ -171,7 +175,7 @@ class Listener:
             stream.abort()
 
     def _handed_over(self, sock: socket.socket) -> None:
-        """A dialling thread: our end of a connection within the process."""
+        """In a dialling thread: take our end of a connection within the process."""
         with self._owner.lock.held:
             if self.closed:
                 sock.close()
@@ -181,14 +185,14 @@ class Listener:
     # --- with the lock
 
     def accept_from(self, bound: socket.socket) -> None:
-        """The I/O thread: somebody connects."""
+        """In the I/O thread: accept waiting connections."""
         for _ in range(max(min(backlog(), HEADERLESS_MAX // 2 // len(self._bound)), 1)):
             try:
                 sock, _ = bound.accept()
             except OSError as error:
                 if error.errno in EXHAUSTED:
                     self._pause()
-                return  # nobody more
+                return  # no more are waiting
             self._accepted(sock)
 
     def _accepted(self, sock: socket.socket) -> None:
@@ -212,7 +216,7 @@ class Listener:
 
     def _judge_at(self, deadline: float) -> None:
         self._judging = True
-        judge = WeakMethod(self._judge)  # a listener that is closed by hand is not kept until then
+        judge = WeakMethod(self._judge)  # the timer must not keep alive a listener that is closed by hand
 
         def due() -> None:
             if (call := judge()) is not None:
@@ -221,8 +225,10 @@ class Listener:
         self._owner.io.call_at(deadline, due)
 
     def _judge(self) -> None:
-        """Turn away those whose time for the handshake is over. One timer serves all, since they are in the
-        order of their deadlines."""
+        """Drop connections whose handshake time is over.
+
+        One timer serves all, since they are in the order of their deadlines.
+        """
         io = self._owner.io
         self._judging = False
         for stream, deadline in list(self._opening.items()):
@@ -232,7 +238,7 @@ class Listener:
             stream.late(self._owner.options.handshake_timeout_s)
 
     def _pause(self) -> None:
-        """Accept nothing for a while: the backlog would wake the thread again at once."""
+        """Accept nothing for a while: otherwise the backlog would wake the thread again at once."""
         if self._pausing:
             return
         self._pausing = True
@@ -279,7 +285,7 @@ class Listener:
         stream.abort()
 
     def _failed(self, stream: Stream) -> None:
-        """It ended before it was a pipe."""
+        """The connection ended before it became a pipe."""
         self._opening.pop(stream, None)
         failure = stream.failure
         if failure is None:
@@ -288,7 +294,7 @@ class Listener:
             self._refuse(stream, failure.reason, str(failure))
 
     def _ended(self, stream: Stream) -> None:
-        """The end of a pipe."""
+        """A pipe has ended."""
         if stream.failure is not None:
             self._warnings.broke_a_rule(time.monotonic(), self.url, stream, stream.failure)
 

@@ -1,16 +1,16 @@
-"""The lock of a blocking socket or client, and the wake-up of threads. Signals and forks leave it whole.
+"""The lock of a blocking socket or client, and the wake-up of threads. It is safe with signals and forks.
 
-There is one way to hold it: ``with lock.held:``. This enters the C lock itself. A context manager in Python
-could be interrupted (Ctrl-C) after it has taken the lock and before ``with`` knows.
+There is one way to hold it: ``with lock.held:``, which enters the C lock itself. Ctrl-C could interrupt a
+context manager written in Python after it has taken the lock and before ``with`` knows.
 
 There is one way to release it for a while: `without`. It takes the lock back before anything else happens,
-whatever ends the call: the code around it releases the lock on its way out, and must have it. Taking it back
-cannot be interrupted, and is soon done, since no thread waits with the lock. An interrupt meanwhile is raised
-afterwards.
+whatever ends the call: the surrounding code releases the lock on its way out, so it must hold it. Nothing can
+interrupt taking it back. That is quick, since no thread waits while it holds the lock. An interrupt that
+arrives meanwhile is raised afterwards.
 
 A signal handler may make calls while its thread holds the lock. So the owner may take the lock again, and
-`without` releases it as often as it was taken. There is no second lock that such a handler could find taken.
-A handler's ``close()`` in the middle of a call (`owned`) only asks another thread to close.
+`without` releases it as often as it was taken. There is no second lock for such a handler to find taken. A
+handler that calls ``close()`` in the middle of a call (`owned`) only asks another thread to close.
 
 A forked child has a copy of the lock, but not of the threads that may have held it: there, `held` raises.
 """
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class BlockingLock:
-    """See the module. ``whose`` is what it belongs to, for the sentence in a forked child."""
+    """See the module. ``whose`` names the lock's owner in the error that a forked child gets."""
 
     def __init__(self, whose: str) -> None:
         self._whose = whose
@@ -42,12 +42,12 @@ class BlockingLock:
 
     @property
     def foreign(self) -> bool:
-        """True if this process is a fork of the one that made it."""
+        """True in a fork of the process that made the lock."""
         return os.getpid() != self._pid
 
     @property
     def held(self) -> threading.RLock:
-        """The lock, to be entered by ``with``. Raises `StateError` in a forked child."""
+        """The lock, for use by ``with``. Raises `StateError` in a forked child."""
         if os.getpid() != self._pid:
             raise StateError(f"this {self._whose} is another process's; after a fork each makes its own")
         own: threading.RLock = self._own
@@ -55,28 +55,31 @@ class BlockingLock:
 
     @property
     def owned(self) -> bool:
-        """True if this thread holds it."""
+        """True if this thread holds the lock."""
         owned: bool = self._own._is_owned()
         return owned
 
     # --- with the lock
 
     def without(self, call: Callable[[], T]) -> T:
-        """The result of ``call``, or what it raises. Meanwhile other threads may have the lock."""
+        """Run ``call`` without the lock; return its result, or raise its error. Other threads may take the
+        lock meanwhile.
+        """
         levels: list[Any] = []
         try:
-            # A signal comes between calls. This is one: the lock is held, or what restores it is known.
+            # Signals arrive between calls. This is one call: afterwards, the lock is held or its state is
+            # saved.
             levels.extend(map(type(self._own)._release_save, (self._own,)))
             return call()
         finally:
             if levels:
-                self._own._acquire_restore(levels[0])  # nothing interrupts that
+                self._own._acquire_restore(levels[0])  # nothing can interrupt this
 
     def wait(self, timeout: float, told: int) -> None:
-        """Let go of the lock until the next `notify_all`, or for ``timeout`` seconds.
+        """Release the lock until the next `notify_all`, or for ``timeout`` seconds.
 
-        ``told`` is what the caller read before it looked whether it must wait. A signal handler may have come
-        since, and the news with it.
+        ``told`` is the value that the caller read before it checked whether it must wait. A signal handler
+        may have brought news since then.
         """
         news = threading.Lock()
         news.acquire()
@@ -89,7 +92,7 @@ class BlockingLock:
                 self._waiters.remove(news)
 
     def notify_all(self) -> None:
-        """Wake who waits. Interrupted, it has lost nobody."""
+        """Wake all waiting threads. An interrupt loses none of them."""
         self.told += 1
         waiters = self._waiters
         while waiters:
@@ -97,7 +100,7 @@ class BlockingLock:
             try:
                 news.release()
             except RuntimeError:
-                pass  # a signal handler was here between the lines
+                pass  # a signal handler ran between these lines
             try:
                 waiters.remove(news)
             except ValueError:

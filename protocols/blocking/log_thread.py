@@ -1,9 +1,9 @@
-"""The logger ``protocols`` of one blocking socket.
+"""Writes the lines of one blocking socket to the logger ``protocols``, in a thread of its own.
 
-A program's logging handler may send by a blocking socket, and a thread in a handler holds the handler's own
-lock. So no thread logs while it holds the socket's lock. Threads that `close` waits for do not log at all.
-Lines are queued, and a thread of their own hands them to `logging`; it begins with the first line. A filter
-or handler that raises costs its line and no other.
+A program's logging handler may send through a blocking socket, and a thread in a handler holds the handler's
+own lock. So no thread logs while it holds the socket's lock. Threads that `close` waits for do not log at
+all. Lines are queued, and a separate thread passes them to `logging`. The first line starts it. A filter or
+handler that raises loses its line and no other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protocols.blocking.lock import BlockingLock
 from protocols.peer_warnings import log
 
 LINES_MAX: Final = 100
-"""Lines that wait for a slow handler; newer ones are left out, and counted."""
+"""Lines that may wait for a slow handler. Newer ones are dropped and counted."""
 
 Line = tuple[int, str, tuple[object, ...]]
 
@@ -44,7 +44,7 @@ class LogThread:
         self._say((logging.INFO, message, arguments))
 
     def stop(self) -> None:
-        """End the thread when it has logged what there is."""
+        """End the thread after it has logged the queued lines."""
         self._lines.put(None)
 
     def _say(self, line: Line) -> None:
@@ -65,13 +65,13 @@ class LogThread:
         thread = self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the system has no thread left; the next line asks again
+        except RuntimeError:  # the system has no thread left; the next line tries again
             self._thread = None
 
     # --- without the lock
 
     def join(self, timeout: float) -> None:
-        """Give what is queued that long, unless this is the thread."""
+        """Give the thread up to that many seconds to log what is queued, unless this is the thread."""
         thread = self._thread
         if thread is not None and thread.is_alive() and threading.current_thread() is not thread:
             thread.join(timeout)
@@ -81,12 +81,12 @@ class LogThread:
             level, message, arguments = line
             try:
                 log.log(level, message, *arguments)
-            except Exception:  # of a stranger's filter or handler
+            except Exception:  # from a user's filter or handler
                 _report()
 
 
 def _report() -> None:
-    """What `logging` does with the errors of its own handlers: nothing if the program says so."""
+    """Report an error as `logging` reports those of its own handlers: not at all if the program says so."""
     if logging.raiseExceptions and sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # it is closed
+        with contextlib.suppress(OSError, ValueError):  # stderr is closed
             traceback.print_exc()

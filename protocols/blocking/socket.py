@@ -1,4 +1,6 @@
-"""The calls of blocking sockets and their contexts: sending, receiving, opening, closing, who is there."""
+"""The calls of blocking sockets and their contexts: sending, receiving, opening, closing, and listing
+peers.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,10 @@ from protocols.transports.base import url_list
 
 
 class Channel:
-    """A lane and the lock under which it is used: what sockets and contexts have in common."""
+    """A lane and the lock under which it is used: the common part of sockets and contexts."""
 
     _ends: ClassVar[tuple[type[SPError], ...]] = (Closed,)
-    """What ends an iteration."""
+    """The exceptions that end an iteration."""
     _shut = False
 
     def _open(self, core: Core, lane: Any) -> None:
@@ -58,10 +60,10 @@ class Channel:
     # --- calls
 
     def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
-        """Hand one message to the pattern, which decides whether that may wait, and for what.
+        """Hand one message to the pattern, which decides whether the call may wait, and for what.
 
         Raises:
-            Timeout, Closed: as they say.
+            Timeout, Closed: see each.
             StateError: it is not this side's turn.
             NoPeers: with ``fail_without_peers``.
             NotSupported: the pattern only receives.
@@ -77,30 +79,30 @@ class Channel:
                 raise Timeout(f"no peer took the message within {limit_s:g} s")
 
     def recv(self, timeout: TimeLimit = DEFAULT) -> bytes:
-        """The next message. Late, none was taken.
+        """Return the next message. A call that times out takes none.
 
         Raises:
-            Timeout, Closed: as they say.
-            StateError: nothing can come now.
+            Timeout, Closed: see each.
+            StateError: no message can come now.
             NotSupported: the pattern only sends.
         """
         with self._core.lock.held:
             return self._take(timeout)
 
     def recv_message(self, timeout: TimeLimit = DEFAULT) -> Message[PipeView]:
-        """As `recv`, with the peer that sent it."""
+        """Like `recv`, with the peer that sent the message."""
         with self._core.lock.held:
             body = self._take(timeout)
             return Message(view_of(self._lane.origin()), b"", body)
 
     def send_nowait(self, body: Body) -> None:
-        """As `send`, but raises `WouldBlock` instead of waiting."""
+        """Like `send`, but raises `WouldBlock` instead of waiting."""
         with self._core.lock.held:
             if not self._put(as_bytes(body), None):
                 raise WouldBlock("no peer has room for the message")
 
     def recv_nowait(self) -> bytes:
-        """As `recv`, but raises `WouldBlock` instead of waiting."""
+        """Like `recv`, but raises `WouldBlock` instead of waiting."""
         with self._core.lock.held:
             body = self._get(False)
             if body is None:
@@ -110,8 +112,8 @@ class Channel:
     def send_many(self, bodies: Sequence[Body], timeout: TimeLimit = DEFAULT) -> None:
         """Send in order, waiting for room as often as needed.
 
-        Late, some leading messages have been sent: the `PartlySent` (a `Timeout`) says how many, as do
-        `Closed` and `NoPeers`, in ``sent``.
+        A call that times out may have sent some leading messages. `PartlySent` (a `Timeout`) has their number
+        in ``sent``, as do `Closed` and `NoPeers`.
         """
         ready = [as_bytes(body) for body in bodies]
         core = self._core
@@ -141,7 +143,7 @@ class Channel:
                 raise
 
     def recv_many(self, timeout: TimeLimit = DEFAULT) -> list[bytes]:
-        """All messages that are there, at least one."""
+        """Return all messages that have arrived, at least one."""
         with self._core.lock.held:
             self._queue()
             bodies = [self._take(timeout)]
@@ -236,13 +238,13 @@ class Channel:
 
 
 class Socket(Channel):
-    """Everything that is the same for all patterns.
+    """The common part of all patterns.
 
     Args:
-        dial: URLs to keep a connection to, from now on.
-        listen: URLs to accept connections at, from now on.
+        dial: URLs to keep a connection to.
+        listen: URLs to accept connections at.
         options: see `SocketOptions`; single ones may be given by keyword, as in ``send_queue=16``.
-        rng: the source of ids and jitter; by default one of its own, seeded by the system.
+        rng: the source of ids and jitter; by default each socket has its own, seeded by the system.
     """
 
     _pattern_type: ClassVar[type[Pattern]]
@@ -296,8 +298,8 @@ class Socket(Channel):
     def close(self) -> None:
         """Close, after giving the peers up to ``linger_s`` to read what is queued for them.
 
-        Calls that wait in other threads raise `Closed`. A second call waits for the first. Interrupted, it
-        closes all the same, without waiting for what is queued. A signal handler may call it.
+        Calls that wait in other threads raise `Closed`. A second call waits for the first. An interrupted
+        close still closes everything, but does not wait for what is queued. A signal handler may call it.
         """
         self._core.close()
 
@@ -305,16 +307,16 @@ class Socket(Channel):
 
     @property
     def dialers(self) -> list[Dialer]:
-        """Oldest first."""
+        """The dialers, oldest first."""
         return list(self._core.dialers)
 
     @property
     def listeners(self) -> list[Listener]:
-        """Oldest first."""
+        """The listeners, oldest first."""
         return list(self._core.listeners)
 
     def dial(self, url: str) -> Dialer:
-        """Keep a connection to ``url``, for ever. Returns at once; `Dialer.wait_connected` waits for a peer.
+        """Keep a connection to ``url``. Returns at once; `Dialer.wait_connected` waits for a peer.
 
         Raises `AddressError` for a URL that can never work.
         """
@@ -323,7 +325,7 @@ class Socket(Channel):
             return core.dial(url)
 
     def listen(self, url: str) -> Listener:
-        """Accept peers at ``url``; the listener's ``.url`` has port 0 resolved.
+        """Accept peers at ``url``. The listener's ``url`` attribute has port 0 resolved.
 
         Raises:
             AddressInUse, AddressError: cannot listen there.
@@ -333,7 +335,9 @@ class Socket(Channel):
             return core.listen(url)
 
     def new_context(self) -> Any:
-        """A reader or conversation of its own on this socket. Raises `NotSupported` for patterns without."""
+        """Open a separate reader or conversation on this socket. Raises `NotSupported` for patterns without
+        contexts.
+        """
         raise NotSupported(f"{self._core.pattern.name} sockets have no contexts")
 
     # --- who is there
@@ -349,7 +353,7 @@ class Socket(Channel):
 
     @property
     def peer(self) -> int:
-        """The number of the protocol that we talk to."""
+        """The protocol number of our peers."""
         return int(self._core.pattern.peer)
 
     @property
@@ -359,7 +363,7 @@ class Socket(Channel):
             return [view_of(pipe) for pipe in self._core.roster.pipes.values()]
 
     def wait_for_peers(self, count: int = 1, timeout: TimeLimit = DEFAULT) -> None:
-        """Return once ``count`` peers are attached; no limit by default. Raises `Timeout`."""
+        """Return once ``count`` peers are attached, by default without a time limit. Raises `Timeout`."""
         check_integer("count", count, 0)
         limit_s = seconds(timeout, None)
         core = self._core
@@ -379,10 +383,10 @@ class Socket(Channel):
 
 
 class Context(Channel):
-    """A conversation of its own, or topics of its own, on a shared socket; for one thread each."""
+    """A separate conversation, or separate topics, on a shared socket. Each context is for one thread."""
 
     def __init__(self, socket: Socket, lane: Any) -> None:
-        self._socket = socket  # which lives as long as somebody uses a context of it
+        self._socket = socket  # keeps the socket alive while a context of it is in use
         self._open(socket._core, lane)
 
     def __del__(self) -> None:
@@ -397,7 +401,7 @@ class Context(Channel):
     def close(self) -> None:
         """Give up what is under way; calls that wait here raise `Closed`. A signal handler may call it."""
         core = self._core
-        if not core.lock.foreign and core.lock.owned:  # in the middle of the call that was interrupted
+        if not core.lock.foreign and core.lock.owned:  # a signal handler in the middle of a call
             self._shut = True
             core.drop_lane(self._lane)
             return

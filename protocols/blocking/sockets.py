@@ -1,4 +1,4 @@
-"""The blocking sockets by name, and the calls that each has alone."""
+"""The blocking sockets by name, and the calls that are specific to each."""
 
 from __future__ import annotations
 
@@ -37,65 +37,67 @@ Handler = Callable[[bytes], Body]
 
 
 class Pair0(Socket):
-    """One peer, both ways."""
+    """Talks to one peer, both ways."""
 
     _pattern_type = Pair
 
 
 class Pair1(Socket):
-    """One peer, both ways, with a hop count in front."""
+    """Talks to one peer, both ways; each message carries a hop count."""
 
     _pattern_type = PairWithHops
 
 
 class Star0(Socket):
-    """What one says all hear, passed on by every node; best effort."""
+    """Sends each message to every node of the mesh; each node passes it on. Best effort."""
 
     _pattern_type = Star
 
 
 class Bus0(Socket):
-    """Everybody to everybody directly connected, best effort."""
+    """Sends each message to every direct peer. Best effort."""
 
     _pattern_type = Bus
 
 
 class Pub0(Socket):
-    """Everything to every subscriber; never waits."""
+    """Sends each message to every subscriber; never waits."""
 
     _pattern_type = Publisher
 
 
 class Push0(Socket):
-    """Each message to one puller, in turn; waits while none has room."""
+    """Sends each message to one puller, in turn; waits while none has room."""
 
     _pattern_type = Pusher
 
 
 class Pull0(Socket):
-    """Receives what pushers deal out."""
+    """Receives the messages that pushers distribute."""
 
     _pattern_type = Puller
 
 
 class Subscribing(Channel):
-    """Topics, and an inbox for what begins with one of them."""
+    """Topics, and an inbox for messages that begin with one of them."""
 
     def subscribe(self, topic: str | Body) -> None:
-        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
+        """Receive messages that begin with ``topic`` (a str is encoded as UTF-8); ``""`` matches all."""
         with self._core.lock.held:
             self._check_open()
             self._lane.subscribe(as_topic(topic))
 
     def unsubscribe(self, topic: str | Body) -> None:
-        """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
+        """End a subscription and drop queued messages that no topic matches any more. Raises `StateError` if
+        not subscribed.
+        """
         with self._core.lock.held:
             self._check_open()
             self._lane.unsubscribe(as_topic(topic))
 
 
 class Sub0(Subscribing, Socket):
-    """What begins with one of the ``topics``; without topics, nothing."""
+    """Receives messages that begin with one of the ``topics``; without topics, none."""
 
     _pattern_type = Subscriber
 
@@ -119,31 +121,31 @@ class Sub0(Subscribing, Socket):
             self.subscribe(topic)
 
     def new_context(self) -> SubContext:
-        """A reader with topics of its own, none at first."""
+        """Open a reader with separate topics, at first none."""
         with self._core.lock.held:
             self._check_open()
             return SubContext(self, self._core.pattern.open_lane())
 
 
 class SubContext(Subscribing, Context):
-    """Topics and an inbox of its own; it gets its own copy of what it wants."""
+    """A reader with separate topics and a separate inbox; it gets its own copy of each matching message."""
 
 
 class Conversing(Socket):
-    """A socket of a pattern that speaks in turns."""
+    """A socket whose pattern speaks in turns."""
 
     def new_context(self) -> Context:
-        """A conversation of its own on this socket."""
+        """Open a separate conversation on this socket."""
         with self._core.lock.held:
             self._check_open()
             return Context(self, self._core.pattern.open_lane())
 
 
 class RequestContext(Context):
-    """A conversation of its own on a shared Req0: one request at a time."""
+    """A separate conversation on a shared Req0: one request at a time."""
 
     def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
-        """As `Req0.request`, in this conversation: it replaces a request that is under way."""
+        """Like `Req0.request`, in this conversation: it replaces a request that is under way."""
         room_s, limit_s = request_limits(timeout, self._core.options)
         deadline = None if limit_s is None else time.monotonic() + limit_s
         try:
@@ -154,12 +156,12 @@ class RequestContext(Context):
 
 
 class Req0(Socket):
-    """A question to one of the peers, and its answer."""
+    """Asks one of the peers and receives its answer."""
 
     _pattern_type = Requester
 
     def new_context(self) -> RequestContext:
-        """A conversation of its own on this socket."""
+        """Open a separate conversation on this socket."""
         with self._core.lock.held:
             self._check_open()
             return RequestContext(self, self._core.pattern.open_lane())
@@ -167,12 +169,12 @@ class Req0(Socket):
     def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
         """Ask, and return the answer. Any number of threads may ask at once.
 
-        ``timeout`` is for both, the wait for room and for the answer. By default ``recv_timeout_s`` is, and
-        ``send_timeout_s`` bounds the wait for room besides.
+        ``timeout`` covers both the wait for room and the wait for the answer. By default it is
+        ``recv_timeout_s``, and ``send_timeout_s`` also bounds the wait for room.
 
         Raises:
-            Timeout, Closed: as they say.
-            NoPeers, RequestLost: as the options ``fail_without_peers`` and ``resend_s`` have it.
+            Timeout, Closed: see each.
+            NoPeers, RequestLost: depending on the options ``fail_without_peers`` and ``resend_s``.
         """
         with self.new_context() as context:
             return context.request(body, timeout)
@@ -182,10 +184,11 @@ class Answering(Conversing):
     """A socket that answers questions."""
 
     def serve(self, handler: Handler) -> None:
-        """Answer each question with what ``handler(question)`` returns, in this thread, until the socket
-        closes. Several threads may serve one socket.
+        """Answer each question with the result of ``handler(question)``, in this thread, until the socket
+        closes.
 
-        A handler that raises is logged, and its question stays without an answer.
+        Several threads may serve one socket. A handler that raises is logged, and its question gets no
+        answer.
         """
         check_handler(handler)
         with self.new_context() as context:
@@ -196,31 +199,31 @@ class Answering(Conversing):
                     return
                 try:
                     answer = as_bytes(handler(question))
-                except Exception:  # a stranger's code; the next question deserves an answer all the same
+                except Exception:  # user code; the next question still deserves an answer
                     log.exception("the handler %r failed", handler)
                     continue
                 try:
                     context.send(answer)
                 except Timeout:
-                    continue  # who asked reads no answers
+                    continue  # the asking peer reads no answers
                 except Closed:
                     return
 
 
 class Rep0(Answering):
-    """Takes a question, gives an answer."""
+    """Receives questions and answers each."""
 
     _pattern_type = Replier
 
 
 class Respondent0(Answering):
-    """Takes a survey, gives an answer."""
+    """Receives surveys and answers each."""
 
     _pattern_type = Respondent
 
 
 class Surveying(Channel):
-    """Runs one survey at a time; iterating yields its answers and ends when it is over."""
+    """Runs one survey at a time; iterating yields its answers and ends with the survey."""
 
     _ends = (Closed, SurveyOver)
 
@@ -231,13 +234,13 @@ class Surveying(Channel):
             raise StopIteration from None
 
     def survey(self, body: Body, *, survey_s: float | Default = DEFAULT, early: bool = True) -> SurveyResult:
-        """Ask everybody; returns the answers and names who did not give one.
+        """Ask all peers; return the answers and the peers that gave none.
 
-        It ends after ``survey_s`` seconds, or ``early`` once everybody who was asked has answered or left.
-        Interrupted, the survey stays open, and its answers are there for `recv`.
+        The survey ends after ``survey_s`` seconds. With ``early`` it ends once every peer that was asked has
+        answered or left. An interrupted survey stays open, and its answers remain available from `recv`.
 
         Raises:
-            Closed: as it says.
+            Closed: see there.
             StateError: a newer survey has replaced this one.
         """
         limit_s = survey_seconds(survey_s)
@@ -249,11 +252,11 @@ class Surveying(Channel):
             tally: Tally | None = None
             try:
                 tally = lane.collect(question, core.now(), limit_s, early=early)
-                core.lock.notify_all()  # they wait for what has just been replaced
+                core.lock.notify_all()  # they wait for the survey that was just replaced
                 core.arm()
                 core.settle()
                 core.wait(tally.ended, None)
-            except BaseException as error:  # Ctrl-C: from now on `recv` gives the answers
+            except BaseException as error:  # Ctrl-C: from now on, `recv` returns the answers
                 if tally is not None:
                     lane.abandon(tally)
                 core.ended_by(error)
@@ -266,16 +269,16 @@ class Surveying(Channel):
 
 
 class SurveyContext(Surveying, Context):
-    """A survey of its own on a shared socket, open for ``survey_s`` seconds."""
+    """A separate survey on a shared socket, open for ``survey_s`` seconds."""
 
 
 class Surveyor0(Surveying, Socket):
-    """A question to everybody; iterating yields the answers and ends when the survey is over."""
+    """Asks all peers; iterating yields the answers and ends with the survey."""
 
     _pattern_type = Surveyor
 
     def new_context(self, *, survey_s: float | Default = DEFAULT) -> SurveyContext:
-        """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""
+        """Open a separate survey on this socket for ``survey_s`` seconds (the socket's by default)."""
         open_s = survey_seconds(survey_s)
         with self._core.lock.held:
             self._check_open()

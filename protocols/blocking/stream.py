@@ -1,15 +1,15 @@
-"""A connection over a stream, moved by the I/O thread of a blocking socket.
+"""A connection over a stream, driven by the I/O thread of a blocking socket.
 
-As `protocols.transports.stream`, without an event loop. Everything here is called with the socket's lock:
-by its I/O thread when the kernel has news, and by a caller's thread at the end of a call, which writes what
-that call queued.
+The counterpart of `protocols.transports.stream` without an event loop. Every function is called with the
+socket's lock: by its I/O thread when the kernel has events, and by a calling thread at the end of a call, to
+write what that call queued.
 
-Only the I/O thread ends a stream. A caller may be inside a loop of its pattern over all peers, and Ctrl-C or
-a signal handler may interrupt it anywhere. An error that it meets is noted, and the I/O thread acts on it.
+Only the I/O thread ends a stream. A calling thread may be inside a loop of its pattern over all peers, and
+Ctrl-C or a signal handler may interrupt it anywhere. It only notes an error; the I/O thread acts on it.
 
-Python looks for signals where a function begins, after a call of C code and where a loop begins again. So
-what the kernel took is known in the step that gives it away (`_write`), and frames that are half encoded
-stay in ``_encoding``. The I/O thread puts right what an interrupted call has left (`look_again`).
+Python checks for signals at the beginning of a function, after a call of C code, and when a loop repeats. So
+a single step both hands bytes to the kernel and records how many it took (`_write`). Half-encoded frames stay
+in ``_encoding``. The I/O thread completes what an interrupted call left undone (`look_again`).
 
 ```
 OPENING -good handshake-> RUNNING --close()--> DRAINING
@@ -51,13 +51,13 @@ class Mover(Protocol):
     """The I/O thread, as its streams see it."""
 
     def watch(self, stream: Stream, events: int) -> None:
-        """Tell the stream when it is readable or writable; 0: no more."""
+        """Call the stream when it is readable or writable; 0 ends this."""
 
     def flush_at_the_end(self, stream: Stream) -> None:
-        """Call ``stream.flush()`` once this call or this round of events is over."""
+        """Call ``stream.flush()`` at the end of this call or this round of events."""
 
     def look_again(self) -> None:
-        """Have the I/O thread call each ``stream.look_again()``, once no call is under way."""
+        """Make the I/O thread call ``look_again()`` of each stream, once no call is under way."""
 
     def call_at(self, deadline: float, callback: Callable[[], None]) -> None: ...
 
@@ -65,7 +65,7 @@ class Mover(Protocol):
 
 
 class Stream:
-    """See the module. ``opened`` is called when the handshake of an accepted stream is done."""
+    """See the module. ``opened`` is called when the handshake of an accepted stream is complete."""
 
     def __init__(
         self,
@@ -86,16 +86,16 @@ class Stream:
         self.failure: RemoteProtocolError | None = None
         """The rule that the peer broke."""
         self.bytes_before: tuple[int, int] = (0, 0)
-        """Received and sent before there was a pipe."""
+        """Bytes received and sent before there was a pipe."""
         self._mover = mover
         self._codec = codec
         self._identity = identity
         self._opened = opened
         self._pipe: Pipe | None = None
         self._unsent = bytearray()
-        self._large = 0  # the size of the last buffer written that was larger than a piece
-        self._owed = 0  # bytes of replies put into `_unsent` since it was empty
-        self._encoding: list[bytes] = []  # what is being put into `_unsent`, which was empty
+        self._large = 0  # the size of the last written buffer that was larger than a piece
+        self._owed = 0  # bytes of replies added to `_unsent` since it was last empty
+        self._encoding: list[bytes] = []  # what is being added to `_unsent`, which was empty
         self._paused = False
         self._finished = False  # our direction is closed
         self._watched = 0
@@ -131,7 +131,7 @@ class Stream:
         self._mover.flush_at_the_end(self)
 
     def write_now(self, frame: bytes) -> bool:
-        """Never: the end of the call writes it."""
+        """Write nothing: the end of the call does that."""
         return False
 
     def flush_now(self) -> None:
@@ -171,7 +171,7 @@ class Stream:
     # --- what the I/O thread calls
 
     def flush(self) -> None:
-        """Write what waits, as far as the kernel takes it; then the owner is told of the room."""
+        """Write what is queued, as far as the kernel takes it; then tell the owner of the room."""
         if self.state is State.CLOSED or not self._write() or self._pipe is None:
             return
         self._write_queued()
@@ -181,7 +181,7 @@ class Stream:
             self._finish()
 
     def happened(self, events: int) -> None:
-        """The kernel has news."""
+        """Handle events from the kernel."""
         if self._encoding:
             self.look_again()
         if events & EVENT_READ:
@@ -190,7 +190,7 @@ class Stream:
             self.flush()
 
     def look_again(self) -> None:
-        """The I/O thread: a call of another thread was ended anywhere, by Ctrl-C."""
+        """In the I/O thread: Ctrl-C interrupted a call of another thread."""
         pipe = self._pipe
         if self.state is State.CLOSED or pipe is None:
             return
@@ -213,7 +213,7 @@ class Stream:
             self._fail(HandshakeError(sentence, reason="timeout"))
 
     def early(self, frames: list[bytes]) -> None:
-        """Frames that came with the handshake."""
+        """The frames that came with the handshake."""
         if frames and self._pipe is not None:
             self._pipe.deliver(frames)
 
@@ -237,7 +237,7 @@ class Stream:
             )
             return
         if self.state is State.DRAINING:
-            return  # thrown away: nobody reads any more
+            return  # discard it: nobody reads it any more
         if self._pipe is None:
             self.bytes_before = self.bytes_before[0] + len(data), self.bytes_before[1]
         else:
@@ -251,7 +251,7 @@ class Stream:
         if frames and self._pipe is not None:
             self._pipe.deliver(frames)
         if self.state is State.CLOSED or self.state is State.DRAINING:
-            return  # whoever got them closed
+            return  # the receiver of these frames closed the stream
         self._answer()
         if self._codec.failure is not None:
             self._fail(self._codec.failure)
@@ -260,7 +260,7 @@ class Stream:
             self._end(f"{CLOSED_BY_PEER}: {words}" if words else CLOSED_BY_PEER, CLOSED_BY_PEER)
 
     def _answer(self) -> None:
-        """Write what the codec owes. A peer that reads none of it is read no further."""
+        """Write what the codec owes. If the peer reads none of it, stop reading from the peer."""
         reply, self._codec.reply = self._codec.reply, b""
         self._owe(reply)
         self._owed += len(reply)
@@ -288,14 +288,14 @@ class Stream:
             self._write()
 
     def _write(self) -> bool:
-        """Give the kernel what it takes; False while something is left."""
-        if self._encoding:  # in a signal handler, or after a call that Ctrl-C ended
+        """Give the kernel what it takes; return False while something is left."""
+        if self._encoding:  # in a signal handler, or after Ctrl-C ended a call
             self._mover.look_again()
             return False
         unsent = self._unsent
         try:
             while unsent:
-                for taken in map(self.sock.send, (unsent,)):  # no signal comes between the two
+                for taken in map(self.sock.send, (unsent,)):  # no signal comes between these two steps
                     del unsent[:taken]
         except (BlockingIOError, InterruptedError):
             pass
@@ -308,11 +308,11 @@ class Stream:
         return not unsent
 
     def _lost(self, error: OSError) -> None:
-        """Nothing can be written any more: an end, once nobody is in the middle of a call."""
+        """Nothing more can be written: end the stream once no call is under way."""
         self._mover.call_at(self._mover.time(), partial(self._end_lost, error))
 
     def _end_lost(self, error: OSError) -> None:
-        """Nothing can be written any more. Why the peer left may still be there to read."""
+        """Nothing more can be written, but the peer's reason for leaving may still be readable."""
         codec = self._codec
         with contextlib.suppress(OSError):
             while not codec.ended and codec.failure is None and (data := self.sock.recv(READ_SIZE)):
@@ -323,7 +323,9 @@ class Stream:
             self._end(f"connection lost: {error.strerror or error}", CONNECTION_LOST)
 
     def _finish(self) -> None:
-        """All is written: say the last word, close our direction, and wait for the peer to close its own."""
+        """All is written: send the codec's farewell, close our direction and wait for the peer to close its
+        own.
+        """
         if not self._finished:
             self._finished = True
             self._owe(self._codec.end())
@@ -333,7 +335,7 @@ class Stream:
             self.sock.shutdown(socket.SHUT_WR)
 
     def _fail(self, error: RemoteProtocolError) -> None:
-        """The peer broke a rule; its last words are written if the kernel takes them."""
+        """The peer broke a rule: write the codec's farewell if the kernel takes it."""
         self._unsent += self._codec.reply
         with contextlib.suppress(OSError):
             if self._unsent:

@@ -1,4 +1,4 @@
-"""The second engine: the same cooked sockets over pynng, which is NNG, in C, with threads of its own.
+"""The second engine: the same cooked sockets over pynng, the binding to NNG (in C, with its own threads).
 
     from protocols import nng
 
@@ -6,22 +6,22 @@
         async for body in pull:
             print(body)
 
-It exists to prove the native engine against, with the same program on both sides, and needs the extra
-``nng``. Constructor arguments, calls and errors are those of `protocols`; what pynng has no public call for
-raises `NotSupported`: raw sockets, Star0, shared listeners, single peers, hooks.
+It exists to test the native engine against NNG, with the same program on both sides. It needs the extra
+``nng``. Constructor arguments, calls and errors are those of `protocols`. Features without a public call in
+pynng raise `NotSupported`: raw sockets, Star0, shared listeners, single peers, hooks.
 
-What the two do not share:
+The differences between the two:
 
 ==========================  ==================================================================================
 queues                      NNG's: of sizes 1 to 8192, and a message in flight beside each
-a cancelled ``recv``        loses nothing: what NNG hands over late is the next ``recv``'s
-a cancelled ``send``        was not taken, unless NNG took it in that very moment
+a cancelled ``recv``        loses nothing: the next ``recv`` gets what NNG hands over late
+a cancelled ``send``        has sent nothing, unless NNG took the message in that moment
 ``recv_nowait``             is not for surveys and contexts: NNG would end the survey, pynng has no call
 ``send_nowait``             is not for answers and contexts: NNG would forget the question
 a late ``send``             of an answer gives up the right to answer
 a late ``recv``             leaves a survey or a request open (a bare NNG socket ends the survey)
-an unread answer            is lost at the end of its survey, but for the one that a ``recv`` had asked for
-``aclose``                  drops what is queued: NNG does not linger, and cannot say what is left
+an unread answer            is lost at the end of its survey, except the one that a ``recv`` had asked for
+``aclose``                  drops queued messages: NNG does not linger, and cannot say what is left
 a ``StateError`` of Rep0    may follow a ``recv`` that was given up just as a question came: `recv` gives it
 options                     no effect: ``linger_s``, ``handshake_timeout_s`` (it is 10 s), ``read_budget``
 web pages                   NNG's ws listeners take them from any origin

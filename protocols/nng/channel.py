@@ -1,8 +1,8 @@
 """``send`` and ``recv`` over pynng's coroutines, for sockets and their contexts.
 
-The bridge between NNG's threads and the event loop is pynng's own: an operation that has to wait is a task
-round one of its coroutines. Such a task for ``recv`` outlives whoever waits for it, since cancelling it would
-end a request or a survey, and since pynng swallows a cancellation that comes too late. Operations that need
+pynng itself is the bridge between NNG's threads and the event loop: an operation that has to wait is a task
+around one of its coroutines. Such a task for ``recv`` outlives its caller, for two reasons: cancelling it
+would end a request or a survey, and pynng swallows a cancellation that comes too late. Operations that need
 not wait cost no task.
 """
 
@@ -29,11 +29,11 @@ from protocols.options import DEFAULT, SocketOptions, TimeLimit, seconds
 from protocols.waiting import deadline_of
 
 BEST_EFFORT_S: Final = 0.05
-"""What NNG gets to take a message where it cannot be asked without waiting; its threads need a moment."""
+"""Seconds for NNG to take a message where it cannot be asked without waiting; its threads need a moment."""
 
 
 class Counters:
-    """Of one socket and its contexts."""
+    """The counters of one socket and its contexts."""
 
     def __init__(self) -> None:
         self.frames_in = 0
@@ -44,17 +44,17 @@ class Counters:
 
 
 class Channel:
-    """What sockets and contexts have in common: ``send`` and ``recv`` over pynng's coroutines."""
+    """The common part of sockets and contexts: ``send`` and ``recv`` over pynng's coroutines."""
 
     _turns: ClassVar[bool] = False
     _asks: ClassVar[bool] = False
-    """Sending gives up what was asked before, its unread answers and whoever waits for them."""
+    """True if sending gives up the previous question, its unread answers and the calls that wait for them."""
     _may_peek: ClassVar[bool] = True
-    """NNG can be asked for a message without waiting, and without harm."""
+    """True if asking NNG for a message without waiting does no harm."""
     _may_try: ClassVar[bool] = True
-    """NNG can be given a message without waiting, and without harm."""
+    """True if giving NNG a message without waiting does no harm."""
     _answers: ClassVar[bool] = False
-    """Receiving takes a debt on: a ``recv`` given up must not take one on behind the caller's back."""
+    """True if receiving creates a debt: a ``recv`` that was given up must not create one unnoticed."""
     _exclusive: ClassVar[bool] = False
     _waits_for_room: ClassVar[bool] = True
     _needs_peer: ClassVar[bool] = False
@@ -75,7 +75,9 @@ class Channel:
     # --- sending
 
     async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
-        """As `protocols.Socket.send`; cancelled, it was not taken unless NNG took it in that moment."""
+        """Like `protocols.Socket.send`. A cancelled call has sent nothing, unless NNG took the message in
+        that moment.
+        """
         frame = self._ready(body)
         if self._answers:
             await self._end_given_up()
@@ -94,7 +96,7 @@ class Channel:
         self._count_out(frame)
 
     def send_nowait(self, body: Body) -> None:
-        """As `send`, but raises `WouldBlock` instead of waiting; not for answers and contexts."""
+        """Like `send`, but raises `WouldBlock` instead of waiting. Not for answers and contexts."""
         if not self._may_try:
             raise NotSupported("NNG cannot send here without waiting; use send(timeout=...)")
         frame = self._ready(body)
@@ -103,7 +105,7 @@ class Channel:
         self._count_out(frame)
 
     async def send_many(self, bodies: Sequence[Body], timeout: TimeLimit = DEFAULT) -> None:
-        """Send in order; late, the `PartlySent` says how many were."""
+        """Send in order. If time runs out, the `PartlySent` error says how many were sent."""
         if self._turns:
             raise NotSupported("this pattern speaks in turns: send and recv take one message at a time")
         frames = [as_bytes(body) for body in bodies]
@@ -151,7 +153,7 @@ class Channel:
             task.cancel()
             raise
         if not task.cancelled():
-            self._result(task)  # taken, if only in the last moment
+            self._result(task)  # NNG took it, if only at the last moment
         elif self.closed:
             raise Closed("the socket is closed")
         elif late:
@@ -166,7 +168,9 @@ class Channel:
     # --- receiving
 
     async def recv(self, timeout: TimeLimit = DEFAULT) -> bytes:
-        """As `protocols.Socket.recv`; cancelled or late, the next call gets what NNG hands over meanwhile."""
+        """Like `protocols.Socket.recv`. If cancelled or late, the next call gets what NNG delivers
+        meanwhile.
+        """
         self._check_open()
         if self._exclusive and self._readers:
             raise StateError("another recv waits here already; concurrent calls take a context each")
@@ -188,7 +192,7 @@ class Channel:
         return body
 
     def recv_nowait(self) -> bytes:
-        """As `recv`, but raises `WouldBlock` instead of waiting; not for surveys and contexts."""
+        """Like `recv`, but raises `WouldBlock` instead of waiting. Not for surveys and contexts."""
         self._check_open()
         if not self._may_peek:
             raise NotSupported("NNG cannot look here without waiting; use recv(timeout=...)")
@@ -200,7 +204,7 @@ class Channel:
         return body
 
     async def recv_many(self, timeout: TimeLimit = DEFAULT) -> list[bytes]:
-        """All messages that are there, at least one, at most ``recv_queue``."""
+        """Return all messages that have arrived, at least one and at most ``recv_queue``."""
         if self._turns:
             raise NotSupported("this pattern speaks in turns: send and recv take one message at a time")
         bodies = [await self.recv(timeout)]
@@ -221,7 +225,7 @@ class Channel:
             raise StopAsyncIteration from None
 
     def _take(self) -> bytes | None:
-        """What is there: from the operation under way, which comes first, or from NNG itself."""
+        """Return an available message: first from the operation under way, else from NNG itself."""
         task = self._receiving
         if task is None:
             return self._take_now()
@@ -263,14 +267,18 @@ class Channel:
         return body
 
     def _let_go(self) -> None:
-        """What was under way belongs to the former request or survey; begun too late, it would take the
-        answer to the new one."""
+        """Drop the operation under way, which belongs to the former request or survey.
+
+        If it began too late, it would take the answer to the new one.
+        """
         if self._receiving is not None:
             self._receiving.cancel()
             self._receiving = None
 
     async def _end_given_up(self) -> None:
-        """Before an answer goes out: has a given-up ``recv`` taken another question?"""
+        """Before an answer goes out, check whether a ``recv`` that was given up has taken another
+        question.
+        """
         task = self._receiving
         if task is None or self._readers:
             return
@@ -291,7 +299,7 @@ class Channel:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieved: nobody may be waiting for it any more
+            task.exception()  # retrieve it: perhaps nobody waits for it any more
 
     def _result(self, task: asyncio.Task[Any]) -> Any:
         try:
@@ -307,7 +315,7 @@ class Channel:
             raise Closed("the socket is closed")
 
     async def _shut(self) -> None:
-        """Whoever waits here finds what it waited for cancelled, and raises `Closed`."""
+        """Cancel what callers wait for; their calls raise `Closed`."""
         self.closed = True
         for task in self._tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""What a socket over NNG has at its edges: dialers, listeners and the peers that came by them."""
+"""Dialers and listeners of a socket over NNG, and the peers that connected through them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EndpointOwner(Protocol):
 
 
 class NngPipe:
-    """One attached peer, as far as NNG tells; a snapshot taken when it came."""
+    """One attached peer, as far as NNG tells; a snapshot taken when it attached."""
 
     def __init__(self, pipe: Any) -> None:
         self._pipe = pipe
@@ -36,22 +36,22 @@ class NngPipe:
         self.local_address: str = asked(lambda: str(pipe.local_address), "")
         self.remote_address: str = asked(lambda: str(pipe.remote_address), "")
         self.gone = not self.url
-        """It had ended before it was looked at: NNG answers nothing about such a pipe."""
+        """The pipe had ended before we asked: NNG answers nothing about such a pipe."""
         self.closed = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} from {self.remote_address}>"
 
     def close(self, reason: str = "") -> None:
-        """Drop this peer; a dialer of ours will dial it again."""
+        """Drop this peer. If one of our dialers made the connection, it dials again."""
         try:
             self._pipe.close()
         except pynng.NNGException:
-            pass  # it went by itself
+            pass  # it left by itself
 
 
 def asked(ask: Callable[[], Any], otherwise: Any) -> Any:
-    """A pipe may be gone before we ask it anything."""
+    """Ask NNG about a pipe, which may be gone before the answer."""
     try:
         return ask()
     except (pynng.NNGException, LookupError, TypeError):
@@ -59,11 +59,11 @@ def asked(ask: Callable[[], Any], otherwise: Any) -> Any:
 
 
 class NngEndpoint:
-    """A dialer or listener of NNG's."""
+    """A dialer or listener of NNG."""
 
     def __init__(self, socket: EndpointOwner, endpoint: Any, url: str) -> None:
         self.url = url
-        """As bound, with port 0 resolved."""
+        """The URL as bound, with port 0 resolved."""
         self._socket = socket
         self._endpoint = endpoint
         self._id: int = endpoint.id
@@ -81,22 +81,26 @@ class NngListener(NngEndpoint):
         super().__init__(socket, endpoint, bound_url(endpoint, url))
 
     async def aclose(self) -> None:
-        """Accept no more. NNG drops the pipes that came by this listener, too."""
+        """Accept no more. NNG also drops the pipes that this listener accepted."""
         self._close()
 
 
 class NngDialer(NngEndpoint):
-    """Dials for ever; NNG does not tell why an attempt failed, so ``last_error`` is always empty."""
+    """Dials until it is closed. NNG does not tell why an attempt failed, so ``last_error`` is always
+    empty.
+    """
 
     last_error: Final = ""
 
     @property
     def pipe(self) -> NngPipe | None:
-        """The peer, while it is attached."""
+        """The pipe to the peer, or None."""
         return next((pipe for pipe in self._socket.pipes if pipe.dialer_id == self._id), None)
 
     async def wait_connected(self, timeout: TimeLimit = DEFAULT) -> NngPipe:
-        """Return the pipe, once there is one; no limit by default. Raises `Timeout`, `Closed`."""
+        """Return the pipe as soon as there is one, by default without a time limit. Raises `Timeout`,
+        `Closed`.
+        """
         limit_s = seconds(timeout, None)
         deadline = deadline_of(limit_s)
         while (pipe := self.pipe) is None:
@@ -107,13 +111,13 @@ class NngDialer(NngEndpoint):
         return pipe
 
     async def aclose(self) -> None:
-        """Stop dialling. NNG drops the pipe, too."""
+        """Stop dialling. NNG also drops the pipe."""
         self._close()
         self._socket.peer_waiters.wake_all()
 
 
 def bound_url(listener: Any, url: str) -> str:
-    """As bound. NNG resolves port 0 in the URLs of its tcp listeners, but not of its ws ones."""
+    """The URL as bound. NNG resolves port 0 in the URLs of its tcp listeners, but not of its ws ones."""
     bound: str = asked(lambda: listener.url, url)
     port: str = asked(lambda: str(listener.local_address), "").rpartition(":")[2]
     return PORT_0.sub(lambda match: f"{match[1]}:{port}", bound)

@@ -1,4 +1,4 @@
-"""NNG's errors in our words."""
+"""NNG's errors as errors of `protocols`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[SPError], str], ...]] = (
 )
 
 _ADDRESS_ERRORS: Final[tuple[tuple[type[Exception], type[AddressError], str], ...]] = (
-    (pynng.AddressInUse, AddressInUse, "somebody listens there already"),
+    (pynng.AddressInUse, AddressInUse, "another listener has this address"),
     (pynng.ConnectionRefused, ConnectionRefused, "nobody listens there"),
     (pynng.NotSupported, AddressError, "NNG has no such transport"),
     (pynng.InvalidOperation, AddressError, "NNG cannot understand it"),
@@ -42,7 +42,7 @@ _ADDRESS_ERRORS: Final[tuple[tuple[type[Exception], type[AddressError], str], ..
 
 
 def translated(error: Exception) -> SPError:
-    """What we call an error of NNG's."""
+    """Our error for an error of NNG."""
     for theirs, ours, sentence in _ERRORS:
         if isinstance(error, theirs):
             return ours(sentence)
@@ -50,7 +50,7 @@ def translated(error: Exception) -> SPError:
 
 
 def translated_address(error: Exception, url: str) -> SPError:
-    """The same for an endpoint that could not be opened."""
+    """Our error for an endpoint that could not be opened."""
     for theirs, ours, sentence in _ADDRESS_ERRORS:
         if isinstance(error, theirs):
             return ours(f"{url}: {sentence}")

@@ -1,4 +1,4 @@
-"""`SocketOptions` and `TlsConfig` as NNG has them, and what it has not."""
+"""How NNG represents `SocketOptions` and `TlsConfig`, and which options it lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TLS_SCHEMES: Final = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6")
 
 
 def check_options(options: SocketOptions) -> None:
-    """Raises what `Socket` says for options that NNG cannot honour."""
+    """Raise the error of `Socket` for options that NNG cannot honour."""
     for name in ("send_queue", "recv_queue"):
         value = getattr(options, name)
         if not 1 <= value <= QUEUE_MAX:
@@ -34,7 +34,7 @@ def check_options(options: SocketOptions) -> None:
 
 
 def configure(socket: Any, options: SocketOptions) -> None:
-    """Set on NNG's socket what it has; what belongs to other patterns it refuses, and that is right."""
+    """Set the options on NNG's socket. It refuses those of other patterns, which is correct."""
     settings: tuple[tuple[str, Any], ...] = (
         ("send_buffer_size", options.send_queue),
         ("recv_buffer_size", options.recv_queue),
@@ -60,19 +60,19 @@ def configure(socket: Any, options: SocketOptions) -> None:
 
 
 def milliseconds(seconds: float) -> int:
-    """NNG's unit; something above zero does not become zero, which means something else."""
+    """Convert to NNG's unit. A value above zero never becomes zero, which has a special meaning."""
     return 0 if seconds <= 0 else max(round(seconds * 1000), 1)
 
 
 def spare_files(url: str) -> None:
-    """NNG removes what stands at an ipc path, even an ordinary file. Raises `AddressInUse` for one."""
+    """Raise `AddressInUse` for an ordinary file at an ipc path, since NNG would remove it."""
     scheme, _, path = url.partition("://")
     if scheme not in ("ipc", "unix"):
         return
     try:
         mode = os.lstat(path).st_mode
     except (OSError, ValueError):
-        return  # nothing is there, or NNG will say what is wrong
+        return  # the path is free, or NNG will report the problem
     if not stat.S_ISSOCK(mode):
         raise AddressInUse(
             f"{url}: something that is not a socket is there; move it away or use another path"
@@ -80,7 +80,7 @@ def spare_files(url: str) -> None:
 
 
 def tls_config(tls: TlsConfig, url: str, *, server: bool) -> Any:
-    """A `TlsConfig` in NNG's words. Raises `TlsConfigError`, `NotSupported`."""
+    """Convert a `TlsConfig` to NNG's form. Raises `TlsConfigError`, `NotSupported`."""
     if (tls.version_min, tls.version_max) != ("1.2", "1.3"):
         raise NotSupported("pynng cannot choose TLS versions; leave version_min and version_max out")
     verify = tls.verify or ("none" if server else "required")
@@ -103,7 +103,7 @@ def tls_config(tls: TlsConfig, url: str, *, server: bool) -> Any:
             own_key_string=pem(tls.key, tls.key_file) or certificate,
             passwd=tls.key_password,
         )
-        config.set_auth_mode(modes[verify])  # 0 is a mode too, which the constructor would pass over
+        config.set_auth_mode(modes[verify])  # 0 is a mode too, which the constructor would ignore
     except pynng.NNGException as error:
         raise TlsConfigError(f"{url}: NNG cannot use these certificates or keys: {error}") from error
     return config

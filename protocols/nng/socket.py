@@ -1,4 +1,4 @@
-"""What all sockets over NNG have in common, and their contexts."""
+"""The common part of all sockets over NNG, and their contexts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from protocols.waiting import Waiters, deadline_of
 
 @dataclass(frozen=True, slots=True)
 class NngStatistics:
-    """What this side knows: bodies through ``send`` and ``recv``, peers, and ``drops`` of its own making."""
+    """What this side knows: bodies through ``send`` and ``recv``, peers, and its own ``drops``."""
 
     protocol: str
     peers: int
@@ -45,9 +45,9 @@ class NngStatistics:
 
 
 class Context(Channel):
-    """A conversation of its own on a shared socket.
+    """A separate conversation on a shared socket.
 
-    pynng has no calls on a context that do not wait, so there is neither ``send_nowait`` nor ``recv_nowait``.
+    pynng has no non-blocking calls on a context, so there is neither ``send_nowait`` nor ``recv_nowait``.
     """
 
     _turns = True
@@ -82,11 +82,11 @@ class Context(Channel):
 
 
 class Socket(Channel):
-    """Everything that is the same for all patterns; arguments as of `protocols.Socket`, for cooked sockets.
+    """The common part of all patterns; arguments as for `protocols.Socket`, for cooked sockets.
 
     Raises:
-        NotSupported: an argument or option that pynng has no way for.
-        ValueError: a value beyond what NNG takes (queues of 1 to 8192, 15 hops).
+        NotSupported: pynng cannot express an argument or option.
+        ValueError: a value beyond NNG's limits (queues of 1 to 8192, 15 hops).
     """
 
     _kind: ClassVar[str]
@@ -146,7 +146,7 @@ class Socket(Channel):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close at once; what NNG had queued is lost."""
+        """Close at once; messages that NNG has queued are lost."""
         if self.closed:
             return
         for context in tuple(self._contexts):
@@ -159,7 +159,7 @@ class Socket(Channel):
     # --- endpoints
 
     def dial(self, url: str, *, options: SocketOptions | None = None) -> NngDialer:
-        """Keep a connection to ``url``, for ever, without waiting for it. Raises `AddressError`."""
+        """Keep a connection to ``url``, without waiting for it. Raises `AddressError`."""
         self._check_endpoint(options)
         check_string(url)
         self._use_tls(url, server=False)
@@ -171,7 +171,7 @@ class Socket(Channel):
         return self.dialers[-1]
 
     async def listen(self, where: str, *, options: SocketOptions | None = None) -> NngListener:
-        """Accept peers at a URL; the listener's ``.url`` has port 0 resolved.
+        """Accept peers at a URL. The listener's ``url`` attribute has port 0 resolved.
 
         Raises:
             AddressInUse, AddressError: cannot listen there.
@@ -197,12 +197,14 @@ class Socket(Channel):
         self._loop = asyncio.get_running_loop()
 
     def _use_tls(self, url: str, *, server: bool) -> None:
-        """NNG has one TLS configuration a socket, which an endpoint takes over as it is opened."""
+        """Set the TLS configuration. NNG has one for each socket, which an endpoint copies as it is
+        opened.
+        """
         if url.partition("://")[0] in TLS_SCHEMES:
             self._nng.tls_config = tls_config(self.options.tls or TlsConfig(), url, server=server)
 
     async def wait_for_peers(self, count: int = 1, timeout: float | None = None) -> None:
-        """Return once ``count`` peers are attached; ``timeout`` None is for ever. Raises `Timeout`."""
+        """Return once ``count`` peers are attached; ``timeout`` None means no limit. Raises `Timeout`."""
         check_integer("count", count, 0)
         deadline = deadline_of(seconds(timeout, None))
         while len(self._pipes) < count:
@@ -233,7 +235,9 @@ class Socket(Channel):
         )
 
     def new_context(self) -> Context:
-        """A conversation of its own on this socket. Raises `NotSupported` for patterns without."""
+        """Open a separate conversation on this socket. Raises `NotSupported` for patterns without
+        contexts.
+        """
         self._check_open()
         if not self._turns:
             raise NotSupported(f"{self._kind.lower()} sockets have no contexts here")
@@ -257,14 +261,14 @@ class Socket(Channel):
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(note, pipe)
         except RuntimeError:
-            pass  # the loop is closed; nobody is left to care
+            pass  # the loop is closed, so nobody needs the news
 
     def _note_came(self, pipe: Any) -> None:
         if self.closed:
             return
         attached = NngPipe(pipe)
         self._attached += 1
-        if attached.gone:  # its end may have been told before its coming, and is not told again
+        if attached.gone:  # NNG may report the end before the arrival, and does not repeat it
             self._detached += 1
             return
         self._pipes[attached.id] = attached

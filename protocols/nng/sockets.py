@@ -15,41 +15,41 @@ from protocols.serving import Handler, request, serve
 
 
 class Pair0(Socket):
-    """One peer, both ways."""
+    """Talks to one peer, both ways."""
 
     _kind = "Pair0"
     _needs_peer = True
 
 
 class Pair1(Socket):
-    """One peer, both ways, with a hop count."""
+    """Talks to one peer, both ways; each message carries a hop count."""
 
     _kind = "Pair1"
     _needs_peer = True
 
 
 class Push0(Socket):
-    """Each message to one puller, in turn."""
+    """Sends each message to one puller, in turn."""
 
     _kind = "Push0"
     _needs_peer = True
 
 
 class Pull0(Socket):
-    """Receives what pushers deal out."""
+    """Receives the messages that pushers distribute."""
 
     _kind = "Pull0"
 
 
 class Pub0(Socket):
-    """Everything to every subscriber; never waits."""
+    """Sends each message to every subscriber; never waits."""
 
     _kind = "Pub0"
     _waits_for_room = False
 
 
 class Sub0(Socket):
-    """What begins with one of the ``topics``; without topics, nothing."""
+    """Receives messages that begin with one of the ``topics``; without topics, none."""
 
     _kind = "Sub0"
 
@@ -62,13 +62,15 @@ class Sub0(Socket):
             self.subscribe(topic)
 
     def subscribe(self, topic: str | Body) -> None:
-        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
+        """Receive messages that begin with ``topic`` (a str is encoded as UTF-8); ``""`` matches all."""
         self._check_open()
         self._nng.subscribe(as_topic(topic))
         self._topics = tuple(dict.fromkeys((*self._topics, as_topic(topic))))
 
     def unsubscribe(self, topic: str | Body) -> None:
-        """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
+        """End a subscription and drop queued messages that no topic matches any more. Raises `StateError` if
+        not subscribed.
+        """
         self._check_open()
         try:
             self._nng.unsubscribe(as_topic(topic))
@@ -77,21 +79,23 @@ class Sub0(Socket):
         self._topics = tuple(each for each in self._topics if each != as_topic(topic))
 
     def _take(self) -> bytes | None:
-        """NNG purges its queue when a topic goes, but not what a given-up `recv` has been handed."""
+        """Take a message. NNG purges its queue when a topic is removed, but not what a given-up `recv`
+        received.
+        """
         while (body := super()._take()) is not None and not body.startswith(self._topics):
             continue
         return body
 
 
 class Bus0(Socket):
-    """Everybody to everybody directly connected, best effort."""
+    """Sends each message to every direct peer. Best effort."""
 
     _kind = "Bus0"
     _waits_for_room = False
 
 
 class Req0(Socket):
-    """A question to one of the peers, and its answer."""
+    """Asks one of the peers and receives its answer."""
 
     _kind = "Req0"
     _turns = True
@@ -100,37 +104,37 @@ class Req0(Socket):
     _needs_peer = True
 
     async def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
-        """Ask, and return the answer, as `protocols.Req0.request`."""
+        """Ask, and return the answer, like `protocols.Req0.request`."""
         async with self.new_context() as context:
             return await request(context, body, timeout, self.options)
 
 
 class Rep0(Socket):
-    """Takes a question, gives an answer."""
+    """Receives questions and answers each."""
 
     _kind = "Rep0"
     _turns = True
     _exclusive = True
     _answers = True
-    _may_try = False  # NNG forgets the question when it refuses the answer for want of room
+    _may_try = False  # NNG forgets the question when it refuses the answer for lack of room
 
     async def serve(self, handler: Handler, *, concurrency: int = 1) -> None:
-        """Answer each question with what ``handler`` returns, as `protocols.Rep0.serve`."""
+        """Answer each question with the result of ``handler``, like `protocols.Rep0.serve`."""
         await serve(self.new_context, handler, concurrency)
 
 
 class Surveyor0(Socket):
-    """A question to everybody; iterating yields the answers and ends when the survey is over."""
+    """Asks all peers; iterating yields the answers and ends with the survey."""
 
     _kind = "Surveyor0"
     _turns = True
     _asks = True
-    _may_peek = False  # NNG takes a recv that does not wait for one that gave up, and ends the survey
+    _may_peek = False  # NNG treats a non-blocking recv as one that gave up, and ends the survey
     _waits_for_room = False
     _iteration_ends = (Closed, SurveyOver)
 
     def new_context(self, *, survey_s: float | Default = DEFAULT) -> Context:
-        """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""
+        """Open a separate survey on this socket for ``survey_s`` seconds (the socket's by default)."""
         context = super().new_context()
         open_s = survey_seconds(survey_s)
         if open_s is not None:
@@ -142,16 +146,16 @@ class Surveyor0(Socket):
 
 
 class Respondent0(Socket):
-    """Takes a survey, gives an answer."""
+    """Receives surveys and answers each."""
 
     _kind = "Respondent0"
     _turns = True
     _exclusive = True
     _answers = True
-    _may_try = False  # NNG forgets the question when it refuses the answer for want of room
+    _may_try = False  # NNG forgets the question when it refuses the answer for lack of room
 
     async def serve(self, handler: Handler, *, concurrency: int = 1) -> None:
-        """Answer each question with what ``handler`` returns, as `protocols.Rep0.serve`."""
+        """Answer each question with the result of ``handler``, like `protocols.Rep0.serve`."""
         await serve(self.new_context, handler, concurrency)
 
 

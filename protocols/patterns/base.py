@@ -1,17 +1,17 @@
-"""What a pattern is: a pure machine between the pipes of one socket and its readers and writers.
+"""The interface of a pattern: a pure machine between the pipes of one socket and its readers and writers.
 
 The shell (`protocols.socket`, `protocols.context`) and a pattern talk in one loop turn, without waiting:
 
-* the shell tells of pipes: ``pipe_attached``, ``pipe_detached``, ``pipe_writable`` and, with a whole run of
-  frames, ``received``; and of time: ``deadline_reached`` no earlier than ``next_deadline()`` said;
-* readers and writers go through a *lane*: the socket's own, or that of a context. ``put``/``send`` say
-  False and ``take``/``recv`` say None where the caller must wait;
-* the pattern calls ``lane.readable(count)`` and ``lane.writable()`` when waiting may be over. Whoever is
-  woken asks again; nothing is handed to a waiter, so a cancelled one loses no message.
+* The shell reports pipes: ``pipe_attached``, ``pipe_detached``, ``pipe_writable`` and, with a whole run of
+  frames, ``received``. It also reports time: ``deadline_reached``, no earlier than ``next_deadline()`` said.
+* Readers and writers go through a *lane*: the socket's own, or that of a context. The caller must wait when
+  ``put`` or ``send`` returns False, or ``take`` or ``recv`` returns None.
+* The pattern calls ``lane.readable(count)`` and ``lane.writable()`` when waiting may be over. A woken waiter
+  asks again. Nothing is handed to a waiter, so cancelling one loses no message.
 
-Two kinds of lane. A `QueueLane` has no state but its queue (pair, bus, pub/sub, push/pull): its inbox is
-open to the shell, which pops it without a call. A `StateLane` follows the turns of a conversation (req/rep,
-survey) and is told the time.
+There are two kinds of lane. A `QueueLane` has no state but its queue (pair, bus, pub/sub, push/pull). The
+shell pops its inbox directly, without a call. A `StateLane` follows the turns of a conversation (req/rep,
+survey) and is given the time.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 def nobody_reads(count: int) -> None:
-    """The ``readable`` of a lane that no shell has taken yet."""
+    """The ``readable`` of a lane that has no shell yet."""
 
 
 def nobody_writes() -> None:
-    """The ``writable`` of a lane that no shell has taken yet."""
+    """The ``writable`` of a lane that has no shell yet."""
 
 
 class Lane:
@@ -44,40 +44,41 @@ class Lane:
 
     def __init__(self) -> None:
         self.readable: Callable[[int], None] = nobody_reads
-        """Called by the pattern: up to ``count`` readers that wait should ask again."""
+        """Called by the pattern: up to ``count`` waiting readers should ask again."""
         self.writable: Callable[[], None] = nobody_writes
-        """Called by the pattern: writers that wait should ask again."""
+        """Called by the pattern: waiting writers should ask again."""
 
     def close(self) -> None:
-        """Forget what this lane has under way."""
+        """Drop everything that this lane has under way."""
 
 
 class QueueLane(Lane):
-    """A queue in, a queue out."""
+    """A lane with an inbox and a queue for output."""
 
     def __init__(self) -> None:
         super().__init__()
         self.inbox: deque[bytes] = deque()
-        """What may be taken. The shell pops it directly and calls `emptied` when it took the last; on finding
-        it empty it calls `take`."""
+        """The bodies that may be taken. The shell pops them directly and calls `emptied` after the last. If
+        it finds the inbox empty, it calls `take`.
+        """
 
     def take(self) -> bytes | None:
-        """The next body, or None: wait. Raises `NotSupported`."""
+        """Return the next body, or None: wait. Raises `NotSupported`."""
         return self.inbox.popleft() if self.inbox else None
 
     def origin(self) -> Pipe:
-        """The peer that sent the body taken last; to be asked at once. Raises `NotSupported`."""
+        """The peer that sent the last body taken; ask at once. Raises `NotSupported`."""
         raise NotSupported("this pattern only sends")
 
     def emptied(self) -> None:
-        """The shell took the last of the inbox: peers that filled it may go on."""
+        """The shell took the last body of the inbox: paused peers may go on."""
 
     def put(self, body: bytes) -> bool:
-        """Send one body; False: wait until ``writable``. Raises `NotSupported`."""
+        """Send one body; False means: wait until ``writable``. Raises `NotSupported`."""
         raise NotSupported("this pattern only receives")
 
     def put_many(self, bodies: Sequence[bytes]) -> int:
-        """Send as many leading bodies as there is room for; returns how many."""
+        """Send as many leading bodies as there is room for; return their number."""
         return len(bodies) if all(map(self.put, bodies)) else 0  # overridden wherever `put` may refuse
 
 
@@ -85,65 +86,72 @@ class StateLane(Lane, ABC):
     """One conversation."""
 
     timed: ClassVar[bool] = True
-    """Whether saying something may set a deadline."""
+    """True if sending may set a deadline."""
     exclusive: ClassVar[bool] = False
-    """Whether a second `recv` may not begin while one waits."""
+    """True if only one `recv` may wait at a time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.epoch = 0
-        """Counts requests, surveys, or questions taken: a call that waits in an earlier one is overtaken."""
+        """Counts requests, surveys, or questions taken. A call that waits in an earlier epoch has been
+        superseded.
+        """
 
     @abstractmethod
     def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
-        """Say something; False: wait until ``writable``, then call again.
+        """Send a body; False means: wait until ``writable``, then call again.
 
-        The call after a wait names the ``epoch`` in which it began to wait, so that it finishes what it began
-        or nothing. Raises `StateError`, also when that epoch is over.
+        The call after a wait passes the ``epoch`` in which it began to wait, so that it can only finish what
+        it began. Raises `StateError`, also when that epoch is over.
         """
 
     def origin(self) -> Pipe:
-        """The peer that sent what `recv` gave last; to be asked at once."""
+        """The peer that sent the last body from `recv`; ask at once."""
         raise AssertionError("a lane that gives bodies knows where they came from")
 
     def check_epoch(self, epoch: int | None) -> None:
-        """Raises `StateError` for a sender that waited in an earlier epoch than this."""
+        """Raise `StateError` for a sender that waited in an earlier epoch than this."""
         if epoch is not None and epoch != self.epoch:
             raise StateError("replaced: this conversation went on while send waited for room")
 
     @abstractmethod
     def recv(self, now: float, waited: bool) -> bytes | None:
-        """The next body, or None: wait until ``readable``.
+        """Return the next body, or None: wait until ``readable``.
 
-        ``waited`` tells a reader that has been waiting from one that has just come. Raises `StateError`,
-        and to one that waited `Timeout` when what it waited for is over.
+        ``waited`` is true for a reader that has waited, false for a new one. Raises `StateError`. For a
+        reader that waited, it raises `Timeout` when what it waited for is over.
         """
 
 
 class Pattern(ABC):
-    """One protocol role. All hooks are called in loop turns; none may wait, raise (but where said) or keep
-    a list it is given (but ``frames``, which is its own)."""
+    """One protocol role. The shell calls all hooks in loop turns.
+
+    A hook may not wait, and may raise only where its docstring says so. It may not keep a list that it is
+    given, except ``frames``, which it owns.
+    """
 
     protocol: ProtocolNumber
     lane: Lane
-    """The socket's own."""
+    """The lane of the socket itself."""
     hears_time: ClassVar[bool] = False
-    """Whether `received` looks at ``now``; else it may be 0."""
+    """True if `received` uses ``now``; otherwise ``now`` may be 0."""
     shared_inbox: ClassVar[bool] = False
-    """Whether all lanes take from one queue, so that a message needs to wake only one of all readers."""
+    """True if all lanes take from one queue, so that a message needs to wake only one of all readers."""
 
     deadlines_ascend: ClassVar[bool] = False
-    """Whether a new deadline is never before one there was, so that a timer that is set stays good."""
+    """True if a new deadline is never earlier than an existing one, so that a timer that is set stays
+    valid.
+    """
 
     def __init__(self, options: SocketOptions, rng: random.Random) -> None:
         self.options = options
         self.rng = rng
         self.drops: dict[str, int] = {}
-        """Messages that were given up, by reason."""
+        """The number of messages given up, by reason."""
 
     @property
     def peer(self) -> ProtocolNumber:
-        """The protocol this one talks to."""
+        """The protocol of our peers."""
         return PEER_OF[self.protocol]
 
     @property
@@ -151,16 +159,18 @@ class Pattern(ABC):
         return protocol_name(self.protocol)
 
     def open_lane(self) -> Lane:
-        """A lane for a context. Raises `NotSupported`."""
+        """Open a lane for a context. Raises `NotSupported`."""
         raise NotSupported(f"{self.name} sockets have no contexts")
 
     @abstractmethod
     def pipe_attached(self, pipe: Pipe, now: float) -> None:
-        """A peer is there and may be sent to at once. Raises `PipeRefused`: then it never was attached."""
+        """A peer has attached and may be sent to at once. Raises `PipeRefused`: then it never was
+        attached.
+        """
 
     @abstractmethod
     def pipe_detached(self, pipe: Pipe, now: float) -> None:
-        """The peer is gone; called once for each that was attached."""
+        """The peer is gone. Called once for each peer that was attached."""
 
     @abstractmethod
     def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
@@ -171,15 +181,15 @@ class Pattern(ABC):
         """A pipe that refused a frame has room again."""
 
     def next_deadline(self) -> float | None:
-        """When `deadline_reached` is to be called, if nothing happens before."""
+        """The time at which `deadline_reached` must be called unless something else happens first."""
         return None
 
     def deadline_reached(self, now: float) -> None:
-        """The time is ``now``, which may be later than asked for."""
+        """The time is ``now``, which may be later than the deadline."""
         raise AssertionError(f"{self.name} has no deadlines")
 
     def count_lost(self, pipe: Pipe) -> None:
-        """The peer went, by no doing of ours, before it could be sent all that was queued for it."""
+        """Count messages lost because the peer left, by its own doing, before we could send them."""
         self.count_drop("peer lost", pipe.queued)
 
     def count_drop(self, reason: str, count: int = 1) -> None:
@@ -187,7 +197,9 @@ class Pattern(ABC):
             self.drops[reason] = self.drops.get(reason, 0) + count
 
     def give_up(self, count: int, reason: str) -> int:
-        """How many messages without room are dropped and counted: with ``best_effort`` all, else none."""
+        """How many messages without room are dropped and counted: with ``best_effort`` all, otherwise
+        none.
+        """
         if not self.options.best_effort:
             return 0
         self.count_drop(reason, count)
@@ -195,20 +207,22 @@ class Pattern(ABC):
 
 
 ORPHANS_MAX: Final = 64
-"""Runs that an inbox keeps of peers that filled it and left; then no new peer is admitted until it is read.
+"""The number of runs that an inbox keeps from peers that filled it and left. Beyond that, no new peer is
+admitted until it is read.
 
-Without this bound a peer could fill memory by connecting, sending what one read takes, and leaving, for ever.
+Without this bound, peers could fill memory by repeatedly connecting, sending as much as one read takes, and
+leaving.
 """
 
 
 class Intake(Generic[T]):
     """An inbox of ``limit`` items that stops reading from peers instead of dropping.
 
-    A peer whose run fills it is not read any more until the inbox is empty, or has room left when another
-    peer's run has come: it may never be empty while that one goes on. The bound may be overshot by one run
-    (what one read of ``read_budget`` bytes holds) a peer, and by `ORPHANS_MAX` runs of peers that left.
-    `HEAVY_BYTES_MAX` of large frames fill it too; only the first frame of a run can be larger than a read, so
-    only that one is weighed.
+    A peer whose run fills the inbox is paused. It goes on when the inbox is empty, or when another peer's run
+    has come and there is room: the inbox may never be empty while that other peer sends. The bound may be
+    exceeded by one run for each peer (what one read of ``read_budget`` bytes holds), and by `ORPHANS_MAX`
+    runs of peers that left. `HEAVY_BYTES_MAX` of large frames fill it too. Only the first frame of a run can
+    be larger than a read, so only that one is weighed.
     """
 
     def __init__(self, limit: int) -> None:
@@ -219,17 +233,17 @@ class Intake(Generic[T]):
         self._orphans = 0
 
     def admit(self) -> None:
-        """A peer wants to attach. Raises `PipeRefused` while too many have filled the inbox and left."""
+        """Check a new peer. Raises `PipeRefused` while too many peers have filled the inbox and left."""
         if self._orphans >= ORPHANS_MAX:
             raise PipeRefused(f"{self._orphans} peers filled the inbox and left; nobody has read it since")
 
     def discard(self, pipe: Pipe) -> None:
-        """A peer left; what it sent stays."""
+        """A peer left; its messages stay."""
         if self._paused.pop(pipe.id, None) is not None:
             self._orphans += 1
 
     def add(self, pipe: Pipe, items: Sequence[T], first_size: int) -> None:
-        """Take a run from a peer, the size of its first frame told."""
+        """Add a peer's run, given the size of its first frame."""
         self.inbox += items
         if first_size > LIGHT_MAX:
             self._heavy_bytes += first_size
@@ -240,7 +254,9 @@ class Intake(Generic[T]):
             self._read_on()
 
     def take(self) -> T | None:
-        """The next item, or None. Who takes the last lets the peers go on: others may wait for more."""
+        """Return the next item, or None. Taking the last one resumes the peers, since other readers may wait
+        for more.
+        """
         inbox = self.inbox
         item = inbox.popleft() if inbox else None
         if not inbox:
@@ -248,23 +264,23 @@ class Intake(Generic[T]):
         return item
 
     def resume(self) -> None:
-        """Read on: the inbox is empty."""
+        """Resume reading: the inbox is empty."""
         self._heavy_bytes = 0
         if self._paused or self._orphans:
             self._read_on()
 
     def _read_on(self) -> None:
-        """What filled it is gone below the limit, that of peers who left included."""
+        """Resume the paused peers if the inbox is below its limit, counting messages of peers that left."""
         self._orphans = 0
-        for pipe in list(self._paused.values()):  # each is known until it goes on: Ctrl-C may end this
+        for pipe in list(self._paused.values()):  # each stays listed until it resumes: Ctrl-C may end this
             pipe.resume(INBOX_FULL)
             self._paused.pop(pipe.id, None)
 
 
 class Origins:
-    """Which peer sent which body of an inbox, told once a run, so that bodies alone are queued.
+    """Records which peer sent which body of an inbox, once for each run, so that only bodies are queued.
 
-    Positions count all bodies that were ever added; those that are gone are the first.
+    Positions count all bodies ever added; removed bodies are the first ones.
     """
 
     __slots__ = ("_added", "_inbox", "_runs")
@@ -275,7 +291,7 @@ class Origins:
         self._runs: deque[list[Any]] = deque()  # the position behind the run, and its peer
 
     def add(self, pipe: Pipe, count: int) -> None:
-        """``count`` bodies of this peer were put at the inbox's end, as its last."""
+        """Record that this peer added ``count`` bodies at the inbox's end."""
         self._added += count
         runs = self._runs
         if runs and runs[-1][1] is pipe:
@@ -287,7 +303,7 @@ class Origins:
             runs.append([self._added, pipe])
 
     def last(self) -> Pipe:
-        """Who sent the body that was taken last."""
+        """The peer that sent the last body taken."""
         position = self._added - len(self._inbox) - 1
         runs = self._runs
         while runs[0][0] <= position:
@@ -296,7 +312,7 @@ class Origins:
         return pipe
 
     def keep(self, wanted: Callable[[bytes], bool]) -> int:
-        """Keep of the inbox what is wanted; returns how many bodies went."""
+        """Keep only the wanted bodies of the inbox; return the number removed."""
         before = list(self._inbox)
         pipes = self._pipes(len(before))
         self._inbox.clear()
@@ -319,8 +335,9 @@ class Origins:
 class LossyInbox:
     """An inbox of ``limit`` bodies that drops: the oldest of all (``prefer_new``), or the newest.
 
-    Of large bodies it holds `HEAVY_BYTES_MAX`, or one. Only the first of a run can be larger than a read, so
-    only that one is weighed as it comes; what readers took meanwhile is found out when the limit seems near.
+    It holds `HEAVY_BYTES_MAX` of large bodies, or one. Only the first body of a run can be larger than a
+    read, so only that one is weighed on arrival. When the limit seems near, it counts what readers have taken
+    meanwhile.
     """
 
     def __init__(self, limit: int, *, prefer_new: bool) -> None:
@@ -328,10 +345,10 @@ class LossyInbox:
         self.origins = Origins(self.inbox)
         self._limit = limit
         self._prefer_new = prefer_new
-        self._heavy_bytes = 0  # at least what is there
+        self._heavy_bytes = 0  # an upper bound of what is there
 
     def add(self, pipe: Pipe, bodies: list[bytes]) -> int:
-        """Take a run of a peer, at least one; returns how many of all were dropped."""
+        """Add a peer's run of at least one body; return how many bodies were dropped in all."""
         inbox = self.inbox
         if len(bodies[0]) > LIGHT_MAX and self._too_heavy(len(bodies[0])):
             return self._drop_old(pipe, bodies) if self._prefer_new else len(bodies)
@@ -376,10 +393,10 @@ class Rotation:
         self._pipes: dict[int, Pipe] = {}
         self._ready: deque[Pipe] = deque()
         self.only: Pipe | None = None
-        """The one pipe, full or not, where there is just one: the fast path of `send`."""
+        """The only pipe, full or not, if there is just one: the fast path of `send`."""
 
     def add(self, pipe: Pipe) -> None:
-        """The pipe is new or has room again."""
+        """Add a pipe that is new or has room again."""
         self._pipes[pipe.id] = pipe
         if pipe not in self._ready:
             self._ready.append(pipe)
@@ -393,14 +410,14 @@ class Rotation:
 
     @property
     def deserted(self) -> bool:
-        """Whether there is no pipe at all, full or not."""
+        """True if there is no pipe at all, full or not."""
         return not self._pipes
 
     def _find_only(self) -> None:
         self.only = next(iter(self._pipes.values())) if len(self._pipes) == 1 else None
 
     def send_alone(self, frame: bytes) -> Pipe | None:
-        """As `send`, for a frame that nothing will join (`Pipe.send_now`)."""
+        """Like `send`, for a frame that shares its write with no other (`Pipe.send_now`)."""
         only = self.only
         if only is not None:
             return only if only.send_now(frame) else None
@@ -410,7 +427,7 @@ class Rotation:
         return pipe
 
     def send(self, frame: bytes) -> Pipe | None:
-        """Queue a frame on the next pipe with room; None if there is none."""
+        """Queue a frame on the next pipe with room; return None if there is none."""
         only = self.only
         if only is not None:
             return only if only.send(frame) else None
@@ -421,12 +438,12 @@ class Rotation:
                 if len(ready) > 1:
                     ready.rotate(-1)
                 return pipe
-            if ready and ready[0] is pipe:  # else a signal handler was here
-                ready.popleft()  # `pipe_writable` brings it back
+            if ready and ready[0] is pipe:  # otherwise a signal handler was here
+                ready.popleft()  # `pipe_writable` adds it again
         return None
 
     def deal(self, frames: Sequence[bytes]) -> int:
-        """Queue leading frames, in one slice for each ready pipe; returns how many found room."""
+        """Queue leading frames, in one slice for each ready pipe; return how many found room."""
         if self.only is not None:
             return self.only.send_many(frames)
         taken = 0

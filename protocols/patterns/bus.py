@@ -1,7 +1,7 @@
-"""Bus0: everybody to everybody they are directly connected to, best effort.
+"""Bus0: sends each message to every direct peer, best effort.
 
-Nothing is forwarded and nothing comes back to the sender. ``put`` never waits: a peer whose queue is full
-misses the message, and an inbox that is full loses the newest; both are counted.
+Nothing is forwarded, and the sender does not receive its own messages. ``put`` never waits: a peer whose
+queue is full misses the message, and a full inbox drops the newest. Both are counted.
 """
 
 from __future__ import annotations

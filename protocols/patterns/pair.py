@@ -1,11 +1,11 @@
-"""Pair0 and Pair1: one peer, both ways, nothing dropped while the peer lives.
+"""Pair0 and Pair1: one peer, both ways, nothing dropped while the peer is connected.
 
-A second peer is refused while the first is there. Both directions push back: ``put`` says no when the
-peer's pipe is full or nobody is there, and a full inbox stops reading. ``best_effort`` drops instead,
-``fail_without_peers`` raises where nobody is there.
+A second peer is refused while the first is there. Both directions push back: ``put`` returns False if the
+peer's pipe is full or there is no peer, and a full inbox stops reading. ``best_effort`` drops instead, and
+``fail_without_peers`` raises if there is no peer.
 
-Pair1 writes a hop count in front (`protocols.wire.hops`). A message with more than ``ttl`` hops is dropped;
-one without the word, or with reserved bits in it, costs the peer its pipe, as in NNG.
+Pair1 writes a hop count in front (`protocols.wire.hops`). A message with more than ``ttl`` hops is dropped.
+One without the word, or with reserved bits in it, costs the peer its pipe, as in NNG.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Pair(Pattern, QueueLane):
         self._partner = None
         self._intake.discard(pipe)
         if self.options.fail_without_peers:
-            self.writable()  # whoever waits for room there waits in vain
+            self.writable()  # no room will come there: let waiting senders ask again
 
     def pipe_writable(self, pipe: Pipe, now: float) -> None:
         self.writable()
@@ -77,7 +77,7 @@ class Pair(Pattern, QueueLane):
         return taken if taken == len(bodies) else taken + self._unsent(len(bodies) - taken)
 
     def _unsent(self, count: int) -> int:
-        """How many of the messages that found no room are done with all the same."""
+        """How many of the messages without room are complete anyway: dropped and counted."""
         if self._partner is None and self.options.fail_without_peers:
             raise NoPeers(f"{self.name} has no peer")
         return self.give_up(count, "no peer" if self._partner is None else "peer slow")

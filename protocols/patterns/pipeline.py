@@ -1,10 +1,10 @@
 """Push0 and Pull0: each message to one of the pullers, with back-pressure all the way.
 
-A pusher deals messages round to the pullers that have room, and slices of a batch likewise; it waits when
-none has. What was queued for a puller when its pipe ended is lost and counted, as in every SP
-implementation. A puller's full inbox stops reading, so its pushers fill, wait, and use other pullers.
-A puller that sends is ignored, and counted. With ``best_effort`` a pusher drops instead of waiting, with
-``fail_without_peers`` it raises where there is no puller.
+A pusher distributes messages, and slices of a batch, in turn to the pullers that have room; it waits if none
+has. Messages queued for a puller when its pipe ends are lost and counted, as in every SP implementation. A
+puller's full inbox stops reading, so its pushers fill up, wait, and use other pullers. A puller that sends is
+ignored, and counted. With ``best_effort`` a pusher drops instead of waiting. With ``fail_without_peers`` it
+raises if there is no puller.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Pusher(Pattern, QueueLane):
     def pipe_detached(self, pipe: Pipe, now: float) -> None:
         self._rotation.discard(pipe)
         if self.options.fail_without_peers:
-            self.writable()  # whoever waits for the last one waits in vain
+            self.writable()  # no room will come there: let waiting senders ask again
 
     def pipe_writable(self, pipe: Pipe, now: float) -> None:
         self._rotation.add(pipe)
@@ -49,7 +49,7 @@ class Pusher(Pattern, QueueLane):
 
     def put(self, body: bytes) -> bool:
         only = self._rotation.only
-        if only is not None:  # 80 ns less than through the rotation, of 400 for the whole message
+        if only is not None:  # 80 ns less than through the rotation, out of 400 for the whole message
             return only.send(body) or self._unsent(1) == 1
         return self._rotation.send(body) is not None or self._unsent(1) == 1
 
@@ -58,7 +58,7 @@ class Pusher(Pattern, QueueLane):
         return taken if taken == len(bodies) else taken + self._unsent(len(bodies) - taken)
 
     def _unsent(self, count: int) -> int:
-        """How many of the messages that found no room are done with all the same."""
+        """How many of the messages without room are complete anyway: dropped and counted."""
         if self._rotation.deserted and self.options.fail_without_peers:
             raise NoPeers("push0 has no peer")
         return self.give_up(count, "no peer" if self._rotation.deserted else "peer slow")

@@ -1,12 +1,13 @@
-"""Pub0 and Sub0: everything to everybody, filtered by the subscriber.
+"""Pub0 and Sub0: every message to every subscriber, filtered by the subscriber.
 
 A publisher never waits. A subscriber that reads too slowly loses its *oldest* queued messages (as in NNG:
-what is fresh is worth more); others are not touched. A subscriber that sends is not one and loses its pipe.
+fresh messages are worth more); the others lose nothing. A subscriber that sends breaks the rules and loses
+its pipe.
 
-A subscription is a prefix of the body, compared byte by byte; the empty prefix is everything, and none is
-nothing. The socket and each context have subscriptions and an inbox of their own and get their own copy. A
-full inbox drops its oldest message, or with ``prefer_new=False`` the arriving one. Unsubscribing removes
-what is queued and no longer wanted.
+A subscription is a prefix of the body, compared byte by byte. The empty prefix matches everything; without
+subscriptions nothing matches. The socket and each context have separate subscriptions and inboxes, and each
+gets its own copy. A full inbox drops its oldest message, or with ``prefer_new=False`` the arriving one.
+Unsubscribing removes queued messages that no subscription matches any more.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Publisher(Pattern, QueueLane):
 
     def put(self, body: bytes) -> bool:
         for pipe in self._pipes.values():
-            if not pipe.send(body):  # the refusal is counted by the pipe
+            if not pipe.send(body):  # the pipe counts the refusal
                 self.count_drop("peer slow", pipe.displace((body,)))
         return True
 
@@ -73,16 +74,16 @@ class Subscriptions(QueueLane):
 
     @property
     def topics(self) -> tuple[bytes, ...]:
-        """In the order in which they were subscribed."""
+        """The topics in the order of subscription."""
         return self._prefixes
 
     def subscribe(self, prefix: bytes) -> None:
-        """Want bodies that begin with ``prefix``; a second time changes nothing."""
+        """Accept bodies that begin with ``prefix``; a second time changes nothing."""
         if prefix not in self._prefixes:
             self._prefixes += (prefix,)
 
     def unsubscribe(self, prefix: bytes) -> None:
-        """Raises `StateError` for what was not subscribed."""
+        """Raises `StateError` for a prefix that was not subscribed."""
         if prefix not in self._prefixes:
             raise StateError(f"{prefix!r} is not subscribed; there are {list(self._prefixes)}")
         self._prefixes = tuple(known for known in self._prefixes if known != prefix)
@@ -90,7 +91,7 @@ class Subscriptions(QueueLane):
         self._pattern.count_drop("unsubscribed", unwanted)
 
     def offer(self, pipe: Pipe, frames: list[bytes]) -> None:
-        """Keep what is wanted."""
+        """Keep the bodies that match."""
         if b"" not in self._prefixes:
             prefixes = self._prefixes
             frames = [frame for frame in frames if frame.startswith(prefixes)]

@@ -1,7 +1,8 @@
-"""Raw sockets: every pattern without its state machine, for relays and for builders of patterns of their own.
+"""Raw sockets: every pattern without its state machine, for relays and for programs with their own patterns.
 
-Frames pass as they are on the wire, header words in front, and the pipe they came by is told. What is left
-of the pattern is whom it may hear, how ``send`` spreads, and the rules of its header:
+Frames pass as they are on the wire, header words in front, together with the pipe they came from. A raw
+socket keeps three things of its pattern: its peer protocol, the way ``send`` distributes frames, and the
+rules of its header:
 
 | patterns | ``send`` gives each frame to | header in front of the body |
 |---|---|---|
@@ -13,13 +14,12 @@ of the pattern is whom it may hear, how ``send`` spreads, and the rules of its h
 | Surveyor0 | likewise | backtrace |
 | Rep0, Respondent0 | nobody: ``send_to`` only | backtrace |
 
-A header with too many words or hops costs the frame, a malformed one the pipe (of Star0 only the frame), as
-in the cooked sockets.
+A header with too many words or hops costs the frame, a malformed one the pipe (with Star0 only the frame),
+as in the cooked sockets.
 
-Frames go one of three ways. With a receiver, runs are handed over in the loop turn that read them and
-nothing is queued here. While a relay has diverted the socket (`Raw.divert`) it gets them likewise. Else each
-pipe has an inbox of ``recv_queue`` frames that stops reading that pipe when full; `take_run` drains them in
-turn.
+Frames go one of three ways. A receiver gets runs in the loop turn that read them, and nothing is queued here.
+While a relay has diverted the socket (`Raw.divert`), the relay gets them in the same way. Otherwise each pipe
+has an inbox of ``recv_queue`` frames that stops reading that pipe when full; `take_run` drains them in turn.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ ONLY_SENDS: Final = (ProtocolNumber.PUB0, ProtocolNumber.PUSH0)
 
 
 class Diversion(Protocol):
-    """Who gets a raw socket's frames instead of its inboxes. None of these may wait or raise."""
+    """Gets a raw socket's frames instead of its inboxes. No method may wait or raise."""
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         """A run of frames arrived."""
@@ -76,11 +76,11 @@ class Diversion(Protocol):
         """The pipe is gone."""
 
     def closed(self) -> None:
-        """The socket is."""
+        """The socket has closed."""
 
 
 class RawLane(QueueLane):
-    """Spreads frames and takes one at a time (`Raw` takes runs)."""
+    """Distributes frames and takes one at a time (`Raw` takes runs)."""
 
     def __init__(self, pattern: Raw) -> None:
         super().__init__()
@@ -122,13 +122,15 @@ class Raw(Pattern):
         self.protocol = protocol
         self.lane = RawLane(self)
         self.pipes: dict[int, Pipe] = {}
-        """Those attached, by id."""
+        """The attached pipes by id."""
         self._receiver = receiver
         self._diversion: Diversion | None = None
         self._rotation = Rotation()
         self._inboxes: dict[int, deque[bytes]] = {}
         self._turns: deque[Pipe] = deque()  # pipes whose inbox is not empty
-        self._heavy_bytes: dict[int, int] = {}  # by pipe, of large frames since its inbox was last empty
+        self._heavy_bytes: dict[
+            int, int
+        ] = {}  # bytes of large frames, by pipe, since its inbox was last empty
         self._check = self._checks()
 
     def _checks(self) -> Callable[[Pipe, list[bytes]], tuple[list[bytes], bool]] | None:
@@ -144,7 +146,7 @@ class Raw(Pattern):
         raise NotSupported("raw sockets have no contexts")
 
     def header_size(self, frame: bytes) -> int:
-        """How many bytes of a received frame are header words."""
+        """The number of header bytes of a received frame."""
         if self.protocol in WITH_BACKTRACE:
             return split(frame)
         return WORD_SIZE if self.protocol in WITH_HOPS else 0
@@ -152,11 +154,11 @@ class Raw(Pattern):
     # --- out
 
     def spread(self, frames: Sequence[bytes]) -> int:
-        """Send frames as the pattern does; returns how many of them were taken.
+        """Send frames as the pattern does; return how many of them were taken.
 
         Raises:
-            LocalProtocolError: a frame without the hop count that its pattern wants, or at its end.
-            NoPeers: as options say.
+            LocalProtocolError: a frame lacks its pattern's hop count, or has reached the last hop.
+            NoPeers: depending on options.
             NotSupported: the pattern answers pipe by pipe.
         """
         if self.protocol in WITH_HOPS:
@@ -171,7 +173,7 @@ class Raw(Pattern):
         )
 
     def offer(self, frames: Sequence[bytes], past: Pipe | None = None) -> int:
-        """As `spread`, for frames that are known to be good; what goes to all leaves out ``past``."""
+        """Like `spread`, for frames already checked. Frames that go to all peers skip ``past``."""
         if self.protocol in TO_ONE:
             if self.protocol is ProtocolNumber.PAIR1:
                 frames = [step(frame) for frame in frames]
@@ -185,7 +187,9 @@ class Raw(Pattern):
         return len(frames)
 
     def _queue(self, pipe: Pipe, frames: Sequence[bytes]) -> int:
-        """Queue frames for one of many; returns how many had to go, of Pub0 the oldest, else the newest."""
+        """Queue frames for one of many peers; return how many were dropped: for Pub0 the oldest, otherwise
+        the newest.
+        """
         if self.protocol is not ProtocolNumber.PUB0:
             return len(frames) - pipe.send_many(frames)
         dropped = pipe.displace(frames)
@@ -207,7 +211,7 @@ class Raw(Pattern):
     # --- in
 
     def take_run(self) -> Run | None:
-        """All frames that wait from the pipe whose turn it is."""
+        """Take all frames that wait from the pipe whose turn it is."""
         if not self._turns:
             return None
         pipe = self._turns.popleft()
@@ -217,7 +221,7 @@ class Raw(Pattern):
         return pipe, list(frames)
 
     def take_frame(self) -> tuple[Pipe, bytes] | None:
-        """One frame of the pipe whose turn it is. Raises `NotSupported` if frames go to a receiver."""
+        """Take one frame of the pipe whose turn it is. Raises `NotSupported` if frames go to a receiver."""
         if self._receiver is not None:
             raise NotSupported("this socket's frames go to its receiver")
         if not self._turns:
@@ -235,14 +239,14 @@ class Raw(Pattern):
         return pipe, frame
 
     def check_divertible(self) -> None:
-        """Raises `NotSupported` if frames go to a receiver, `StateError` if they are diverted already."""
+        """Raise `NotSupported` if frames go to a receiver, `StateError` if they are already diverted."""
         if self._receiver is not None:
             raise NotSupported(f"the frames of this {self.name} go to its receiver")
         if self._diversion is not None:
             raise StateError(f"this {self.name} is in a device already")
 
     def divert(self, diversion: Diversion) -> None:
-        """Let ``diversion`` have all frames from now on, those that wait first."""
+        """Give ``diversion`` all frames from now on, beginning with those that wait."""
         self.check_divertible()
         self._diversion = diversion
         while (run := self.take_run()) is not None:
@@ -277,7 +281,7 @@ class Raw(Pattern):
         del self.pipes[pipe.id]
         self._rotation.discard(pipe)
         if self.options.fail_without_peers:
-            self.lane.writable()  # whoever waits for the last one waits in vain
+            self.lane.writable()  # no room will come there: let waiting senders ask again
         if self._diversion is not None:
             self._diversion.detached(pipe)
 
@@ -292,7 +296,7 @@ class Raw(Pattern):
 
     def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         malformed = False
-        check, receiver = self._check, self._receiver  # attributes are read faster than called
+        check, receiver = self._check, self._receiver  # reading an attribute is faster than calling one
         if check is not None:
             frames, malformed = check(pipe, frames)
         elif self.protocol in ONLY_SENDS:
@@ -308,7 +312,7 @@ class Raw(Pattern):
             pipe.reject("a frame ended inside its header")
 
     def _hand_over(self, pipe: Pipe, frames: list[bytes]) -> None:
-        """To whom there is without a receiver."""
+        """Deliver frames when there is no receiver."""
         if self._diversion is not None:
             self._diversion.frames_received(pipe, frames)
         else:
@@ -335,19 +339,19 @@ class Raw(Pattern):
         return len(inbox) >= self.options.recv_queue or self._heavy_bytes.get(pipe.id, 0) >= HEAVY_BYTES_MAX
 
     def _what_fits(self, pipe: Pipe, frames: list[bytes]) -> list[bytes]:
-        """Of a star: an application that does not read may not keep it from forwarding."""
+        """For a star: an application that does not read must not stop it from forwarding."""
         room = 0 if self._full(pipe) else self.options.recv_queue - len(self._inboxes.get(pipe.id, ()))
         self.count_drop("inbox full", max(len(frames) - room, 0))
         return frames[:room]
 
-    # --- headers: what may pass, and whether a malformed frame came behind it
+    # --- headers: which frames may pass, and whether a malformed one came after them
 
     def _check_backtraces(self, pipe: Pipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
         for frame in frames:
             if len(frame) < WORD_SIZE or not frame[0] & 0x80:
                 break
         else:
-            return frames, False  # none crossed a relay
+            return frames, False  # no frame crossed a relay
         ttl = self.options.ttl
         good = []
         for frame in frames:
@@ -361,7 +365,7 @@ class Raw(Pattern):
         return good, False
 
     def _check_hops(self, pipe: Pipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
-        hops_max = min(self.options.ttl, HOPS_MAX - 1)  # or it could not be sent on
+        hops_max = min(self.options.ttl, HOPS_MAX - 1)  # otherwise it could not be sent on
         good, over_ttl, malformed = sift(frames, hops_max, stop=True)
         self.count_drop("over ttl", over_ttl)
         return good, malformed > 0

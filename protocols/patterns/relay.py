@@ -1,20 +1,21 @@
-"""What a device does: frames of one raw socket to another and back, in the loop turn that read them.
+"""Forwards frames of one raw socket to another and back, in the loop turn that read them: a device's work.
 
-A *flow* is one direction. How it goes is decided by the protocol it leaves by:
+A *flow* is one direction. The protocol that frames leave by determines how it works:
 
-| leaves by | a frame goes to | where there is no room |
+| leaves by | a frame goes to | if there is no room |
 |---|---|---|
-| Req0, Push0, Pair0, Pair1 | one peer | it is *held*, and the pipe it came by is not read until it has gone |
-| Pub0, Bus0, Star0, Surveyor0 | all peers (of one socket: but its origin) | it is dropped for that peer |
-| Rep0, Respondent0 | the peer its first word names | it is *parked*, and that peer is not read meanwhile |
+| Req0, Push0, Pair0, Pair1 | one peer | it is *held*; its source pipe is not read until it has gone |
+| Pub0, Bus0, Star0, Surveyor0 | all peers (with one socket: except its origin) | that peer misses it |
+| Rep0, Respondent0 | the peer in its first word | it is *parked*, and that peer is not read meanwhile |
 
-Into Req0 and Surveyor0 the id of the pipe a frame came by is pushed on its backtrace; out of Rep0 and
-Respondent0 it is popped, so an answer finds the way its question came. A pipe is not read while anything of
-it is held or anything for it is parked: who does not take its answers may not ask, and nobody else waits
-for it. An answer whose peer is gone is dropped.
+When a frame leaves by Req0 or Surveyor0, the id of its source pipe is pushed on its backtrace. When an answer
+leaves by Rep0 or Respondent0, the id is popped, so the answer returns the way its question came. A pipe is
+not read while frames from it are held or frames for it are parked. So a peer that does not take its answers
+cannot ask, and no other peer waits for it. An answer whose peer is gone is dropped.
 
-What is held is one run a pipe (what was read before the pause) and `ORPHANS_MAX` runs of pipes that left;
-what is parked for a peer, `PARKED_MAX` frames and `HEAVY_BYTES_MAX` bytes. All that is dropped is counted.
+Held frames are bounded by one run for each pipe (read before the pause) and `ORPHANS_MAX` runs of pipes that
+left. Frames parked for a peer are bounded by `PARKED_MAX` frames and `HEAVY_BYTES_MAX` bytes. All dropped
+frames are counted.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ANSWERING: Final = (ProtocolNumber.REP0, ProtocolNumber.RESPONDENT0)
 
 @dataclass(frozen=True, slots=True)
 class FlowStatistics:
-    """A snapshot of one direction; frames are cumulative, ``waiting`` (held or parked) is now."""
+    """A snapshot of one direction; frames are cumulative, ``waiting`` (held or parked) is current."""
 
     frames: int
     bytes: int
@@ -47,7 +48,7 @@ class FlowStatistics:
 
 
 class Flow(ABC):
-    """One direction. By itself it keeps nothing waiting."""
+    """One direction. The base class keeps no frames waiting."""
 
     def __init__(self, target: Raw) -> None:
         self._target = target
@@ -61,7 +62,7 @@ class Flow(ABC):
 
     @abstractmethod
     def forward(self, pipe: Pipe, frames: list[bytes]) -> None:
-        """A run came by ``pipe`` of the source."""
+        """A run arrived from ``pipe`` of the source."""
 
     def room(self, pipe: Pipe) -> None:  # noqa: B027
         """``pipe`` of the target has room."""
@@ -73,7 +74,7 @@ class Flow(ABC):
         """``pipe`` of the target is gone."""
 
     def end(self) -> None:  # noqa: B027
-        """Give up what waits."""
+        """Drop the waiting frames."""
 
     def statistics(self) -> FlowStatistics:
         return FlowStatistics(self._frames, self._bytes, self.waiting, dict(self._drops))
@@ -88,7 +89,7 @@ class Flow(ABC):
 
 
 class ToOne(Flow):
-    """Each frame to one peer; what finds no room is held."""
+    """Sends each frame to one peer; a frame without room is held."""
 
     def __init__(self, target: Raw) -> None:
         super().__init__(target)
@@ -113,14 +114,14 @@ class ToOne(Flow):
             self._hold(pipe, rest)
 
     def _sent(self, frames: list[bytes]) -> list[bytes]:
-        """Send what finds room; returns what does not."""
+        """Send the frames that find room; return the others."""
         taken = self._target.offer(frames)
         taken += self._target.give_up(len(frames) - taken, "peer slow")
         return frames[taken:]
 
     def _hold(self, pipe: Pipe, frames: list[bytes]) -> None:
         self._held[pipe] = frames
-        if pipe.closed:  # its last words
+        if pipe.closed:  # its last frames
             self.source_left(pipe)
         else:
             pipe.pause(HELD)
@@ -152,7 +153,7 @@ class ToOne(Flow):
 
 
 class ToAll(Flow):
-    """Each frame to all peers that have room."""
+    """Sends each frame to all peers that have room."""
 
     def __init__(self, target: Raw, *, reflects: bool) -> None:
         super().__init__(target)
@@ -168,7 +169,7 @@ class ToAll(Flow):
 
 
 class Drained(Flow):
-    """A star with itself: it has forwarded already what is told here."""
+    """Joins a star to itself: the star has already forwarded every frame that arrives here."""
 
     def forward(self, pipe: Pipe, frames: list[bytes]) -> None:
         self._count(frames)
@@ -182,7 +183,7 @@ class Backlog:
         self.bytes = 0
 
     def add(self, frames: list[bytes]) -> int:
-        """Keep what fits; returns how many did not."""
+        """Keep the frames that fit; return how many did not."""
         for kept, frame in enumerate(frames):
             full = len(self.frames) >= PARKED_MAX or self.bytes + len(frame) > HEAVY_BYTES_MAX
             if full and self.frames:
@@ -197,7 +198,7 @@ class Backlog:
 
 
 class Return(Flow):
-    """Each frame to the peer whose id is its first word; what finds no room is parked."""
+    """Sends each frame to the peer whose id is its first word; a frame without room is parked."""
 
     def __init__(self, target: Raw) -> None:
         super().__init__(target)
@@ -282,11 +283,11 @@ class Side:
 
 
 class Relay:
-    """Joins two raw sockets of complementary protocols, or reflects one; runs from its making to `end`.
+    """Joins two raw sockets of complementary protocols, or reflects one; runs from its creation to `end`.
 
     Raises:
         NotSupported: a socket has a receiver.
-        StateError: a socket is in another relay.
+        StateError: a socket is already in another relay.
     """
 
     def __init__(self, front: Raw, back: Raw, ended: Callable[[], None]) -> None:
@@ -313,7 +314,7 @@ class Relay:
         return ToAll(target, reflects=reflects)
 
     def end(self) -> None:
-        """Stop; sockets that are still open go on as raw sockets. A second time does nothing."""
+        """Stop; sockets that are still open go on as raw sockets. A second call does nothing."""
         if not self._sockets:
             return
         sockets, self._sockets = self._sockets, []

@@ -10,10 +10,10 @@ IDLE --recv--> OWES --send--> IDLE
 room answers the question that was owed when it began, or raises `StateError` if that was given up.
 
 Questions wait in one inbox for all lanes, which stops reading when full. The words in front of a question
-(its backtrace) go back in front of the answer unchanged: they are the way home through any relays. A
-question with more words than ``ttl`` is dropped; one that ends inside them costs its peer the pipe. An
-answer to a peer that is gone is dropped without a sound, but counted; with ``best_effort`` also one to a peer
-whose queue is full.
+(its backtrace) go back unchanged in front of the answer: they lead it back through any relays. A question
+with more words than ``ttl`` is dropped; one that ends inside them costs its peer the pipe. An answer to a
+peer that is gone is dropped silently, but counted. With ``best_effort`` so is one to a peer whose queue is
+full.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocols.wire.backtrace import OVER_TTL, split
 from protocols.wire.handshake import ProtocolNumber
 
 Question = tuple[Pipe, bytes, int]
-"""Who asks, the frame, and where its body begins."""
+"""The pipe that the question came from, its frame, and where its body begins."""
 
 
 class ReplierLane(StateLane):
@@ -41,7 +41,7 @@ class ReplierLane(StateLane):
         self._pipe: Pipe | None = None
         self._backtrace = b""
         self._origin: Pipe | None = None
-        self._refused = False  # the answer found no room
+        self._refused = False  # True if the answer found no room
 
     def recv(self, now: float, waited: bool) -> bytes | None:
         if self._pipe is not None and not waited:
@@ -85,11 +85,11 @@ class ReplierLane(StateLane):
             self._pattern.owed -= 1
             self._pattern.count_drop("not answered")
             if self._refused:
-                self.writable()  # who waits for room has been overtaken
+                self.writable()  # a sender that waits for room has been superseded
 
 
 class Replier(Pattern):
-    """What Rep0 is; Respondent0 differs in its number only."""
+    """The pattern of Rep0; Respondent0 differs only in its number."""
 
     protocol = ProtocolNumber.REP0
     lane: ReplierLane
@@ -100,7 +100,7 @@ class Replier(Pattern):
         self.lane = ReplierLane(self)
         self.intake: Intake[Question] = Intake(options.recv_queue)
         self.owed = 0
-        """Questions that lanes have taken and not answered yet."""
+        """Questions that lanes have taken and not yet answered."""
 
     def open_lane(self) -> ReplierLane:
         return ReplierLane(self)
@@ -115,7 +115,7 @@ class Replier(Pattern):
 
     def pipe_detached(self, pipe: Pipe, now: float) -> None:
         self.intake.discard(pipe)
-        self.lane.writable()  # whoever waits for room there need not any more
+        self.lane.writable()  # senders that wait for room there need not wait any more
 
     def pipe_writable(self, pipe: Pipe, now: float) -> None:
         self.lane.writable()

@@ -1,4 +1,4 @@
-"""Req0: a question to one of the peers, and its answer (the other half, Rep0, is `replier`).
+"""Req0: asks one of the peers and receives its answer (for the other half, Rep0, see `replier`).
 
 Each lane of a requester has one request at most:
 
@@ -8,13 +8,13 @@ IDLE --send--> ASKED --reply--> ANSWERED --recv--> IDLE
                  +-- send: the former request is given up, its reply ignored
 ```
 
-An ASKED request is on a pipe or, when its pipe was lost and no other has room, *unassigned* until one has. It
-is sent again with the same id: at once when its pipe is lost, and each ``resend_s`` without a reply (so a
-replier may see it twice). Requests are dealt round to the pipes that have room; where none has, ``send``
-waits; with ``best_effort`` the request is unassigned instead. With ``fail_without_peers`` nothing waits for a
-peer: without any, ``send`` raises, and when the last one goes every request fails.
+An ASKED request is on a pipe. If that pipe was lost and no other has room, it is *unassigned* until one has.
+It is sent again with the same id: at once when its pipe is lost, and after each ``resend_s`` without a reply
+(so a replier may see it twice). Requests go in turn to the pipes that have room. If none has, ``send`` waits;
+with ``best_effort`` the request is unassigned instead. With ``fail_without_peers`` nothing waits for a peer:
+without any, ``send`` raises, and when the last one leaves, every request fails.
 
-An id is 31 bits, starting at random, with bit 31 set; a reply whose id nobody waits for is dropped.
+An id has 31 bits, starting at random, with bit 31 set. A reply with an unknown id is dropped.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from protocols.pipe import Pipe
 from protocols.wire.backtrace import END_BIT, WORD_SIZE, peek
 from protocols.wire.handshake import ProtocolNumber
 
-NOBODY = "req0 has no peer, and fail_without_peers forbids to wait for one"
+NOBODY = "req0 has no peer, and fail_without_peers forbids waiting for one"
 
 
 class Ids:
-    """31-bit numbers from a random start, bit 31 set."""
+    """Yields 31-bit numbers from a random start, with bit 31 set."""
 
     def __init__(self, rng: random.Random) -> None:
         self._last = rng.getrandbits(31)
@@ -64,7 +64,7 @@ class RequesterLane(StateLane):
         self._request: Request | None = None
         self._reply: bytes | None = None
         self._failure: SPError | None = None
-        self._refused = False  # the last request found no room
+        self._refused = False  # True if the last request found no room
         self._origin: Pipe | None = None
 
     def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
@@ -73,7 +73,7 @@ class RequesterLane(StateLane):
                 self._give_up()
             self.epoch += 1
             if self._refused:
-                self.writable()  # who waits for room has been overtaken
+                self.writable()  # a sender that waits for room has been superseded
         else:
             self.check_epoch(epoch)
         request = self._request = self._pattern.ask(self, body, now)
@@ -129,7 +129,7 @@ class Requester(Pattern):
         self._rotation = Rotation()
         self._resend_s = options.resend_s
         self._requests: dict[int, Request] = {}
-        self._due: dict[int, Request] = {}  # those on a pipe, the next to be sent again first
+        self._due: dict[int, Request] = {}  # the requests on a pipe, the next one to be sent again first
         self._unassigned: dict[int, Request] = {}
 
     def open_lane(self) -> RequesterLane:
@@ -138,10 +138,10 @@ class Requester(Pattern):
     # --- for lanes
 
     def ask(self, lane: RequesterLane, body: bytes, now: float) -> Request | None:
-        """Send a new request; None if no pipe has room. Raises `NoPeers`."""
+        """Send a new request; return None if no pipe has room. Raises `NoPeers`."""
         id = self._ids.draw()
         frame = id.to_bytes(WORD_SIZE, "big") + body
-        # With no other request under way each waits for the one before: none could share the write.
+        # With one request under way at a time, no other request could share the write.
         pipe = self._rotation.send(frame) if self._requests else self._rotation.send_alone(frame)
         if pipe is None and self._rotation.deserted and self.options.fail_without_peers:
             raise NoPeers(NOBODY)
@@ -151,13 +151,13 @@ class Requester(Pattern):
         self._requests[id] = request
         if pipe is None:
             self._unassigned[id] = request
-        elif self._resend_s:  # as `_schedule`, which is a call more
+        elif self._resend_s:  # like `_schedule`, without the call
             request.due = now + self._resend_s
             self._due[id] = request
         return request
 
     def forget(self, request: Request) -> None:
-        """Its reply is not wanted any more."""
+        """Forget a request whose reply is no longer wanted."""
         id = request.id
         self._requests.pop(id, None)
         self._due.pop(id, None)
@@ -195,7 +195,7 @@ class Requester(Pattern):
             self.forget(request)
             self.count_drop("peer lost")
             request.lane.failed(NoPeers(NOBODY))
-        self.lane.writable()  # whoever waits for room waits in vain
+        self.lane.writable()  # no room will come there: let waiting senders ask again
 
     def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         for frame in frames:

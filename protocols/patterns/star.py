@@ -1,4 +1,4 @@
-"""Star0: what one says all hear, also those connected to others: every node passes on what it receives.
+"""Star0: a message reaches every node, because each node passes on what it receives.
 
 ```
 received --> hop word: malformed or ttl hops: dropped
@@ -6,9 +6,9 @@ received --> hop word: malformed or ttl hops: dropped
          --> the inbox; full: the arriving message is dropped
 ```
 
-Passing on comes first and waits for nobody, so a node whose application does not read still forwards (in
-mangos, the only other implementation, it stalls). Raw sockets forward too. Nothing removes duplicates: in
-a cycle each message goes round until its hops reach ``ttl``, so a star is a tree or it is wasteful.
+Forwarding comes first and never waits, so a node whose application does not read still forwards (in mangos,
+the only other implementation, it stalls). Raw sockets forward too. Nothing removes duplicates: in a cycle
+each message circulates until its hops reach ``ttl``. So a star should be a tree, or it wastes bandwidth.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_HOP = HOP_WORDS[0]
 
 
 def pass_on(pattern: Pattern, pipes: Iterable[Pipe], origin: Pipe, frames: list[bytes]) -> list[bytes]:
-    """Give what may pass to all pipes but its origin; returns it, a hop further than it came."""
+    """Send the frames that may pass to all pipes except their origin; return them with one hop more."""
     good, over_ttl, malformed = sift(frames, pattern.options.ttl - 1, stop=False)
     pattern.count_drop("over ttl", over_ttl)
     pattern.count_drop("malformed", malformed)

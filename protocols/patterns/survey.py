@@ -1,4 +1,4 @@
-"""Surveyor0 and Respondent0: one question to everybody, and as many answers as come in time.
+"""Surveyor0 and Respondent0: one question to all peers, and every answer that arrives in time.
 
 Each lane of a surveyor runs one survey at most:
 
@@ -10,13 +10,13 @@ IDLE --send--> OPEN --deadline--> OVER      recv: IDLE raises StateError
                     its answers forgotten
 ```
 
-``send`` never waits, also without peers; a peer whose queue is full is not asked, and counted. A reader's
-own timeout or cancellation leaves the survey open (NNG ends it). Answers are not told apart by peer: one that
-answers twice counts twice. More than ``recv_queue`` unread answers are dropped, the newest first.
+``send`` never waits, even without peers. A peer whose queue is full is not asked, and is counted. A reader's
+own timeout or cancellation leaves the survey open (NNG ends it). Answers are not told apart by peer: a peer
+that answers twice counts twice. If more than ``recv_queue`` answers are unread, the newest are dropped.
 
-A survey may be *tallied* instead of read (`SurveyLane.collect`): then it is known who was asked, has
-answered, or left, and it is OVER as soon as nobody is left to answer. A tally keeps the first answer of
-every peer, and up to ``recv_queue`` further ones.
+A survey may be *tallied* instead of read (`SurveyLane.collect`). Then it is known which peers were asked,
+have answered, or left, and the survey is OVER as soon as no peer is left to answer. A tally keeps the first
+answer of every peer, and up to ``recv_queue`` further ones.
 
 A respondent is a `Replier`.
 """
@@ -37,12 +37,12 @@ from protocols.wire.backtrace import WORD_SIZE, encode_word, peek
 from protocols.wire.handshake import ProtocolNumber
 
 EVERYBODY = 1 << 30
-"""More readers than there are: all are to ask again."""
+"""A number above that of all readers: all must ask again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one peer said to a survey."""
+    """One peer's answer to a survey."""
 
     body: bytes
     pipe: PipeView
@@ -50,28 +50,28 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class SurveyResult:
-    """How a survey went. Each peer that was there when it began is in one of the four.
+    """The outcome of a survey. Each peer that was there when it began is in one of the four fields.
 
     A peer that answered more than once is in ``answers`` more than once.
     """
 
     answers: tuple[Answer, ...]
-    """In the order in which they came."""
+    """The answers, in the order of arrival."""
     missing: tuple[PipeView, ...]
-    """Asked, still there, and silent until the end."""
+    """Peers that were asked, stayed, and gave no answer before the end."""
     lost: tuple[PipeView, ...]
-    """Asked, and gone before they answered."""
+    """Peers that were asked and left before they answered."""
     not_asked: tuple[PipeView, ...]
-    """Their queues were full."""
+    """Peers that could not be asked: their queues were full."""
 
     @property
     def complete(self) -> bool:
-        """Whether everybody answered, and there was somebody."""
+        """True if at least one peer was asked and all answered."""
         return bool(self.answers) and not (self.missing or self.lost or self.not_asked)
 
 
 class Tally:
-    """Who was asked by one survey, and what became of them."""
+    """The peers asked by one survey, and their outcomes."""
 
     def __init__(self, asked: list[Pipe], not_asked: list[Pipe], *, early: bool) -> None:
         self.answers: list[tuple[Pipe, bytes]] = []
@@ -80,20 +80,20 @@ class Tally:
         self._lost: list[Pipe] = []
         self._not_asked = not_asked
         self._early = early
-        self._spare = 0  # answers of peers that had answered before
+        self._spare = 0  # further answers of peers that had already answered
         self._spare_bytes = 0
 
     def ended(self) -> bool | None:
-        """Whether it is over; None until then."""
+        """True or False once the survey is over; None until then."""
         return self.over or None
 
     @property
     def finished(self) -> bool:
-        """Whether there is nobody left to wait for."""
+        """True if no peer is left to wait for."""
         return self._early and not self._waiting
 
     def add(self, pipe: Pipe, body: bytes, spare_max: int) -> bool:
-        """Keep an answer; False if it is one too many."""
+        """Keep an answer; return False if it is one too many."""
         if self._waiting.pop(pipe.id, None) is None:
             if self._spare >= spare_max or self._spare_bytes + len(body) > HEAVY_BYTES_MAX:
                 return False
@@ -119,10 +119,10 @@ class SurveyLane(StateLane):
     def __init__(self, pattern: Surveyor, survey_s: float) -> None:
         super().__init__()
         self.survey_s = survey_s
-        """How long the next survey is open."""
+        """Seconds that the next survey is open."""
         self.deadline = 0.0
         self.id = 0
-        """Of the open survey; 0 when there is none."""
+        """The id of the open survey; 0 if there is none."""
         self._pattern = pattern
         self._intake = LossyInbox(pattern.options.recv_queue, prefer_new=False)
         self._answers = self._intake.inbox
@@ -133,7 +133,7 @@ class SurveyLane(StateLane):
         return True
 
     def collect(self, body: bytes, now: float, survey_s: float | None, *, early: bool) -> Tally:
-        """Begin a survey that is tallied; ``readable`` tells when the tally is ``over``."""
+        """Begin a survey that is tallied; ``readable`` is called when the tally is ``over``."""
         asked, not_asked = self._begin(body, now, self.survey_s if survey_s is None else survey_s)
         tally = self._tally = Tally(asked, not_asked, early=early)
         if early and not asked:
@@ -178,14 +178,14 @@ class SurveyLane(StateLane):
         return self._intake.origins.last()
 
     def finish(self) -> None:
-        """The open survey is over: what comes now is late."""
+        """The open survey is over: later answers are too late."""
         if self._tally is not None:
             self._tally.over = True
         self._pattern.over(self)
         self.readable(EVERYBODY)
 
     def take_tally(self, tally: Tally) -> SurveyResult | None:
-        """What became of a survey that is over; None if another has replaced it."""
+        """Return the outcome of a survey that is over; None if another has replaced it."""
         if self._tally is not tally:
             return None
         self._tally = None
@@ -226,7 +226,9 @@ class Surveyor(Pattern):
     # --- for lanes
 
     def ask(self, lane: SurveyLane, body: bytes) -> tuple[list[Pipe], list[Pipe]]:
-        """Broadcast the lane's new survey; returns who was asked, and who could not be."""
+        """Send the lane's new survey to all peers; return the peers asked, and those that could not be
+        asked.
+        """
         lane.id = self._ids.draw()
         self._open[lane.id] = lane
         frame = encode_word(lane.id) + body
@@ -239,7 +241,7 @@ class Surveyor(Pattern):
         return asked, not_asked
 
     def over(self, lane: SurveyLane) -> None:
-        """Answers to the lane's survey are late from now on."""
+        """End the lane's survey: later answers are too late."""
         del self._open[lane.id]
         lane.id = 0
 

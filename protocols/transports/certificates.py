@@ -1,12 +1,12 @@
-"""SSL contexts from a `TlsConfig`, and anew when its files change.
+"""Builds SSL contexts from a `TlsConfig`, and builds them again when its files change.
 
-`Certificates` belongs to one endpoint. Each new connection asks it for the context, for which it looks at
-the files: once a second at most, at their times and sizes only, so that a flood of handshakes costs no disk
-access. What it finds there is taken as a whole or not at all: files that do not fit each other (a certificate
-was replaced and its key not yet) leave the former context in place, are counted and logged, and are tried
-again when they change. A connection keeps the context it began with.
+`Certificates` belongs to one endpoint. Each new connection asks it for the context, and it then checks the
+files: at most once a second, and only their times and sizes, so that a flood of handshakes costs no disk
+access. It accepts changed files as a whole or not at all. Files that do not match (a certificate was replaced
+and its key not yet) leave the former context in place. They are counted and logged, and tried again when they
+change. A connection keeps the context it began with.
 
-Certificates given as text touch no disk, which is how a simulated program has them.
+Certificates given as text need no disk access; simulated programs use these.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from protocols.tls import TlsConfig, Verify
 log = logging.getLogger("protocols")
 
 LOOK_EVERY_S: Final = 1.0
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _MODES: Final[dict[Verify, ssl.VerifyMode]] = {
@@ -41,7 +41,7 @@ FileState = tuple[int, int, int, int] | None
 
 
 class Logger(Protocol):
-    """Who is told of files that have changed."""
+    """The methods of a logger that report changed files."""
 
     def warning(self, message: str, /, *arguments: object) -> None: ...
 
@@ -49,7 +49,7 @@ class Logger(Protocol):
 
 
 def server_context(config: TlsConfig) -> ssl.SSLContext:
-    """What a listener answers with. Raises `TlsConfigError`."""
+    """The context of a listener. Raises `TlsConfigError`."""
     if not config.has_certificate:
         raise TlsConfigError("a TLS listener needs a certificate; give cert_file and key_file")
     verify = config.verify or "none"
@@ -65,7 +65,7 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
 
 
 def client_context(config: TlsConfig) -> ssl.SSLContext:
-    """What a dialer asks with. Raises `TlsConfigError`."""
+    """The context of a dialer. Raises `TlsConfigError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if config.verify == "none":
         context.check_hostname = False
@@ -136,7 +136,7 @@ def _identity_problem(error: ssl.SSLError, cert_what: str, key_what: str, config
 
 
 def _pem(file: str | None, text: str | None, file_field: str, text_field: str) -> tuple[str, str]:
-    """What to call it in a sentence, and its text. Raises `TlsConfigError`."""
+    """A name for messages, and the text. Raises `TlsConfigError`."""
     if file is None:
         assert text is not None
         if not text.isascii():
@@ -159,7 +159,9 @@ _PEM_SIZE_MAX: Final = 16 << 20
 
 @contextmanager
 def _readable(text: str) -> Iterator[str]:
-    """A path under which OpenSSL can read the text: in memory where the system can, else a private file."""
+    """A path under which OpenSSL can read the text: in memory where the system can, otherwise a private
+    file.
+    """
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         descriptor = os.memfd_create("pem")
         try:
@@ -182,8 +184,9 @@ def _words(error: ssl.SSLError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CertificateStatistics:
-    """``loaded`` counts contexts built, ``refused`` changed files that could not be used, ``problem`` says
-    why the last ones could not (empty once they could)."""
+    """``loaded`` counts contexts built, ``refused`` changed files that could not be used. ``problem`` says
+    why the last ones could not be used (empty once they could).
+    """
 
     loaded: int
     refused: int
@@ -191,7 +194,7 @@ class CertificateStatistics:
 
 
 class Certificates:
-    """The contexts of one endpoint; see the module. Raises `TlsConfigError` if there cannot be a first."""
+    """The contexts of one endpoint; see the module. Raises `TlsConfigError` if the first cannot be built."""
 
     def __init__(self, config: TlsConfig, *, server_side: bool, logger: Logger = log) -> None:
         self.config = config
@@ -205,7 +208,7 @@ class Certificates:
         self._problem = ""
 
     def context(self, now: float) -> ssl.SSLContext:
-        """For a connection that begins at ``now`` (any clock that does not go back, in seconds)."""
+        """The context for a connection that begins at ``now`` (any monotonic clock, in seconds)."""
         if now - self._looked >= LOOK_EVERY_S:
             self._looked = now
             self._follow()
@@ -230,7 +233,7 @@ class Certificates:
 
     def _follow(self) -> None:
         if self._look() == self._states and not self._problem:
-            return  # what could not be read once may be readable now, though nothing was written
+            return  # a file that could not be read once may be readable now, though nothing was written
         said = self._refused
         try:
             self.reload()
@@ -243,7 +246,7 @@ class Certificates:
     def _built(self) -> ssl.SSLContext:
         try:
             return self._build(self.config)
-        except OSError as error:  # no descriptor left, for one
+        except OSError as error:  # for example, no descriptor is left
             raise TlsConfigError(f"TLS files cannot be read now: {error.strerror or error}") from error
 
     def _look(self) -> tuple[FileState, ...]:
@@ -251,7 +254,7 @@ class Certificates:
 
 
 def file_state(path: str) -> FileState:
-    """What changes when a file is written or replaced; None if there is none."""
+    """A value that changes when the file is written or replaced; None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,12 +1,12 @@
-"""One connection to a name that has several addresses (Happy Eyeballs, RFC 8305).
+"""Makes one connection to a name that has several addresses (Happy Eyeballs, RFC 8305).
 
 The addresses are tried in the order of the system's resolver, with the two families alternating (section 4).
-An attempt that fails is followed by the next address at once, one that takes longer than ``delay_s`` is
-joined by it (section 5). The first address that accepts is the connection; all other attempts are given up.
-Each attempt has ``limit_s`` seconds of its own, so an address that answers nothing takes no time from others.
+When an attempt fails, the next address is tried at once. When it takes longer than ``delay_s``, the next
+address is tried in parallel (section 5). The first address that accepts wins; all other attempts are given
+up. Each attempt has its own ``limit_s`` seconds, so an address that never answers takes no time from others.
 
-asyncio's own `create_connection` does this too, but not on uvloop, without a limit for each attempt, and in
-Python 3.11 it loses errors.
+asyncio's own `create_connection` also does this, but not on uvloop and without a limit for each attempt, and
+in Python 3.11 it loses errors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An attempt that brought nothing; a TimeoutError without an errno is its time limit."""
+    """A failed attempt; a TimeoutError without an errno is its time limit."""
 
     address: Address
     error: OSError
@@ -64,7 +64,7 @@ def is_numeric(host: str) -> bool:
 
 
 async def resolve(host: str, port: int, family: int, limit_s: float | None) -> list[Address]:
-    """The addresses of a name, as the running loop's resolver gives them, families alternating.
+    """The addresses of a name from the running loop's resolver, families alternating.
 
     Raises OSError, and TimeoutError after ``limit_s``.
     """
@@ -77,12 +77,12 @@ async def resolve(host: str, port: int, family: int, limit_s: float | None) -> l
 def _address(family: int, address: Any) -> Address:
     host, port = str(address[0]), int(address[1])
     if family == socket.AF_INET6 and len(address) == 4 and address[3] and "%" not in host:
-        host = f"{host}%{address[3]}"  # a link-local address means nothing without its interface
+        host = f"{host}%{address[3]}"  # a link-local address needs its interface
     return Address(int(family), host, port)
 
 
 def alternating(addresses: Sequence[Address]) -> list[Address]:
-    """Without repetitions, each followed by one of the other family while there is one."""
+    """Remove repetitions and alternate the two families while both have addresses left."""
     queues: dict[int, deque[Address]] = {}
     for address in dict.fromkeys(addresses):
         queues.setdefault(address.family, deque()).append(address)
@@ -100,8 +100,8 @@ async def connect_first(
 ) -> None:
     """Connect a protocol of ``factory`` to the first of ``addresses`` that accepts.
 
-    ``delay_s`` None tries one after the other. Raises `NoneAccepted`. Cancelled, nothing is left open but
-    what ``factory`` made, which its maker closes.
+    With ``delay_s`` None, it tries one address after the other. Raises `NoneAccepted`. A cancelled call
+    leaves nothing open except the object from ``factory``, which its maker closes.
     """
     race = Race(factory, limit_s)
     waiting = deque(addresses)
@@ -136,7 +136,7 @@ async def _given_up(tasks: list[asyncio.Task[None]]) -> None:
         await asyncio.wait(tasks)
     for task in tasks:
         if not task.cancelled():
-            task.exception()  # retrieved: nobody is interested any more
+            task.exception()  # retrieve it: nobody needs the result any more
 
 
 class Race:
@@ -158,7 +158,7 @@ class Race:
             )
 
     def _connected(self, transport: asyncio.BaseTransport) -> None:
-        """The first transport gets the protocol; a second one can come before it is given up."""
+        """Give the protocol to the first transport. A second one can connect before it is given up."""
         if self._won:
             cast(asyncio.Transport, transport).abort()
             return

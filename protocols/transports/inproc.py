@@ -1,8 +1,8 @@
 """``inproc://name``: two sockets on one event loop; lists of frames are handed across, nothing is copied.
 
-The same contract as a stream, with one difference that callers may enjoy and must not need: no frame is
-ever lost between the ends. A side that is not started or has paused reading takes nothing, so the other's
-pipe fills and refuses.
+The contract is that of a stream, with one difference that callers must not rely on: no frame is ever lost
+between the ends. A side that has not started or has paused reading takes nothing, so the other's pipe fills
+and refuses.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class InprocTransport:
 
 
 class InprocBinding:
-    """A name that is listened on."""
+    """A name with an open listener."""
 
     def __init__(
         self, name: str, state: LoopState, greeting: Greeting, options: SocketOptions, watcher: Watcher
@@ -85,7 +85,7 @@ class InprocBinding:
             greeting.answer(listener_number)
         except HandshakeError as error:
             listener.fail(error)
-            # Another socket may listen here soon, so the dialer does not wait its longest pause.
+            # Another socket may listen here soon, so the dialer does not use its longest pause.
             dialer.fail(HandshakeError(f"the listener refused it: {error}", reason="closed"))
             return
         listener.open(greeting.own)
@@ -97,7 +97,7 @@ class InprocBinding:
 
 
 class InprocConnection:
-    """One end. ``_other`` is the end that what we write arrives at."""
+    """One end. ``_other`` is the end that receives our output."""
 
     def __init__(self, watcher: Watcher, url: str) -> None:
         self.peer = 0
@@ -133,7 +133,7 @@ class InprocConnection:
 
     @property
     def identity(self) -> None:
-        """It is this process."""
+        """The peer is this process."""
 
     @property
     def descriptor(self) -> int:
@@ -142,7 +142,7 @@ class InprocConnection:
     def start(self, pipe: Pipe) -> None:
         assert self._pipe is None, "a connection serves one pipe"
         self._pipe = pipe
-        if self._ended:  # before its owner was asked
+        if self._ended:  # it ended before its owner was asked
             self._loop.call_soon(self._end_pipe, CLOSED_BY_PEER, CLOSED_BY_PEER)
         else:
             self._other.flush_soon()
@@ -153,11 +153,11 @@ class InprocConnection:
             self._loop.call_soon(self._flush)
 
     def write_now(self, frame: bytes) -> bool:
-        """Never, as `flush_now`."""
+        """Return False, for the reason of `flush_now`."""
         return False
 
     def flush_now(self) -> None:
-        """Nothing: the other end is in this loop, and must not be called from inside a ``send``."""
+        """Do nothing: the other end is in this loop, and must not be called from inside a ``send``."""
 
     def pause_reading(self) -> None:
         self._paused = True
@@ -185,7 +185,7 @@ class InprocConnection:
         self._end(error, str(error), error.reason)
         other = self._other
         if not other._ended:
-            # In a later turn, as a stream would: the caller may be inside the other's callback.
+            # In a later turn, like a stream: the caller may be inside the other's callback.
             error = HandshakeError("the peer closed", reason="closed")
             self._loop.call_soon(other._end, error, CLOSED_BY_PEER, CLOSED_BY_PEER)
 
@@ -216,7 +216,7 @@ class InprocConnection:
 
     def _takes_frames(self) -> bool:
         if self._draining or self._ended:
-            return True  # nobody reads any more: what still comes is thrown away, as a closed stream would
+            return True  # nobody reads any more: drop further frames, as a closed stream would
         return self._pipe is not None and not self._paused
 
     def _end(self, error: RemoteProtocolError, reason: str, cause: str) -> None:

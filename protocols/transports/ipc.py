@@ -2,14 +2,14 @@
 
 Frames begin with the byte 01 (nanomsg aborts its process on any other).
 
-The file belongs to its user alone (``ipc_permissions``, mode 0600) before the first connection can be made.
-A path has one listener; the file of a process that died is taken over (`protocols.transports.unix_path`).
+The file belongs to its user alone (``ipc_permissions``, mode 0600) before the first connection can be made. A
+path has one listener; the file of a dead process is taken over (`protocols.transports.unix_path`).
 
-An abstract name is any bytes, written with %-escapes as in NNG; it goes when its listener does, and anybody
-in the same network namespace may connect. Without a name a listener is given a free one by the kernel, which
-its ``url`` tells. ``ipc://@name`` is ``abstract://name``, as in mangos.
+An abstract name is any bytes, written with %-escapes as in NNG. It disappears with its listener, and any
+process in the same network namespace may connect. A listener without a name gets a free one from the kernel;
+its ``url`` shows the name. ``ipc://@name`` is ``abstract://name``, as in mangos.
 
-The kernel knows who is at the other end: `Pipe.identity` has its process, user and group.
+The kernel knows the other end: `Pipe.identity` has its process, user and group.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from protocols.wire.handshake import Greeting
 from protocols.wire.sp import SpCodec
 
 PATH_SIZE_MAX: Final = 107
-"""``sun_path`` without its terminating zero, or without the zero in front of an abstract name."""
+"""The size of ``sun_path`` without its terminating zero, or without the zero in front of an abstract name."""
 
 _CREDENTIALS: Final = Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def parse_path(address: str, scheme: str = "ipc") -> str:
-    """What to bind or connect: a path, or an abstract name with a zero in front.
+    """The address to bind or connect: a path, or an abstract name with a zero in front.
 
-    Raises `AddressError`. An abstract name that is empty comes back as one zero.
+    Raises `AddressError`. An empty abstract name is returned as one zero.
     """
     encoded = _encoded(address, scheme)
     if scheme == "abstract":
@@ -88,11 +88,11 @@ def describe(address: object) -> str:
 
 
 def tune(transport: asyncio.Transport, options: SocketOptions) -> None:
-    """Unix sockets need nothing."""
+    """Do nothing: Unix sockets need no options."""
 
 
 def identify(transport: asyncio.Transport) -> PeerIdentity | None:
-    """Whom the kernel says we talk to; a simulated transport has no socket."""
+    """The peer that the kernel names; a simulated transport has no socket."""
     sock = transport.get_extra_info("socket")
     option = getattr(socket, "SO_PEERCRED", None)  # Linux
     if sock is None or option is None:
@@ -123,7 +123,7 @@ class IpcTransport:
     def check_dialable(self, address: str) -> None:
         if parse_path(address, self.scheme) == "\0":
             raise AddressError(
-                f"{self.scheme}://{address}: to dial needs a name; without one is for listening"
+                f"{self.scheme}://{address}: dialling needs a name; an empty one is for listening"
             )
 
     def is_wildcard(self, address: str) -> bool:
@@ -172,7 +172,7 @@ async def _listen_abstract(factory: partial[StreamConnection], path: str, url: s
 
 
 def _given_a_name() -> socket.socket:
-    """Bound to an abstract name that the kernel chose."""
+    """Bind to an abstract name that the kernel chooses."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind("")
@@ -220,9 +220,9 @@ async def _listen_at_file(
 
 
 def _bound(loop: asyncio.AbstractEventLoop, path: str, options: SocketOptions) -> tuple[Any, FileIdentity]:
-    """What ``create_unix_server(sock=)`` takes, and the identity of its file.
+    """A socket for ``create_unix_server(sock=)``, and the identity of its file.
 
-    A loop with a network of its own (simulations) binds there, in one step that nothing can come between.
+    A loop with a simulated network binds there, in one step that nothing can interrupt.
     """
     bind_unix = getattr(loop, "bind_unix", None)
     if bind_unix is None:
@@ -235,7 +235,7 @@ def _bound(loop: asyncio.AbstractEventLoop, path: str, options: SocketOptions) -
 
 
 class IpcBinding:
-    """A bound path. Closing removes the file, unless somebody else has put another there."""
+    """A bound path. Closing removes the file, unless another program has put its own file there."""
 
     def __init__(self, path: str, identity: FileIdentity) -> None:
         self.url = f"ipc://{path}"
@@ -245,7 +245,7 @@ class IpcBinding:
 
     def close(self) -> None:
         if self._identity is not None:
-            remove(self._path, self._identity)  # while we listen, or another could take it over before
+            remove(self._path, self._identity)  # while we listen, or another program could take it over first
             self._identity = None
         if self.server is not None:
             stop_accepting(self.server)

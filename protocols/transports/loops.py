@@ -1,18 +1,18 @@
-"""What all connections of one event loop share: a receive buffer with a budget, the names of inproc,
-what TLS dialers have loaded, the ports that WebSocket listeners share, and the warnings about peers that were
-dialled once.
+"""The shared state of all connections of one event loop: a receive buffer with a budget, the names of inproc,
+the loaded certificates of TLS dialers, the shared ports of WebSocket listeners, and warnings about peers that
+were dialled once.
 
-This is the one module with state, keyed by loop and gone with it: several brokers in one process, each on a
-loop of its own, must not meet here, and nothing outlives ``asyncio.run``.
+This is the one module with state. The state is keyed by loop and disappears with it: several brokers in one
+process, each on its own loop, must not share it, and nothing outlives ``asyncio.run``.
 
-The budget (design decision 12). A loop turn reads each ready connection once, so timers are late by the
-time it takes to handle *all* of them: with asyncio's 256 KiB a read, 200 flooding connections made timers
-476 ms late. The sum is what must be bounded, so the size of one read shrinks as more connections are
-active:
+The budget (design decision 12). A loop turn reads each ready connection once, so timers are late by the time
+it takes to handle *all* of them. With asyncio's 256 KiB a read, 200 flooding connections made timers 476 ms
+late. The sum must be bounded, so the size of one read shrinks as more connections are active:
 
-* a *turn* is told without a clock and without a callback: within one no connection reads twice, so the first
-  that does begins the next, and the number that read in the former is how many are active;
-* each may then read ``TURN_BUDGET / active`` bytes, at least `READ_MIN`, at most its own ``read_budget``.
+* A *turn* is detected without a clock and without a callback. No connection reads twice within one turn, so
+  the first that does so begins the next. The number that read in the former turn is the number of active
+  ones.
+* Each may then read ``TURN_BUDGET / active`` bytes, at least `READ_MIN`, at most its own ``read_budget``.
 
 The buffer is shared because a stream hands on what it read before the loop continues; 1 000 idle connections
 would otherwise hold 64 MiB.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from protocols.transports.websocket import PortKey, WebSocketPort
 
 TURN_BUDGET: Final = 2 << 20
-"""Bytes read in one turn by all connections together, as far as `READ_MIN` allows."""
+"""Bytes that all connections together read in one turn, as far as `READ_MIN` allows."""
 READ_MIN: Final = 4096
 
 
@@ -65,7 +65,7 @@ class ReadBudget:
             self._seen = 1
             return self.share
         self._seen += 1
-        if self._seen > self._active:  # a flood that begins is not first seen when its first turn is over
+        if self._seen > self._active:  # detects a new flood before its first turn is over
             self._set_active(self._seen)
         return self.share
 
@@ -75,7 +75,7 @@ class ReadBudget:
 
 
 class LoopState:
-    """One per event loop."""
+    """One for each event loop."""
 
     __slots__ = ("certificates", "inproc", "reads", "wakes", "warnings", "websocket_lock", "websocket_ports")
 
@@ -83,12 +83,14 @@ class LoopState:
         self.reads = ReadBudget()
         self.wakes = Wakes(asyncio.get_running_loop())
         self.warnings = PeerWarnings()
-        """About peers that `protocols.dialling.dial_once` connected to; endpoints have their own."""
-        # Listeners are found here and live as long as whoever listens. Held from here, they would keep their
-        # loop.
+        """Warnings about peers that `protocols.dialling.dial_once` connected to; endpoints have their own."""
+        # Listeners are found here and live as long as their owners. A strong reference would keep their loop
+        # alive.
         self.inproc: WeakValueDictionary[str, InprocBinding] = WeakValueDictionary()
         self.certificates: dict[TlsConfig, Certificates] = {}
-        """Those of TLS dialers: the system's authorities take 20 ms to load, too long for every attempt."""
+        """The certificates of TLS dialers: the system's authorities take 20 ms to load, too long for every
+        attempt.
+        """
         self.websocket_ports: WeakValueDictionary[PortKey, WebSocketPort] = WeakValueDictionary()
         self.websocket_lock = asyncio.Lock()
         """Held while a port is being opened."""

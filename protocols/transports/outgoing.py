@@ -1,11 +1,11 @@
-"""Output that waits for the kernel, handed out a piece at a time.
+"""Output that waits for the kernel, handed out one piece at a time.
 
-asyncio's transport copies whatever the kernel does not take at once, so a message of 64 MiB given to it
-whole is in memory three times. A connection gives it no more than a `PIECE` beyond that and keeps the rest
-here: the codec's buffers, made as they are asked for, and what is left of the one under way.
+asyncio's transport copies whatever the kernel does not take at once, so a message of 64 MiB given to it whole
+is in memory three times. A connection gives it at most one `PIECE` more than the kernel takes, and keeps the
+rest here: the codec's buffers, made on demand, and the remainder of the current one.
 
-What the codec owes the peer meanwhile (an alert, a pong) waits for the end of that buffer, which may be in
-the middle of a frame or of a TLS record.
+Replies that the codec owes the peer meanwhile (an alert, a pong) wait for the end of that buffer: it may be
+in the middle of a frame or of a TLS record.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from collections.abc import Iterator
 from typing import Final
 
 PIECE: Final = 524288
-"""Larger than the buffers that codecs put together of several frames, which so go out whole."""
+"""Larger than the buffers that codecs build from several frames, so that those go out whole."""
 
 
 def limit_hint(size: int) -> str:
-    """What a lost connection adds to its reason when a buffer above a `PIECE` was the last large one written;
-    0: none was."""
+    """An addition to the reason of a lost connection, if the last large write had a buffer above a `PIECE`;
+    0: none had.
+    """
     return f"; the last large message sent has {size} bytes, is that above its limit?" if size else ""
 
 
 class Outgoing:
-    """The buffers of one flush, from ``first`` on."""
+    """The buffers of one flush, beginning with ``first``."""
 
     __slots__ = ("_buffers", "_owed", "_position", "_under_way")
 
@@ -40,11 +41,11 @@ class Outgoing:
         return self._under_way is not None
 
     def owe(self, reply: bytes) -> None:
-        """Put this behind the buffer under way."""
+        """Put this after the current buffer."""
         self._owed += reply
 
     def next_piece(self) -> bytes | memoryview | None:
-        """What to write next; None: nothing is left."""
+        """What to write next; None if nothing is left."""
         if self._under_way is None:
             buffer: bytes | None = self._owed
             if buffer:

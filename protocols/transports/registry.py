@@ -1,11 +1,11 @@
 """Which transport serves which scheme.
 
-The table is the process's own, like the list of codecs of the standard library: a program registers its
+The table is global to the process, like the list of codecs of the standard library. A program registers its
 transports once, before it opens sockets, and every socket can use them::
 
     register_transport("serial", SerialTransport())
 
-What is built in but needs more than sockets to load (WebSocket) is loaded when first asked for.
+A built-in transport with further imports (WebSocket) is loaded at its first use.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _LOADED_LATER: Final[dict[str, tuple[str, str]]] = {
 
 
 def register_transport(scheme: str, transport: Transport) -> None:
-    """Serve ``scheme://`` URLs by ``transport``, in the whole process.
+    """Serve ``scheme://`` URLs with ``transport``, in the whole process.
 
-    Raises `ValueError` for a scheme that is taken or could not stand in a URL.
+    Raises `ValueError` for a scheme that is taken or cannot be part of a URL.
     """
     if not scheme or not all(sign.isalnum() or sign in "+.-" for sign in scheme) or not scheme.isascii():
         raise ValueError(f"{scheme!r} cannot be a URL's scheme: letters, digits, + . - only")
@@ -66,20 +66,20 @@ def find_transport(url: str) -> tuple[Transport, str]:
 
 
 def check_url(url: str) -> str:
-    """The URL, if a transport understands it; nothing is resolved or opened. Raises `AddressError`."""
+    """Return the URL if a transport understands it; nothing is resolved or opened. Raises `AddressError`."""
     transport, address = find_transport(url)
     transport.check(address)
     return url
 
 
 def check_dialable(url: str) -> str:
-    """The URL, if it names something that can be dialled: no wildcard, no port 0. Raises `AddressError`."""
+    """Return the URL if it can be dialled: no wildcard, no port 0. Raises `AddressError`."""
     transport, address = find_transport(url)
     transport.check_dialable(address)
     return url
 
 
 def is_wildcard(url: str) -> bool:
-    """Whether a listener's URL stands for every interface, so that peers cannot dial it as it is."""
+    """True if a listener's URL stands for every interface, so that peers cannot dial it as it is."""
     transport, address = find_transport(url)
     return transport.is_wildcard(address)

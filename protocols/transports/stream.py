@@ -1,6 +1,6 @@
 """A connection over a byte stream: handshake, frames in, coalesced frames out.
 
-What the bytes mean is its `Codec`'s business (plain, TLS, WebSocket); when they move is decided here.
+Its `Codec` knows what the bytes mean (plain, TLS, WebSocket); this module decides when they move.
 
 States, and what moves between them:
 
@@ -10,18 +10,18 @@ OPENING -good handshake->  HELD  --start(pipe)-->  RUNNING  --close()-->  DRAINI
    +---- bad handshake, deadline, EOF, abort(), broken frame, lost link -----+-->  CLOSED
 ```
 
-* OPENING: what our codec says first goes out at once. The peer has ``handshake_timeout_s``.
-* HELD: the watcher has the connection and decides. Early frames are kept and reading stops after the
-  first run of them, so a peer that is not admitted can make us hold one read at most.
-* RUNNING: runs of frames go to the pipe in the loop turn that read them. Output is pulled from the pipe
-  once per turn. While the kernel is full nothing is pulled, so the pipe's queue fills and refuses.
-* DRAINING: what is queued is written, then our direction is closed and what the peer still sends is read
-  and thrown away: closing a TCP socket with unread input resets it, which can destroy what we just wrote.
-  It ends when the peer has read to our end and closes too, at the latest after ``linger_s``.
+* OPENING: the codec's first bytes go out at once. The peer has ``handshake_timeout_s``.
+* HELD: the watcher has the connection and decides. Early frames are kept, and reading stops after the first
+  run of them. So a peer that is not admitted can make us hold at most one read.
+* RUNNING: runs of frames go to the pipe in the loop turn that read them. Output is pulled from the pipe once
+  per turn. While the kernel is full nothing is pulled, so the pipe's queue fills and refuses.
+* DRAINING: queued output is written, then our direction is closed. Further input is read and discarded:
+  closing a TCP socket with unread input resets it, which can destroy what we just wrote. It ends when the
+  peer has read to our end and closes too, at the latest after ``linger_s``.
 
-Every end has a reason, told to the pipe once. Last words that the codec owes a peer who broke a rule (an
-alert, a close frame) are written before the stream is closed. EOF inside a frame loses that frame and
-nothing else (NNG closes so).
+Every end has a reason, and the pipe is told once. A codec's farewell to a peer that broke a rule (an alert, a
+close frame) is written before the stream is closed. EOF inside a frame loses that frame and nothing else (NNG
+closes so).
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ class State(Enum):
 
 
 _NO_BUFFER: Final = memoryview(b"")
-_NO_FRAMES: Final[list[bytes]] = []  # never added to; most connections have no early frames
+_NO_FRAMES: Final[list[bytes]] = []  # never changed; most connections have no early frames
 OWNER: Final = 1
 HELD: Final = 2
 UNHEARD: Final = 4
-"""Reasons to pause reading, each one bit of a set: the owner wants no more; nobody wants the connection yet,
-and frames have come; the peer does not read what our codec answers."""
-_RUNNING: Final = State.RUNNING  # a global is found faster than an attribute, and this is asked on every read
+"""Reasons to pause reading, each one bit of a set: the owner wants no more; frames came and nobody wants the
+connection yet; the peer does not read our codec's replies.
+"""
+_RUNNING: Final = State.RUNNING  # a global is found faster than an attribute, and every read needs this
 
 
 def no_identity(transport: asyncio.Transport) -> None:
@@ -67,8 +68,9 @@ def no_identity(transport: asyncio.Transport) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """What differs between stream transports: how an address reads, socket options, what the bytes mean, and
-    who the network says the peer is."""
+    """The differences between stream transports: the form of an address, socket options, the codec, and the
+    peer's identity from the network.
+    """
 
     describe: Callable[[object], str]
     tune: Callable[[asyncio.Transport, SocketOptions], None]
@@ -137,7 +139,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._early_bytes_in = 0
         self._early_bytes_out = 0
         self._outgoing: Outgoing | None = None
-        self._large = 0  # the size of the last buffer written that was larger than a piece
+        self._large = 0  # the size of the last written buffer that was larger than a piece
         self._pipe: Pipe | None = None
         self._reason = ""
         self._cause = ""
@@ -149,7 +151,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._delivering = False
         self._pauses = 0
         self._gone = False
-        self._closed: asyncio.Future[None] | None = None  # made by who waits for it
+        self._closed: asyncio.Future[None] | None = None  # made by the first caller that waits for it
 
     def __repr__(self) -> str:
         return f"<StreamConnection {self.state.value} {self.local_address} - {self.remote_address}>"
@@ -181,7 +183,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._resume(HELD)
 
     def adopt(self, options: SocketOptions) -> None:
-        """Go on with the options of another endpoint, which the handshake showed to be ours."""
+        """Continue with the options of another endpoint, to which the handshake assigned the connection."""
         self._options = options
         self._read_budget = max(options.read_budget, 1)
         self._reads.require(self._read_budget)
@@ -254,7 +256,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     # --- asyncio.BufferedProtocol: what the event loop calls
 
     def connection_made(self, base: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, base)  # uvloop's is none by inheritance
+        transport = cast(asyncio.Transport, base)  # uvloop's transport does not inherit from it
         if self.state is State.CLOSED:  # aborted while it was being made
             transport.abort()
             return
@@ -266,7 +268,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._deadline = self._loop.call_later(self._options.handshake_timeout_s, self._handshake_late)
         self._watcher.connection_opened(self)
         if self.state is not State.OPENING:
-            return  # not wanted, which its peer is not to take for a handshake
+            return  # not wanted; the peer must not mistake this for a handshake
         self._write(self._codec.begin())
         if self._codec.failure is not None:
             self._fail(self._codec.failure)
@@ -293,7 +295,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if frames:
             self._deliver(pipe, frames)
             if self.state is not _RUNNING:
-                return  # whoever got them closed; the reply went out before our last word
+                return  # the receiver of the frames closed it; the reply went out before our farewell
         if codec.failure is not None:
             self._fail(codec.failure)
         elif codec.reply:
@@ -308,7 +310,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._end(None, "closed by the peer inside a frame", CUT_INSIDE_FRAME)
         else:
             self._end(None, CLOSED_BY_PEER, CLOSED_BY_PEER)
-        self._abort_later()  # asyncio now writes what it holds and closes
+        self._abort_later()  # asyncio now writes its buffer and closes
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -345,7 +347,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._fail(HandshakeError(f"{self._codec.progress()} after {waited:g} s", reason="timeout"))
 
     def _read_otherwise(self, chunk: memoryview) -> None:
-        """Input in any state but RUNNING; DRAINING and CLOSED throw it away."""
+        """Handle input in any state but RUNNING; DRAINING and CLOSED discard it."""
         codec = self._codec
         if self.state is State.OPENING:
             self._early_bytes_in += len(chunk)
@@ -373,9 +375,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._watcher.connection_ready(self)
 
     def _answer(self) -> None:
-        """Write what the codec owes the peer for what it sent.
+        """Write the codec's replies to what the peer sent.
 
-        A peer that reads none of it is read no further, or what is kept for it would grow with each ping.
+        If the peer does not read them, stop reading from it: otherwise the replies kept for it would grow
+        with each ping.
         """
         reply, self._codec.reply = self._codec.reply, b""
         self._write(reply)
@@ -398,7 +401,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     # --- frames
 
     def _keep_early(self, frames: list[bytes]) -> None:
-        """Frames that came with or right behind the handshake: kept until somebody wants them."""
+        """Keep frames that came with the handshake or right after it, until there is a pipe."""
         if self.state is State.RUNNING:  # the owner started the pipe as soon as it heard of the peer
             assert self._pipe is not None
             if frames:
@@ -409,8 +412,10 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self._pause(HELD)
 
     def _deliver(self, pipe: Pipe, frames: list[bytes]) -> None:
-        """Hand over a run and let the tasks run that wait for it. What they and the owner answer is written
-        at once: that saves a loop turn."""
+        """Hand over a run, and run the tasks that wait for it.
+
+        Their answers and the owner's are written at once, which saves a loop turn.
+        """
         wakes = self._wakes
         self._delivering = not self._flush_scheduled
         wakes.open = True
@@ -452,7 +457,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._write_out(self._codec.encode(frames), pipe, transport)
 
     def _write_out(self, encoded: Iterable[bytes], pipe: Pipe, transport: asyncio.Transport) -> None:
-        """Write what the codec made, as far as the kernel has room."""
+        """Write the codec's output, as far as the kernel has room."""
         buffers = iter(encoded)
         for data in buffers:
             if len(data) > PIECE:
@@ -466,7 +471,7 @@ class StreamConnection(asyncio.BufferedProtocol):
                 return
 
     def _write_on(self, outgoing: Outgoing, pipe: Pipe, transport: asyncio.Transport) -> None:
-        """Write until the kernel has no room again; what is left then waits for `resume_writing`."""
+        """Write until the kernel has no room again; the rest then waits for `resume_writing`."""
         self._outgoing = outgoing
         while not self._writing_paused and not transport.is_closing():
             piece = outgoing.next_piece()
@@ -487,14 +492,14 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         try:
             transport.write_eof()
-        except OSError:  # the peer has reset it, and the loop has not heard of that yet
+        except OSError:  # the peer has reset it, and the loop has not noticed yet
             transport.abort()
 
     # --- ends
 
     def _fail(self, error: RemoteProtocolError) -> None:
         """The peer broke a rule."""
-        # Last words inside a buffer that is half written would not be understood.
+        # A peer would not understand a farewell inside a half-written buffer.
         inside_buffer = self._outgoing is not None and self._outgoing.inside_buffer
         last_words = bool(self._codec.reply) and not inside_buffer
         self._answer()
@@ -505,20 +510,20 @@ class StreamConnection(asyncio.BufferedProtocol):
         if not last_words:
             transport.abort()
             return
-        # As in DRAINING: closing with unread input would reset the stream and destroy what we just said.
+        # As in DRAINING: closing with unread input would reset the stream and destroy our farewell.
         self._abort_later()
         self._read_to_the_end()
         self._half_close(transport)
 
     def _abort_later(self) -> None:
-        """Bound what a peer that never reads can keep open, after an end that was its doing."""
+        """Limit how long a peer that never reads can keep the connection open after an end that it caused."""
         self._cancel_deadline()
         linger_s = self._options.linger_s
         bound_s = self._options.handshake_timeout_s if linger_s is None else linger_s
         self._deadline = self._loop.call_later(bound_s, self.abort)
 
     def _hear_goodbye(self) -> None:
-        """The codec heard the peer's last word: the same as the end of the stream."""
+        """The codec received the peer's farewell: the same as the end of the stream."""
         words = self._codec.last_words
         if words and self.state in (State.HELD, State.RUNNING):
             self._end(None, f"{CLOSED_BY_PEER}: {words}", CLOSED_BY_PEER)
@@ -527,7 +532,9 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _end(self, error: RemoteProtocolError | None, reason: str, cause: str) -> None:
-        """Tell everybody, once. Before ``ready`` every end is an error, after it the peer's faults only."""
+        """Tell everybody, once. Before ``ready`` every end is an error, after it only the peer's faults
+        are.
+        """
         before, self.state = self.state, State.CLOSED
         if before is State.CLOSED:
             return
@@ -559,7 +566,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._pipe.connection_lost(self._reason, self._cause)
 
     def _end_late_pipe(self) -> None:
-        """Of an owner that came after the end."""
+        """End the pipe of an owner that came after the end."""
         self._end_pipe()
         if self._gone and self._pipe is not None:
             self._pipe.connection_gone()
@@ -576,14 +583,14 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._pauses |= reason
 
     def _resume(self, reason: int) -> None:
-        """The reason has ended; with the last one, reading goes on."""
+        """End this reason; when the last one ends, reading goes on."""
         if self._pauses & reason:
             self._pauses &= ~reason
             if not self._pauses and self._transport is not None:
                 self._transport.resume_reading()
 
     def _read_to_the_end(self) -> None:
-        """Read what the peer still sends, and throw it away: its EOF lies behind it."""
+        """Read and discard the peer's remaining input: its EOF comes after it."""
         if self._pauses and self._transport is not None:
             self._transport.resume_reading()
         self._pauses = 0

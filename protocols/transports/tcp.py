@@ -1,7 +1,7 @@
 """``tcp://host:port``, and ``tcp4://``, ``tcp6://`` for one family only.
 
-A listener may leave the host out or say ``*`` for every interface, and port 0 for any free one. A name stands
-for all its addresses. IPv6 addresses stand in brackets. Frames have no lead byte.
+A listener may leave the host out or write ``*`` for every interface, and port 0 for any free one. A name
+stands for all its addresses. IPv6 addresses are written in brackets. Frames have no lead byte.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from protocols.wire.sp import SpCodec
 
 FAMILIES: Final = {"tcp": socket.AF_UNSPEC, "tcp4": socket.AF_INET, "tcp6": socket.AF_INET6}
 PORT_TRIES: Final = 16
-"""Free ports that are tried for one that is free for all addresses of a listener."""
+"""The number of ports to try to find one that is free on all addresses of a listener."""
 _WILDCARDS: Final = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
 
 
@@ -57,11 +57,11 @@ def parse_address(scheme: str, address: str) -> TcpAddress:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise AddressError(f"{url}: an IPv6 address stands in brackets, as in {scheme}://[::1]:7770")
+        raise AddressError(f"{url}: write an IPv6 address in brackets, as in {scheme}://[::1]:7770")
     if any(character in "/[]?#@;" or character <= " " for character in host):
         raise AddressError(f"{url}: {host!r} is not a host name or an address")
     try:
-        host.encode("idna")  # as the resolver gets it
+        host.encode("idna")  # the form that the resolver gets
     except UnicodeError as error:
         sentence = "its labels, between the dots, have 1 to 63 letters"
         raise AddressError(f"{url}: {host!r} is not a host name or an address; {sentence}") from error
@@ -81,9 +81,9 @@ def describe(address: object, scheme: str = "tcp") -> str:
 
 
 def tune(transport: asyncio.Transport, options: SocketOptions) -> None:
-    """TCP_NODELAY and keepalive; a simulated transport has no socket, and a dead one no options.
+    """Set TCP_NODELAY and keepalive. A simulated transport has no socket, and a closed one no options.
 
-    With ``keepalive_s`` a peer that vanished is found out after four times as long: silence, three probes.
+    With ``keepalive_s``, a vanished peer is detected after four times as long: silence, then three probes.
     """
     sock = transport.get_extra_info("socket")
     if sock is None:
@@ -143,7 +143,7 @@ class TcpTransport:
 
 
 class TcpBinding:
-    """What a listener bound; ``url`` is the first address where there are several (of a wildcard, IPv4's)."""
+    """The addresses of a listener. If there are several, ``url`` is the first (for a wildcard, IPv4's)."""
 
     def __init__(self, servers: list[asyncio.Server], url: str) -> None:
         self._servers = servers
@@ -158,17 +158,17 @@ class TcpBinding:
 
 
 def check_target(scheme: str, address: str) -> TcpAddress:
-    """What can be dialled. Raises `AddressError` for wildcards and port 0."""
+    """Parse an address to dial. Raises `AddressError` for wildcards and port 0."""
     target = parse_address(scheme, address)
     if is_wildcard_host(target.host) or not target.port:
         raise AddressError(
-            f"{scheme}://{address}: to dial needs a host and a port; wildcards and 0 are for listening"
+            f"{scheme}://{address}: dialling needs a host and a port; wildcards and 0 are for listening"
         )
     return target
 
 
 def is_wildcard_host(host: str) -> bool:
-    """Whether a bound host stands for every interface."""
+    """True if a bound host stands for every interface."""
     return host in ("", *_WILDCARDS.values())
 
 
@@ -177,8 +177,8 @@ async def connect_stream(
 ) -> None:
     """Open one connection, to the first address of the host that accepts.
 
-    Looking up the name may take ``handshake_timeout_s``, and so may each attempt at an address; ``url`` is
-    for the sentence of what is raised: `Timeout`, `AddressError` and below.
+    The name look-up may take ``handshake_timeout_s``, and so may each attempt at an address. ``url`` is for
+    the messages of errors: `Timeout`, `AddressError` and its subclasses.
     """
     limit_s = options.handshake_timeout_s
     try:
@@ -198,7 +198,7 @@ async def connect_stream(
 
 
 def _none_accepted(url: str, failures: Sequence[Failure], limit_s: float) -> SPError:
-    """Why none of a name's addresses can be reached, in one error."""
+    """One error that says why none of a name's addresses can be reached."""
     late = [each for each in failures if each.late]
     if len(late) == len(failures):
         return Timeout(f"no connection to {url} within {limit_s:g} s")
@@ -218,7 +218,7 @@ def _none_accepted(url: str, failures: Sequence[Failure], limit_s: float) -> SPE
 
 
 async def serve_stream(factory: Factory, target: TcpAddress, family: int, url: str) -> list[asyncio.Server]:
-    """Listen at every address of the host, all on one port; a wildcard is both families.
+    """Listen at every address of the host, all on one port; a wildcard means both families.
 
     Addresses and families that this machine lacks are left out, unless it lacks all. Raises `AddressError`,
     `AddressInUse`.
@@ -251,13 +251,15 @@ def wildcards(family: int) -> list[str]:
 
 
 def is_lacking(error: OSError) -> bool:
-    """Whether it says that this machine has no such address, or no addresses of that family."""
-    lacking = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, None)  # asyncio gives none where no address was left
+    """True if the error says that this machine lacks the address or its family."""
+    lacking = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, None)  # asyncio sets no errno if no address was left
     return error.errno in lacking or isinstance(error, socket.gaierror)
 
 
 async def _serve_all(factory: Factory, hosts: Sequence[str], port: int, family: int) -> list[asyncio.Server]:
-    """Port 0 is the one that the first host gets: asyncio would give each another. Raises OSError."""
+    """Use for all hosts the port that the first one gets for port 0: asyncio would give each another. Raises
+    OSError.
+    """
     servers: list[asyncio.Server] = []
     lacking = OSError("the host has no address")
     try:
@@ -284,7 +286,7 @@ async def _serve(factory: Factory, host: str, port: int, family: int) -> asyncio
     server = await loop.create_server(
         factory, host, port, family=family, backlog=backlog(), start_serving=False
     )
-    if not server.sockets:  # so Python 3.11 says that it has no such family
+    if not server.sockets:  # in Python 3.11 this means that the machine lacks the family
         server.close()
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
     await begin_serving(server)
@@ -292,7 +294,7 @@ async def _serve(factory: Factory, host: str, port: int, family: int) -> asyncio
 
 
 async def begin_serving(server: asyncio.AbstractServer) -> None:
-    """Accept from now on; cancelled or failed, nothing stays bound."""
+    """Accept from now on; if cancelled or failed, nothing stays bound."""
     try:
         await server.start_serving()
     except BaseException:
@@ -303,9 +305,9 @@ async def begin_serving(server: asyncio.AbstractServer) -> None:
 def stop_accepting(server: asyncio.AbstractServer) -> None:
     """Accept no more; the address is free a loop turn later.
 
-    asyncio accepts a connection in one turn and makes its transport in the next. That fails without a word,
-    and leaves the socket open, where the server was closed in between (CPython issue 109564). So the server
-    is closed once the transports of this turn are made, and until then nobody looks at its sockets.
+    asyncio accepts a connection in one turn and makes its transport in the next. If the server is closed in
+    between, that fails silently and leaves the socket open (CPython issue 109564). So the server is closed
+    once the transports of this turn are made. Until then its sockets are not polled.
     """
     loop = server.get_loop()
     if not isinstance(loop, asyncio.SelectorEventLoop):
@@ -324,7 +326,7 @@ def close_servers(servers: list[asyncio.Server]) -> None:
 
 
 def dial_error(url: str, error: OSError) -> AddressError:
-    """What the system said, as ours."""
+    """The system's error as one of ours."""
     if error.errno == errno.ECONNREFUSED:
         return ConnectionRefused(f"nobody listens at {url}")
     return AddressError(f"cannot reach {url}: {system_message(error)}")
@@ -337,7 +339,7 @@ def listen_error(url: str, error: OSError) -> AddressError:
 
 
 def system_message(error: OSError) -> str:
-    """The system's own words, without the numbers and addresses asyncio puts around them."""
+    """The system's own words, without the numbers and addresses that asyncio adds."""
     if isinstance(error, socket.gaierror):
         return str(error.strerror or error).lower()
     if error.errno is not None and error.errno > 0:

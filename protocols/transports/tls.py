@@ -1,9 +1,9 @@
 """``tls+tcp://host:port``, and ``tls+tcp4://``, ``tls+tcp6://`` for one family only: TLS over TCP.
 
-Addresses are those of `protocols.transports.tcp`; so are the bytes inside (sp-tls-v1). Certificates and
-trust come from ``SocketOptions.tls``. A listener asks its certificates for the current context with each
-connection, so replaced files are taken up without a restart; dialers of one loop share theirs by
-configuration.
+Addresses and the bytes inside are those of `protocols.transports.tcp` (sp-tls-v1). Certificates and trust
+come from ``SocketOptions.tls``. A listener asks its certificates for the current context for each connection,
+so replaced files take effect without a restart. Dialers of one loop with the same configuration share their
+certificates.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ from protocols.wire.tls import TlsCodec
 
 SCHEME: Final = "tls+tcp"
 CONFIGS_MAX: Final = 64
-"""Configurations whose dialers' certificates one loop keeps loaded; beyond them the oldest is loaded anew."""
+"""Configurations whose dialers' certificates one loop keeps loaded. Beyond that, the oldest is loaded
+again.
+"""
 
 
 def plain_codec(greeting: Greeting, options: SocketOptions) -> Codec:
-    """What is spoken inside."""
+    """The codec inside TLS."""
     return SpCodec(greeting, options.recv_size_max, TCP_LEAD)
 
 
@@ -103,7 +105,7 @@ class TlsBinding(TcpBinding):
 
 
 def dialling_codec(inner: Codec, options: SocketOptions, host: str, url: str) -> TlsCodec:
-    """TLS round the codec of one connection to ``host``. Raises `AddressError`, `TlsConfigError`."""
+    """TLS around the codec of one connection to ``host``. Raises `AddressError`, `TlsConfigError`."""
     config = options.tls or TlsConfig()
     certificates = _dialling_certificates(config)
     now = asyncio.get_running_loop().time()
@@ -111,7 +113,7 @@ def dialling_codec(inner: Codec, options: SocketOptions, host: str, url: str) ->
 
 
 def named_codec(inner: Codec, context: ssl.SSLContext, name: str, url: str) -> TlsCodec:
-    """TLS round a dialer's codec, without an event loop. Raises `AddressError`."""
+    """TLS around a dialer's codec, without an event loop. Raises `AddressError`."""
     try:
         return TlsCodec(inner, context, server_side=False, server_name=name)
     except (ValueError, ssl.SSLError) as error:
@@ -119,21 +121,21 @@ def named_codec(inner: Codec, context: ssl.SSLContext, name: str, url: str) -> T
 
 
 def listening_certificates(options: SocketOptions, url: str, logger: Logger = log) -> Certificates:
-    """Those of one listener. Raises `TlsConfigError`."""
+    """The certificates of one listener. Raises `TlsConfigError`."""
     if options.tls is None:
         raise TlsConfigError(f"{url} needs a certificate and its key; give the options tls=TlsConfig(...)")
     return Certificates(options.tls, server_side=True, logger=logger)
 
 
 def accepting_codec(inner: Codec, certificates: Certificates) -> TlsCodec:
-    """TLS round the codec of one accepted connection."""
+    """TLS around the codec of one accepted connection."""
     context = certificates.context(asyncio.get_running_loop().time())
     return TlsCodec(inner, context, server_side=True)
 
 
 def _dialling_certificates(config: TlsConfig) -> Certificates:
     known = loop_state().certificates
-    config = replace(config, server_name=None)  # a matter of each connection, not of the context
+    config = replace(config, server_name=None)  # part of each connection, not of the context
     certificates = known.get(config)
     if certificates is None:
         certificates = Certificates(config, server_side=False)

@@ -1,13 +1,13 @@
 """The path of a Unix socket, for one listener at a time.
 
-``bind`` makes the file and fails if there is one, so two programs cannot both make it. The file of a program
-that died stays behind, and another program may take it over. To do so it holds the lock ``PATH.lock``, from
-before it looks at the file until it listens. Without the lock, one program could find a file dead, a second
-one take it over, and the first one remove the file of the second. A fresh path needs the lock, too, since a
-file looks dead between ``bind`` and ``listen``. The lock's own file exists for these microseconds only.
+``bind`` creates the file and fails if there is one, so two programs cannot both create it. The file of a dead
+program stays behind, and another program may take it over. To do so it holds the lock ``PATH.lock``, from
+before it checks the file until it listens. Without the lock, one program could find a file dead, a second one
+take it over, and the first one remove the file of the second. A fresh path needs the lock, too, since a file
+looks dead between ``bind`` and ``listen``. The lock's own file exists for these microseconds only.
 
-A file is dead if it is a socket and a connection to it is refused. A program that does not know the lock is
-safe but for an instant: the file is removed only if it is still the one that was found dead.
+A file is dead if it is a socket and refuses a connection. A program that ignores the lock is safe except for
+an instant: the file is removed only if it is still the one that was found dead.
 
 Nothing here waits: connecting to a Unix socket succeeds or fails at once.
 """
@@ -27,17 +27,18 @@ from protocols.options import SocketOptions
 from protocols.transports.descriptors import backlog
 
 FileIdentity = tuple[int, int, int]
-"""Device, inode and the time when it was made: file systems give a new file the inode of one that is gone."""
+"""Device, inode and creation time: file systems give a new file the inode of a removed one."""
 
 
 def listening_socket(path: str, options: SocketOptions) -> tuple[socket.socket, FileIdentity]:
-    """A socket that listens at ``path``, and the identity of its file, which has its mode and owner before
-    anybody can connect.
+    """A socket that listens at ``path``, and the identity of its file.
+
+    The file has its mode and owner before any peer can connect.
 
     Raises:
-        AddressInUse: somebody listens there, or is about to.
+        AddressInUse: another program listens there, or is about to.
         AddressError: there is a file that is not a socket.
-        OSError: as the system says.
+        OSError: any other error of the system.
     """
     with locked(path):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -59,7 +60,7 @@ def listening_socket(path: str, options: SocketOptions) -> tuple[socket.socket, 
 
 
 def make_private(path: str, options: SocketOptions) -> None:
-    """Give the file its mode, then its owner and group: at no time may more connect than in the end."""
+    """Set the file's mode, then its owner and group: at no time may more users connect than in the end."""
     os.chmod(path, options.ipc_permissions)
     if options.ipc_owner is not None or options.ipc_group is not None:
         unchanged = -1
@@ -80,7 +81,7 @@ def file_identity(path: str) -> FileIdentity | None:
 
 
 def remove(path: str, identity: FileIdentity) -> None:
-    """Remove the file, unless somebody has put another in its place."""
+    """Remove the file, unless another one has taken its place."""
     if file_identity(path) == identity:
         with suppress(FileNotFoundError):
             os.unlink(path)
@@ -120,7 +121,7 @@ def is_dead(path: str) -> bool:
         try:
             probe.connect(path)
         except (ConnectionRefusedError, FileNotFoundError):
-            with suppress(FileNotFoundError):  # it went meanwhile
+            with suppress(FileNotFoundError):  # removed in the meantime
                 if not stat.S_ISSOCK(os.lstat(path).st_mode):
                     raise AddressError(
                         f"ipc://{path} is a file that is not a socket and was left alone; choose another path"
@@ -140,7 +141,7 @@ def locked(path: str) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            if os.fstat(descriptor).st_size == 0:  # a file with content is nobody's lock, and is left alone
+            if os.fstat(descriptor).st_size == 0:  # a file with content is no lock, and is left alone
                 os.unlink(lock)
         os.close(descriptor)
 

@@ -1,16 +1,16 @@
 """``ws://host:port/path`` and ``wss://``, ``ws4://`` to ``wss6://`` for one family only: WebSocket over TCP.
 
-Hosts, ports and wildcards are those of `protocols.transports.tcp`; the port is 80, or 443 for ``wss``, and
-the path ``/`` where the URL has none. The bytes are those of `protocols.wire.websocket`, for ``wss`` inside
+Hosts, ports and wildcards are those of `protocols.transports.tcp`. A URL without a port means 80, or 443 for
+``wss``; one without a path means ``/``. The bytes are those of `protocols.wire.websocket`, for ``wss`` inside
 TLS with the certificates of ``SocketOptions.tls``.
 
-Several listeners of one event loop can share a port, each at a path of its own. The first one opens it, the
-last one to close closes it. A path is compared as it is written (NNG does so), without its query.
+Several listeners of one event loop can share a port, each at a separate path. The first one opens the port,
+the last one to close closes it. A path is compared as it is written (NNG does so), without its query.
 
-Whose a connection is shows only when its request is read. Until then the port's oldest listener watches it,
-bounds it and counts what never becomes anybody's, with its options; then it is moved to the listener at the
-path it asked for. Listeners on one port are all plain or all of one TLS configuration, since certificates are
-shown before any path is known.
+Only its request shows which listener a connection belongs to. Until then the port's oldest listener watches
+it with its own options, limits it, and counts it if it never reaches a listener. Then the connection is moved
+to the listener at the requested path. Listeners on one port are all plain or all of one TLS configuration,
+since certificates are shown before any path is known.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from protocols.wire.upgrade import AcceptingUpgrade, DiallingUpgrade, Route
 from protocols.wire.websocket import WebSocketCodec
 
 PORTS: Final = {"ws": 80, "wss": 443}
-"""Where a URL has no port."""
+"""The port of a URL without one."""
 
 PortKey = tuple[str, str, int]
 """Scheme without its security (``ws``, ``ws4``, ``ws6``), host and port."""
@@ -88,17 +88,17 @@ def _in_ascii(tcp: TcpAddress, authority: str, has_port: bool) -> str:
 
 
 def check_websocket_target(scheme: str, address: str) -> WebSocketAddress:
-    """What can be dialled. Raises `AddressError` for wildcards and port 0."""
+    """Parse an address to dial. Raises `AddressError` for wildcards and port 0."""
     target = parse_websocket_address(scheme, address)
     if is_wildcard_host(target.host) or not target.port:
         raise AddressError(
-            f"{scheme}://{address}: to dial needs a host and a port; wildcards and 0 are for listening"
+            f"{scheme}://{address}: dialling needs a host and a port; wildcards and 0 are for listening"
         )
     return target
 
 
 def check_websocket_listener(scheme: str, address: str) -> WebSocketAddress:
-    """What can be listened on. Raises `AddressError` for a query: it chooses no listener."""
+    """Parse an address to listen on. Raises `AddressError` for a query: it chooses no listener."""
     target = parse_websocket_address(scheme, address)
     if target.query:
         raise AddressError(f"{scheme}://{address}: a listener is found by its path; leave out the query")
@@ -149,7 +149,7 @@ class WebSocketTransport:
         endpoint = Endpoint(route, options, watcher)
         key = (self._plain, target.host, target.port)
         state = loop_state()
-        async with state.websocket_lock:  # or two at once would both try to open the port
+        async with state.websocket_lock:  # otherwise two at once would both try to open the port
             port = state.websocket_ports.get(key)
             if port is None:
                 certificates = listening_certificates(options, url) if self._secure else None
@@ -172,17 +172,17 @@ class Endpoint:
 
 
 class WebSocketPort:
-    """One bound port of an event loop and who listens there at which path."""
+    """One bound port of an event loop, and its listeners by path."""
 
     def __init__(self, scheme: str, certificates: Certificates | None) -> None:
         self.certificates = certificates
         self.endpoints: dict[str, Endpoint] = {}
         self.origin = ""
-        """As bound, without a path."""
+        """The URL as bound, without a path."""
         self._scheme = scheme
         self._servers: list[asyncio.Server] = []
         self._keys: list[PortKey] = []
-        self._last: Endpoint | None = None  # its watcher turns away who is accepted while we close
+        self._last: Endpoint | None = None  # its watcher refuses connections that are accepted while we close
 
     async def open(self, key: PortKey, family: int, url: str) -> None:
         """Bind, and let further listeners of this loop find the port. Raises `AddressError`."""
@@ -196,7 +196,7 @@ class WebSocketPort:
             ports[each] = self
 
     def check_security(self, scheme: str, tls: TlsConfig | None, url: str) -> None:
-        """Raises `AddressError` if a listener of this kind cannot join."""
+        """Raise `AddressError` if a listener of this kind cannot join."""
         if scheme != self._scheme:
             raise AddressError(
                 f"{url}: this port is open for {self._scheme}:// already; choose another port for {scheme}://"
@@ -214,7 +214,7 @@ class WebSocketPort:
         self.endpoints[path] = endpoint
 
     def remove(self, path: str) -> None:
-        """Serve ``path`` no more; without any path the port is closed."""
+        """Stop serving ``path``; without any path the port is closed."""
         self._last = self.endpoints.pop(path)
         if self.endpoints:
             return
@@ -236,7 +236,7 @@ class WebSocketPort:
 
 
 class PathWatcher:
-    """The watcher of one accepted connection: first the port's oldest listener, then the one it asks for."""
+    """The watcher of one accepted connection: first the port's oldest listener, then the requested one."""
 
     __slots__ = ("_endpoint", "_port", "_watcher")
 

@@ -4,9 +4,9 @@
 0..n peer words (bit 31 clear), each pushed by a relay | one id word (bit 31 set) | body
 ```
 
-Every word is u32 big-endian. A relay pushes the id of the pipe a frame came from and pops it from the
-answer, so the stack is the way home; a replier puts it back as it was. ``ttl`` bounds the words, the id
-included, as NNG counts.
+Every word is u32 big-endian. A relay pushes the id of the pipe a frame came from and pops it from the answer,
+so the stack is the return path; a replier copies it unchanged. ``ttl`` bounds the words, including the id, as
+NNG counts.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ END_BIT: Final = 0x80000000
 WORD_SIZE: Final = 4
 
 OVER_TTL: Final = 0
-"""`split`: more words than hops are allowed. Drop the frame, keep the pipe (every implementation does)."""
+"""Result of `split`: more words than hops are allowed. Drop the frame, keep the pipe (every implementation
+does).
+"""
 MALFORMED: Final = -1
-"""`split`: the frame ends inside the stack. Close the pipe, as NNG does."""
+"""Result of `split`: the frame ends inside the stack. Close the pipe, as NNG does."""
 
 _WORD: Final = Struct(">I")
 
 
 def split(frame: bytes, ttl: int = TTL_MAX) -> int:
-    """Where the body begins: at least 4, or `OVER_TTL`, or `MALFORMED` (both below 4)."""
+    """The index where the body begins: at least 4, or `OVER_TTL`, or `MALFORMED` (both below 4)."""
     size = len(frame)
     if size >= WORD_SIZE and frame[0] & 0x80 and ttl > 0:  # most frames crossed no relay
         return WORD_SIZE

@@ -1,7 +1,7 @@
-"""What a stream transport speaks: bytes to frames and back, its handshake included.
+"""The codec of a stream transport: bytes to frames and back, including the handshake.
 
 A `Codec` is one end of one stream, without I/O and without a clock; `protocols.transports.stream` moves the
-bytes. Codecs wrap: TLS round the plain protocol or round WebSocket.
+bytes. Codecs can wrap each other: TLS around the plain protocol or around WebSocket.
 
 ```
 begin() -> bytes out                         what this side says first
@@ -15,7 +15,7 @@ encode_small(frame) -> bytes out             the same for one that is small, and
 end() -> bytes out                           what this side says last
 ```
 
-A chunk may hold the end of the handshake and frames behind it.
+A chunk may hold the end of the handshake and frames after it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Codec(Protocol):
     """See the module."""
 
     reply: bytes
-    """Owed to the peer; whoever moves the bytes writes and clears it. After a failure: the last words."""
+    """Bytes owed to the peer; the mover of the bytes writes and clears it. After a failure: the farewell."""
 
     @property
     def repeatable(self) -> bool:
-        """Whether `encode` gives the same again for frames that it has encoded, or half encoded."""
+        """True if `encode` gives the same result again for frames that it has encoded, or half encoded."""
 
     @property
     def peer(self) -> int:
@@ -46,38 +46,40 @@ class Codec(Protocol):
 
     @property
     def failure(self) -> RemoteProtocolError | None:
-        """Which rule the peer broke; a `HandshakeError` as long as ``peer`` is 0."""
+        """The rule that the peer broke; a `HandshakeError` as long as ``peer`` is 0."""
 
     @property
     def ended(self) -> bool:
-        """True once the peer has taken its leave in a way of its own, while the stream is still open."""
+        """True once the codec received the peer's farewell, while the stream is still open."""
 
     @property
     def last_words(self) -> str:
-        """Why the peer took its leave, if it said so; for people."""
+        """The reason in the peer's farewell, if any; for people."""
 
     @property
     def identity(self) -> PeerIdentity | None:
-        """Who the peer proved to be, if the handshake has such proofs."""
+        """The peer's proven identity, if the handshake has such proofs."""
 
     @property
     def inside_frame(self) -> bool:
-        """True if the stream may not end here without losing a frame."""
+        """True if the stream cannot end here without losing a frame."""
 
     def begin(self) -> bytes:
-        """What this side says before it has heard anything; may be empty."""
+        """The bytes that this side sends before it has received any; may be empty."""
 
     def receive(self, chunk: bytes | memoryview) -> list[bytes]:
-        """The payloads that ``chunk`` completes, in order. The chunk's memory may be used again."""
+        """The payloads that ``chunk`` completes, in order. The chunk's memory may be reused."""
 
     def encode(self, frames: Sequence[bytes]) -> Iterable[bytes]:
         """Buffers to write, in order; a large frame may be one of them, not copied."""
 
     def encode_small(self, frame: bytes) -> bytes:
-        """As `encode`, of one frame below `SMALL`, in one buffer: most of what is written alone."""
+        """Like `encode`, for one frame below `SMALL`, in one buffer: the common case of a frame written
+        alone.
+        """
 
     def end(self) -> bytes:
-        """What this side says before it closes; may be empty."""
+        """The bytes that this side sends before it closes; may be empty."""
 
     def progress(self) -> str:
-        """How far the handshake came: the subject of the sentence when its time is over."""
+        """How far the handshake came: the subject of the message when its time is over."""

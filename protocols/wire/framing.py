@@ -1,20 +1,20 @@
 """Bytes of a stream to frames and back.
 
-A frame on TCP is ``length u64 big-endian`` and the payload; on ipc a byte ``01`` goes in front. That byte
-is the *lead* here: `TCP_LEAD` is empty, `IPC_LEAD` one byte long. Length 0 is legal. A payload is SP header
-words and body together; this module looks into neither.
+A frame on TCP is ``length u64 big-endian`` and the payload; on ipc a byte ``01`` goes in front. That byte is
+the *lead* here: `TCP_LEAD` is empty, `IPC_LEAD` one byte long. Length 0 is legal. A payload is SP header
+words and body together; this module inspects neither.
 
 Both directions work on runs. A 128-byte message costs about 40 ns to decode and 30 to encode, since peers
-tend to send frames of one size: `encode_frames` then joins with the packed length as the separator, and
+tend to send frames of one size. For these, `encode_frames` joins with the packed length as the separator.
 `FrameDecoder`, having seen some equal frames, unpacks the next with one struct until a length differs.
 
 The decoder is in one of three states, told by ``_frame`` and ``_start``:
 
-* between frames: both empty;
-* inside a prefix: ``_start`` holds its first bytes (fewer than nine);
-* inside a payload: ``_frame`` collects it. It grows as bytes arrive, hardly ahead of them, so a peer that
-  announces 64 MiB and sends nothing takes nothing. It is a `BytesIO` because that grows in place and gives
-  its bytes away without a copy, so a message of 64 MiB is in memory once.
+* between frames: both are empty.
+* inside a prefix: ``_start`` holds its first bytes (fewer than nine).
+* inside a payload: ``_frame`` collects it. It grows only as bytes arrive, so a peer that announces 64 MiB and
+  sends nothing takes no memory. It is a `BytesIO`, because that grows in place and returns its bytes without
+  a copy, so a message of 64 MiB is in memory once.
 
 A broken rule ends decoding: ``failure`` is set, the frames before it are still returned, later bytes ignored.
 """
@@ -33,11 +33,13 @@ IPC_LEAD: Final = b"\x01"
 
 LENGTH: Final = Struct(">Q")
 BUFFER_SIZE: Final = 262144
-"""What `encode_buffers` puts together before it begins another buffer: 64 KiB frames took 36, 28, 25 and
-27 us of the sender in buffers of 64, 128, 256 and 512 KiB, and 95 in one."""
+"""The size at which `encode_buffers` begins another buffer. 64 KiB frames cost the sender 36, 28, 25 and 27
+us in buffers of 64, 128, 256 and 512 KiB, and 95 us in a single buffer.
+"""
 _LARGE: Final = 8192
-"""Frames from this size on are cut out of the chunk itself: a second copy would cost more than a look at
-each."""
+"""Frames from this size on are cut out of the chunk itself: a second copy would cost more than checking
+each.
+"""
 _RUN_AFTER: Final = 8
 """Equal frames in a row before a run is tried: an attempt that ends at once costs as much as three frames."""
 
@@ -50,9 +52,10 @@ def encode_frames(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> bytes:
 
 
 def encode_buffers(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> Iterable[bytes]:
-    """As `encode_frames`, in buffers of about `BUFFER_SIZE`; a frame of that size is one of them, uncopied.
+    """Like `encode_frames`, in buffers of about `BUFFER_SIZE`; a frame of that size is a buffer of its own,
+    not copied.
 
-    One buffer of sixteen megabytes costs four times what the same bytes cost in pieces that stay in the
+    One buffer of sixteen megabytes costs four times as much as the same bytes in pieces that stay in the
     processor's cache.
     """
     if len(frames) == 1:
@@ -77,7 +80,7 @@ def _joined(frames: Sequence[bytes], sizes: set[int], lead: bytes) -> bytes:
 
 
 def _in_buffers(frames: Sequence[bytes], lead: bytes) -> Iterator[bytes]:
-    """Made as they are asked for, so that only one is in memory."""
+    """Yield buffers on demand, so that only one is in memory."""
     parts: list[bytes] = []
     size = 0
     for frame in frames:
@@ -118,7 +121,7 @@ class FrameDecoder:
     def __init__(self, size_max: int, lead: bytes = TCP_LEAD) -> None:
         self.size_max = size_max
         self.failure: RemoteProtocolError | None = None
-        """What the peer did wrong; once set, the stream cannot be read on."""
+        """What the peer did wrong; once set, nothing more can be read from the stream."""
         self._lead = lead
         self._prefix_size = len(lead) + LENGTH.size
         self._start = b""
@@ -130,11 +133,11 @@ class FrameDecoder:
 
     @property
     def inside_frame(self) -> bool:
-        """True if the stream may not end here without losing a frame."""
+        """True if the stream cannot end here without losing a frame."""
         return self._frame is not None or bool(self._start)
 
     def feed(self, chunk: bytes | memoryview) -> list[bytes]:
-        """The frames that ``chunk`` completes, in order. The chunk's memory may be used again."""
+        """The frames that ``chunk`` completes, in order. The chunk's memory may be reused."""
         if self.failure is not None:
             return []
         prefix_size, got = self._prefix_size, len(chunk)
@@ -142,7 +145,7 @@ class FrameDecoder:
             (size,) = LENGTH.unpack_from(chunk, prefix_size - 8)
             if size + prefix_size == got and not size > self.size_max > 0:
                 if prefix_size == 8 or chunk[0] == self._lead[0]:
-                    return [bytes(chunk[prefix_size:])]  # alone in an idle stream: a round trip's case
+                    return [bytes(chunk[prefix_size:])]  # alone in an idle stream: the case of a round trip
         frames: list[bytes] = []
         if self._frame is not None:
             rest = self._collect(chunk, frames)
@@ -159,8 +162,7 @@ class FrameDecoder:
         return frames
 
     def _cut_large(self, chunk: memoryview, frames: list[bytes]) -> memoryview:
-        """Leading frames of `_LARGE` bytes and more, copied once instead of twice; returns what lies
-        behind them."""
+        """Take leading frames of `_LARGE` bytes and more, copied once instead of twice; return the rest."""
         position, end, prefix_size = 0, len(chunk), self._prefix_size
         while position + prefix_size <= end:
             (size,) = LENGTH.unpack_from(chunk, position + len(self._lead))
@@ -174,7 +176,7 @@ class FrameDecoder:
         return chunk[position:]
 
     def _collect(self, chunk: bytes | memoryview, frames: list[bytes]) -> bytes | memoryview:
-        """Add to the frame that is being received; returns what lies behind its end."""
+        """Add to the frame that is being received; return what comes after its end."""
         assert self._frame is not None
         taken = chunk[: self._missing]
         self._frame.write(taken)
@@ -222,7 +224,7 @@ class FrameDecoder:
         self._start = data[position:]
 
     def _cut_run(self, data: bytes, position: int, size: int, frames: list[bytes]) -> int:
-        """Frames of one known size, until another prefix appears; returns where."""
+        """Cut frames of one known size, until another prefix appears; return its position."""
         step = size + self._prefix_size
         if size != self._run_size:
             self._run_size = size
@@ -235,9 +237,9 @@ class FrameDecoder:
     def _count_run(self, data: bytes, position: int, step: int, prefix: bytes) -> int:
         """How many frames from ``position`` on have this prefix.
 
-        All first bytes of the prefixes are compared at once, then all second bytes: 8 ns a frame. Where that
-        was in vain once, the rest of the data is looked at prefix by prefix, or a peer that mixes sizes with
-        malice would have all of it compared again and again.
+        All first bytes of the prefixes are compared at once, then all second bytes: 8 ns a frame. If that
+        found nothing once, the rest of the data is checked prefix by prefix. Otherwise a malicious peer that
+        mixes sizes could have all of it compared again and again.
         """
         possible = (len(data) - position) // step
         if not self._mixed:

@@ -57,11 +57,11 @@ PEER_OF: Final[dict[int, ProtocolNumber]] = {
     ProtocolNumber.BUS0: ProtocolNumber.BUS0,
     ProtocolNumber.STAR0: ProtocolNumber.STAR0,
 }
-"""Whom each protocol talks to."""
+"""The protocol that each protocol talks to."""
 
 
 def protocol_name(number: int) -> str:
-    """``req0`` for 0x30; ``protocol 0x123`` for a number nobody assigned."""
+    """``req0`` for 0x30; ``protocol 0x123`` for an unassigned number."""
     try:
         return ProtocolNumber(number).name.lower()
     except ValueError:
@@ -98,7 +98,7 @@ def parse_header(header: bytes) -> int:
 
 
 def _not_sp(header: bytes) -> HandshakeError:
-    """Two mistakes are common enough to be named."""
+    """A message for the peer's first bytes, with hints for two common mistakes."""
     if header[:2] == b"\x16\x03":
         return HandshakeError(
             "the peer speaks TLS and this address is plain; dial tcp:// or give the listener tls+tcp://",
@@ -119,8 +119,9 @@ class Greeting:
     """Our side of the handshake.
 
     ``serves`` maps the protocol number of a peer to the number we answer with; it may change while a listener
-    runs. With ``wait`` our header is sent only after the peer's was read, so that one listener can be of
-    several protocols; without, ``serves`` has one entry and the header goes out at once (nanomsg allows 1 s).
+    runs. With ``wait`` our header is sent only after the peer's was read, so that one listener can serve
+    several protocols. Without it, ``serves`` has one entry and the header goes out at once (nanomsg allows 1
+    s).
     """
 
     serves: Mapping[int, int]
@@ -132,7 +133,7 @@ class Greeting:
 
     @property
     def own(self) -> int:
-        """Our number, where there is only one."""
+        """Our number, if there is only one."""
         assert not self.wait
         return next(iter(self.serves.values()))
 

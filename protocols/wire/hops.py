@@ -6,8 +6,8 @@
 
 The two count differently. Pair1 counts when it sends: the first sender writes 1 (as NNG and the RFC; mangos
 writes 0, which is accepted), and a message with more hops than ``ttl`` is dropped. Star0 counts when it
-receives: the first sender writes 0, and a message with ``ttl`` hops or more is dropped. Either way ``ttl``
-links may be crossed.
+receives: the first sender writes 0, and a message with ``ttl`` hops or more is dropped. Either way a message
+may cross ``ttl`` links.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 WORD_SIZE: Final = 4
 HOPS_MAX: Final = 0xFF
 MALFORMED: Final = -1
-"""`read_hops`: the frame is too short, or one of the 24 reserved bits is set."""
+"""Result of `read_hops`: the frame is too short, or one of the 24 reserved bits is set."""
 
 HOP_WORDS: Final = tuple(bytes((0, 0, 0, hops)) for hops in range(HOPS_MAX + 1))
 """The word for each number of hops."""
@@ -27,7 +27,7 @@ _RESERVED: Final = bytes(3)
 
 
 class Sifted(NamedTuple):
-    """Frames that may pass, and how many of the others there were."""
+    """The frames that may pass, and how many others there were of each kind."""
 
     good: list[bytes]
     over_ttl: int
@@ -35,14 +35,14 @@ class Sifted(NamedTuple):
 
 
 def read_hops(frame: bytes) -> int:
-    """The hops a frame says it has made, or `MALFORMED`."""
+    """The number of hops in a frame's header, or `MALFORMED`."""
     if len(frame) < WORD_SIZE or frame[:3] != _RESERVED:
         return MALFORMED
     return frame[3]
 
 
 def step(frame: bytes) -> bytes:
-    """The frame, one hop further; it must be well-formed and below `HOPS_MAX`."""
+    """The frame with one hop more; it must be well-formed and below `HOPS_MAX`."""
     return HOP_WORDS[frame[3] + 1] + frame[WORD_SIZE:]
 
 

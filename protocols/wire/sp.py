@@ -1,4 +1,4 @@
-"""The plain stream: eight bytes each way, then frames behind their lengths (TCP, ipc, inside TLS).
+"""The plain stream: eight bytes each way, then frames with their lengths in front (TCP, ipc, inside TLS).
 
 Sources: nanomsg RFCs sp-tcp-mapping-01, sp-ipc-mapping-01 and sp-tls-v1.
 """
@@ -13,7 +13,7 @@ from protocols.identity import PeerIdentity
 from protocols.wire.framing import LENGTH, FrameDecoder, encode_buffers
 from protocols.wire.handshake import HEADER_SIZE, Greeting, encode_header, parse_header
 
-_pack_length: Final = LENGTH.pack  # bound once: each lone frame asks
+_pack_length: Final = LENGTH.pack  # bound once: every single frame uses it
 
 
 class SpCodec:
@@ -31,7 +31,7 @@ class SpCodec:
     def __init__(self, greeting: Greeting, size_max: int, lead: bytes) -> None:
         self.peer = 0
         self.reply = b""
-        self.ended = False  # a plain stream has no last word
+        self.ended = False  # a plain stream has no farewell
         self._greeting = greeting
         self._lead = lead
         self._header = b""
@@ -69,7 +69,7 @@ class SpCodec:
         return f"{len(self._header)} of {HEADER_SIZE} header bytes"
 
     def _open(self, chunk: bytes | memoryview) -> bytes | memoryview:
-        """Take the header's bytes off the chunk; returns the rest, empty while the header is not whole."""
+        """Take the header's bytes off the chunk; return the rest, empty while the header is incomplete."""
         missing = HEADER_SIZE - len(self._header)
         if self.failure is not None:
             return b""

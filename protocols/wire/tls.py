@@ -1,16 +1,16 @@
-"""TLS round another codec, over memory: no sockets, no asyncio, and failures that have reasons.
+"""TLS around another codec, over memory: no sockets, no asyncio, and failures that have reasons.
 
-The inner codec (the plain protocol, or WebSocket) speaks only once the TLS handshake is done. What ``ssl``
-calls an error becomes one of the fixed words below, fit to count by, and a sentence for people:
+The inner codec (the plain protocol, or WebSocket) speaks only once the TLS handshake is complete. An error of
+``ssl`` becomes one of the fixed words below, for counters, and a sentence for people:
 
 ====================================  ================================================================
 ``tls: not TLS``                      the first byte begins no TLS record: plain SP, HTTP, anything else
 ``tls: untrusted certificate``        no authority that we trust has signed the peer's certificate
-``tls: expired certificate``          its time is over, or has not come
+``tls: expired certificate``          it has expired, or is not valid yet
 ``tls: wrong name``                   it is for another host than the one we dialled
 ``tls: no certificate``               the peer was asked for one and has none
 ``tls: certificate``                  anything else that is wrong with it
-``tls: our certificate refused``      the peer said so of ours
+``tls: our certificate refused``      the peer refused our certificate
 ``tls: our certificate missing``      the peer asks for one and we have none
 ``tls: protocol version``             no version in common
 ``tls: cipher``                       nothing else in common
@@ -19,11 +19,12 @@ calls an error becomes one of the fixed words below, fit to count by, and a sent
 ``tls: error``                        any other failure of ours
 ====================================  ================================================================
 
-In TLS 1.3 a client is done before the server has looked at its certificate, so a refusal arrives where the
-inner handshake's first bytes should; since it is not done either, it still is a `HandshakeError`.
+In TLS 1.3 a client completes the handshake before the server has checked its certificate. A refusal then
+arrives in place of the inner handshake's first bytes. It is still a `HandshakeError`, because the inner
+handshake is not complete.
 
-A stream that ends without close_notify may have been cut by anybody. Between two frames that is an end like
-another (SP has no goodbye, and many peers send none); inside one, that frame is lost.
+A stream that ends without close_notify may have been cut by an attacker. Between two frames this counts as an
+ordinary end (SP has no farewell, and many peers send none). Inside a frame, that frame is lost.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ WRITE_SIZE: Final = 128 * 1024
 """Encrypted bytes handed on at once: a large frame is never held a second time as a whole."""
 
 HELD_MAX: Final = 64 * 1024
-"""Answers of our inner codec that wait for the end of what is half written."""
+"""Bytes of our inner codec's replies that may wait for the end of a half-written buffer."""
 _HANDSHAKE_RECORD: Final = 0x16
 _ALERT_RECORD: Final = 0x15
 _HTTP: Final = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"CONN", b"HTTP", b"PRI ")
@@ -100,9 +101,9 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class TlsCodec:
-    """One end of a TLS stream round ``inner``; see `protocols.wire.codec.Codec`.
+    """One end of a TLS stream around ``inner``; see `protocols.wire.codec.Codec`.
 
-    ``server_name`` is what the server's certificate must be for, where ``context`` checks it.
+    ``server_name`` is the name that the server's certificate must have, if ``context`` checks it.
     """
 
     __slots__ = (
@@ -166,7 +167,7 @@ class TlsCodec:
         return self._inner.inside_frame or (self._records.inside and not self.ended)
 
     def begin(self) -> bytes:
-        """What a dialer says first; a context that allows no version or cipher is a `failure`."""
+        """A dialer's first bytes; a context that allows no version or cipher is a `failure`."""
         if not self._is_server:
             try:
                 self._handshake()
@@ -202,7 +203,7 @@ class TlsCodec:
     def end(self) -> bytes:
         if self._secure and self._failure is None and not self.ended:
             last = self._inner.end()
-            with suppress(ssl.SSLError):  # it is broken, and nobody is left to be told
+            with suppress(ssl.SSLError):  # the stream is broken, and nobody needs to be told
                 if last:
                     self._write(last)
             self._say_goodbye()
@@ -218,7 +219,7 @@ class TlsCodec:
     # --- in
 
     def _handshake(self) -> bool:
-        """True once it is done; our inner codec has then said what it says first."""
+        """True once the TLS handshake is complete; our inner codec has then sent its first bytes."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -238,7 +239,7 @@ class TlsCodec:
                 plain = read(RECORD_SIZE)
             except ssl.SSLWantReadError:
                 return
-            except ssl.SSLZeroReturnError:  # close_notify, and ours went before
+            except ssl.SSLZeroReturnError:  # close_notify, and ours went first
                 self.ended = True
                 return
             if not plain:  # close_notify, to be answered in kind
@@ -260,10 +261,10 @@ class TlsCodec:
         try:
             self._tls.unwrap()
         except ssl.SSLError:
-            pass  # it wants the peer's close_notify, for which nobody waits; ours is written
+            pass  # it waits for the peer's close_notify, which nobody needs; ours is written
 
     def _answer(self) -> None:
-        """Encrypt what our inner codec owes the peer, but not into the middle of something else it said."""
+        """Encrypt our inner codec's replies to the peer, but not in the middle of its other output."""
         if not self._held or self.ended or self._failure is not None:
             return
         if not self._inside_buffer:
@@ -279,7 +280,7 @@ class TlsCodec:
             rest = rest[self._tls.write(rest) :]
 
     def _encrypted(self, buffers: Iterable[bytes]) -> Iterator[bytes]:
-        """Encrypted buffers of about `WRITE_SIZE`, made as they are asked for, which may take many turns."""
+        """Yield encrypted buffers of about `WRITE_SIZE` on demand, which may take many turns."""
         outgoing, write = self._outgoing, self._tls.write
         for buffer in buffers:
             rest = memoryview(buffer)
@@ -303,7 +304,7 @@ class TlsCodec:
             self._failure = HandshakeError(sentence, reason=reason)
 
     def _explain(self, error: ssl.SSLError) -> tuple[str, str]:
-        """The word to count by and the sentence."""
+        """The word for counters and the sentence."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return self._explain_certificate(error)
         code = error.reason or ""
@@ -354,8 +355,10 @@ class TlsCodec:
 
 
 class Records:
-    """Where in a record the stream stands. OpenSSL keeps half a record to itself, and a frame that fits into
-    one is cut there."""
+    """The position of the stream within a record.
+
+    OpenSSL keeps half a record to itself, and a frame that fits into one is cut there.
+    """
 
     __slots__ = ("_head", "_left")
 
@@ -381,7 +384,7 @@ class Records:
 
 
 def identity_of(certificate: Mapping[str, Any] | None) -> PeerIdentity | None:
-    """Whom a verified certificate names, as `ssl.SSLObject.getpeercert` gives it; None without one."""
+    """The names in a verified certificate, as `ssl.SSLObject.getpeercert` gives it; None without one."""
     if not certificate:
         return None
     names = tuple(
@@ -393,7 +396,7 @@ def identity_of(certificate: Mapping[str, Any] | None) -> PeerIdentity | None:
 
 
 def _ip_address(text: str) -> str:
-    """As people write it: OpenSSL gives ``0:0:0:0:0:0:0:1`` for ``::1``."""
+    """An address in its usual form: OpenSSL gives ``0:0:0:0:0:0:0:1`` for ``::1``."""
     try:
         return str(ipaddress.ip_address(text.strip()))
     except ValueError:

@@ -16,20 +16,21 @@ Sec-WebSocket-Protocol: rep.sp.nanomsg.org
                                                Sec-WebSocket-Protocol: rep.sp.nanomsg.org
 ```
 
-The subprotocol is what the SP header is elsewhere: the *listener's* protocol, so a req dialer asks for
+The subprotocol takes the place of the SP header. It names the *listener's* protocol, so a req dialer asks for
 ``rep``. Each side keeps at most `HEAD_SIZE_MAX` bytes until the blank line. wsproto reads and writes the
-heads; what it does not decide is decided here:
+heads; this module decides the rest:
 
 * A dialer reads no further than the status line if that is not 101: nanomsg ends its refusals without a blank
   line.
-* A listener refuses as NNG does, and says why in the body: another path 404, no subprotocol, several or an
-  unknown one 400, another WebSocket version 426, no WebSocket at all 400, too long a head 431.
-* A browser would let any web page talk to a listener on the machine it runs on, so what names an ``Origin``
-  is refused with 403 unless that origin is listed, or is the ``Host`` that the page talks to. And since any
-  name can be made to point here (DNS rebinding), that ``Host`` must then be an address, the host that the
-  listener was bound to, or listed. A request without an origin is from no browser; its ``Host`` may be
+* A listener refuses as NNG does, with the reason in the body: 404 for another path; 400 for no subprotocol,
+  several or an unknown one; 426 for another WebSocket version; 400 for no WebSocket at all; 431 for a head
+  that is too long.
+* A browser would let any web page talk to a listener on its own machine. So a request with an ``Origin`` is
+  refused with 403 unless that origin is listed, or is the ``Host`` that the page talks to. Any name can be
+  made to point here (DNS rebinding), so that ``Host`` must be an address, the host that the listener was
+  bound to, or listed. A request without an origin does not come from a browser; its ``Host`` may be
   anything, since a machine has many names.
-* Neither side offers or takes extensions: NNG and nanomsg have no compression.
+* Neither side offers or accepts extensions: NNG and nanomsg have no compression.
 """
 
 from __future__ import annotations
@@ -50,18 +51,20 @@ from protocols.errors import HandshakeError
 from protocols.wire.handshake import PEER_OF, Greeting, ProtocolNumber, protocol_name
 
 HEAD_SIZE_MAX: Final = 8192
-"""Bytes of a request or an answer, its blank line included."""
+"""Bytes of a request or an answer, including its blank line."""
 
 SUFFIX: Final = ".sp.nanomsg.org"
 SUBPROTOCOLS: Final[Mapping[int, str]] = {
     number: ("pair" if number is ProtocolNumber.PAIR0 else number.name.lower().removesuffix("0")) + SUFFIX
     for number in ProtocolNumber
 }
-"""How each protocol is called here: ``pair`` is version 0, ``pair1`` version 1, the others have no number."""
+"""The name of each protocol here: ``pair`` is version 0, ``pair1`` version 1, the others have no number."""
 
 _NUMBERS: Final = {name: number for number, name in SUBPROTOCOLS.items()}
 _NO_TARGET: Final = b"GET  "
-"""How NNG begins for a URL that has no path, and h11 does not read; its own listener takes it for ``/``."""
+"""NNG's first line for a URL without a path, which h11 cannot parse; NNG's own listener treats it as
+``/``.
+"""
 _END: Final = b"\r\n\r\n"
 _HINTS: Final = {
     400: "it serves another pattern, most likely",
@@ -73,11 +76,11 @@ _HINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who listens at one path of a port.
+    """The listener at one path of a port.
 
     ``size_max`` bounds a message in bytes (0 = no limit). ``origins`` are those of web pages that may connect
     besides pages of the listener's own host; ``*`` stands for any. ``hosts`` are the names, without ports, by
-    which pages of the own host may call it; addresses need not be listed.
+    which pages of its own host may call it; addresses need not be listed.
     """
 
     greeting: Greeting
@@ -106,7 +109,7 @@ class DiallingUpgrade:
         self.request = self._upgrade.send(Request(host=authority, target=target, subprotocols=[subprotocol]))
 
     def receive(self, chunk: bytes | memoryview) -> bytes:
-        """Take the answer's bytes; returns those behind it once ``peer`` is known."""
+        """Take the answer's bytes; return those after it once ``peer`` is known."""
         before = len(self._head)
         self._head += chunk
         status = self._status()
@@ -173,7 +176,7 @@ class DiallingUpgrade:
 
 
 class AcceptingUpgrade:
-    """The listener's side. ``find`` gives the route of a path, None if there is none."""
+    """The listener's side. ``find`` returns the route of a path, None if there is none."""
 
     request = b""
 
@@ -183,7 +186,7 @@ class AcceptingUpgrade:
         self.reply = b""
         """The answer; set together with ``peer``, and with most failures."""
         self.route: Route | None = None
-        """Whom the request asked for; set together with ``peer``."""
+        """The route that the request asked for; set together with ``peer``."""
         self._find = find
         self._upgrade = H11Handshake(ConnectionType.SERVER)
         self._head = bytearray()
@@ -194,7 +197,7 @@ class AcceptingUpgrade:
         return self.route.size_max
 
     def receive(self, chunk: bytes | memoryview) -> bytes:
-        """Take the request's bytes; returns those behind it once ``peer`` is known."""
+        """Take the request's bytes; return those after it once ``peer`` is known."""
         before = len(self._head)
         self._head += chunk
         if not 0x41 <= self._head[0] <= 0x5A:
@@ -239,7 +242,7 @@ class AcceptingUpgrade:
             if isinstance(hint, RejectConnection) and hint.status_code == HTTPStatus.UPGRADE_REQUIRED:
                 status, headers = HTTPStatus.UPGRADE_REQUIRED, ("Sec-WebSocket-Version: 13",)
                 sentence = "the request is of another version of WebSocket than 13"
-        except ValueError as error:  # what wsproto cannot decode
+        except ValueError as error:  # wsproto cannot decode it
             sentence = f"the request has a header that cannot be read: {error}"
         version = status is HTTPStatus.UPGRADE_REQUIRED
         self._refuse(status, sentence, f"websocket: {'version' if version else 'bad request'}", headers)
@@ -312,7 +315,7 @@ def _is_listed(origin: str, origins: tuple[str, ...]) -> bool:
 
 
 def _is_of_host(origin: str, host: str) -> bool:
-    """Whether a page of ``origin`` is of the host it talks to."""
+    """True if a page of ``origin`` belongs to the host that it talks to."""
     try:
         return urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:
@@ -320,7 +323,7 @@ def _is_of_host(origin: str, host: str) -> bool:
 
 
 def _is_own_host(host: str, hosts: tuple[str, ...]) -> bool:
-    """Whether ``host``, with or without a port, is an address or one of ``hosts``."""
+    """True if ``host``, with or without a port, is an address or one of ``hosts``."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     try:
         ipaddress.ip_address(name)
@@ -338,7 +341,7 @@ def _header(request: Request, name: bytes) -> str | None:
 
 
 def _shown(what: bytes | str) -> str:
-    """Somebody else's words in a sentence of ours: short, and harmless to a terminal."""
+    """The peer's words made safe for our message: short, and harmless to a terminal."""
     text = what.decode("latin-1") if isinstance(what, bytes) else what
     return repr(text if len(text) <= 80 else text[:77] + "...")
 

@@ -5,19 +5,14 @@ is in `protocols.wire.upgrade`; after it:
 
 * We send binary messages, in fragments of `FRAGMENT_SIZE` bytes (NNG refuses frames above 1 MiB, whatever its
   receive limit), masked by the dialer. We never ping: nanomsg hands the payload of a ping to its application.
-* A ping is answered, several in one chunk by one pong to the last (RFC 6455 section 5.5.3), a close is
-  answered and ends the stream. Fragments are put together, also with control frames between them.
-* What breaks a rule costs the connection, after a close frame that says which:
+* A ping is answered; several in one chunk get one pong, to the last (RFC 6455 section 5.5.3). A close is
+  answered and ends the stream. Fragments are put together, even with control frames between them.
+* A broken rule costs the connection, after a close frame that says which:
 
 =======  ====================================================================================
 1002     masking the wrong way round, a reserved bit, an unknown opcode, a fragment out of place
 1003     a text message
-1009     a message above the limit, told by the head of the frame that exceeds it
-=======  ====================================================================================
-
-wsproto reads and writes the frames. It tells of a head only its extensions, so the limits are one. (It also
-draws masks from the system's randomness, which protect proxies from pages in a browser. A simulation gives it
-masks of its own, `simulations.kernel.masks`.)
+1009     a message above the limit, detected in the header of the frame that exceeds it
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ from protocols.identity import PeerIdentity
 from protocols.wire.upgrade import AcceptingUpgrade, DiallingUpgrade
 
 FRAGMENT_SIZE: Final = 65536
-"""Bytes of payload in one frame of ours at most; NNG's own."""
+"""The most payload bytes in one frame of ours; NNG uses the same size."""
 
 REASON_MAX: Final = 123
 """Bytes of the sentence in a close frame (RFC 6455 section 5.5)."""
@@ -72,7 +67,7 @@ class WebSocketCodec:
     )
 
     identity: PeerIdentity | None = None
-    repeatable = False  # it knows whether the last fragment ended a message
+    repeatable = False  # it tracks whether the last fragment ended a message
 
     def __init__(self, upgrade: DiallingUpgrade | AcceptingUpgrade) -> None:
         self.peer = 0
@@ -111,7 +106,7 @@ class WebSocketCodec:
     def encode(self, frames: Sequence[bytes]) -> Iterable[bytes]:
         stream = self._stream
         if stream is None or stream.state is not ConnectionState.OPEN:
-            return ()  # the peer has said goodbye
+            return ()  # the peer has closed
         if max(map(len, frames), default=0) > FRAGMENT_SIZE:
             return _in_fragments(stream, frames)
         send = stream.send
@@ -129,7 +124,7 @@ class WebSocketCodec:
     # ---
 
     def _open(self, chunk: bytes | memoryview) -> bytes:
-        """Take the handshake off the chunk; returns what lies behind it."""
+        """Take the handshake off the chunk; return what comes after it."""
         upgrade = self._upgrade
         assert upgrade is not None
         rest = upgrade.receive(chunk)
@@ -174,11 +169,13 @@ class WebSocketCodec:
             frames.append(bytes(event.data))
 
     def _hear_close(self, event: CloseConnection) -> None:
-        """The peer's close frame, or wsproto's word for a broken rule, which changes no state of it."""
+        """Handle the peer's close frame, or wsproto's report of a broken rule, which changes no state of
+        it.
+        """
         assert self._stream is not None and self._heads is not None
         if self._stream.state in (ConnectionState.REMOTE_CLOSING, ConnectionState.CLOSED):
             self.ended = True
-            self._fed = self._heads.framed  # what lies behind a close is no part of anything
+            self._fed = self._heads.framed  # bytes after a close frame mean nothing
             self.last_words = _words_of(event)
             self.reply += self._say_close(event.code)
         else:
@@ -196,7 +193,7 @@ class WebSocketCodec:
 
 
 def _words_of(event: CloseConnection) -> str:
-    """Why the peer closes, for people; empty where it just leaves."""
+    """The reason why the peer closes, for people; empty if it gives none."""
     if event.code in _LEAVING:
         return ""
     words = "".join(sign if sign.isprintable() else "?" for sign in event.reason or "")
@@ -205,7 +202,7 @@ def _words_of(event: CloseConnection) -> str:
 
 
 def _in_fragments(stream: Connection, frames: Sequence[bytes]) -> Iterator[bytes]:
-    """Made as they are asked for. That may take a while, and the peer's goodbye can come in between."""
+    """Yield frames on demand. That may take a while, and the peer's close can come in between."""
     for frame in frames:
         for start in range(0, len(frame) or 1, FRAGMENT_SIZE):
             if stream.state is not ConnectionState.OPEN:
@@ -215,10 +212,11 @@ def _in_fragments(stream: Connection, frames: Sequence[bytes]) -> Iterator[bytes
 
 
 class FrameHeads(Extension):
-    """Looks at the head of every frame before its payload is taken; see the module. Never offered.
+    """Checks the header of every frame before its payload is taken; see the module. Never offered to the
+    peer.
 
-    ``framed`` is how many bytes the whole frames so far had on the wire, ``inside_message`` whether the last
-    of them ended no message, ``failure`` what a head made us refuse.
+    ``framed`` is the number of bytes on the wire of the whole frames so far. ``inside_message`` is True if
+    the last of them ended no message. ``failure`` is set if a header made us refuse.
     """
 
     name = "x-frame-heads"
@@ -242,7 +240,7 @@ class FrameHeads(Extension):
     def frame_inbound_header(
         self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, payload_length: int
     ) -> CloseReason | RsvBits:
-        """Called again for the same frame if its head comes in parts."""
+        """Called again for the same frame if its header comes in parts."""
         if opcode is Opcode.TEXT:
             self.failure = RemoteProtocolError(
                 "the peer sent a text message; the Scalability Protocols are binary", reason="text message"

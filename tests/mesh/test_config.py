@@ -97,7 +97,7 @@ def test_a_home_that_cannot_be_looked_into_has_no_file() -> None:
         ("[broker]\nname = 'a b'\n", "f:2: broker.name must be 1 to 64 of the characters"),
         ("[broker]\njoin = ['tcp:/a']\n", "f:2: broker.join has a bad address: 'tcp:/a' is not a URL"),
         ("[broker]\njoin = ['tcp://a:70000']\n", "the port must be"),
-        ("[broker]\njoin = ['tcp://a:0']\n", "to dial needs a host and a port"),
+        ("[broker]\njoin = ['tcp://a:0']\n", "dialling needs a host and a port"),
         ("[broker]\nexport = ['a..b']\n", "f:2: broker.export has a bad pattern: "),
         (
             f"[broker]\nexport = {[f't{number}' for number in range(501)]}\n",

@@ -67,7 +67,7 @@ def test_a_pipe_has_the_options_of_its_socket() -> None:
 def test_one_peer_too_many_is_refused_with_the_option() -> None:
     one = owner(peers_max=2)
     first, _ = one.attach(), one.attach()
-    with pytest.raises(PipeRefused, match=r"2 peers are all there may be \(peers_max\)") as refused:
+    with pytest.raises(PipeRefused, match=r"the limit of 2 peers is reached \(peers_max\)") as refused:
         one.attach()
     assert refused.value.reason == "too many peers"
     first.close("it leaves")

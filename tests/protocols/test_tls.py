@@ -18,7 +18,7 @@ from protocols import AddressError, SocketOptions, TlsConfig, TlsConfigError
         ({"key_file": "a"}, "a key without a certificate"),
         ({"verify": "sometimes"}, "must be required, optional or none"),
         ({"version_min": "1.1"}, "version '1.1' is not served"),
-        ({"version_min": "1.3", "version_max": "1.2"}, "1.3 to 1.2 are none at all"),
+        ({"version_min": "1.3", "version_max": "1.2"}, "1.3 to 1.2 leave no version"),
     ],
 )
 def test_contradictions_are_one_sentence(fields: dict[str, Any], sentence: str) -> None:

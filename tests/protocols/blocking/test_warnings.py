@@ -81,7 +81,7 @@ def test_a_refused_peer_is_logged_with_its_port_and_the_option(caplog: pytest.Lo
                 pass
             until(lambda: lines(caplog, f"{url} refused {name}"))
     (line,) = lines(caplog, "refused")
-    assert "all there may be (peers_max)" in line
+    assert "peers is reached (peers_max)" in line
 
 
 def test_a_stranger_is_logged_and_one_that_just_leaves_is_not(caplog: pytest.LogCaptureFixture) -> None:

@@ -130,6 +130,6 @@ async def test_peers_with_a_good_header_are_bounded_too(scheme: str, tmp_path: P
             assert len(pull.pipes) == listener.statistics().connected == 100
             refused = listener.statistics().refused
             assert refused.pop("too many peers") + sum(refused.values()) == 3900
-            assert "100 peers are all there may be" in listener.last_refused
+            assert "the limit of 100 peers is reached" in listener.last_refused
         await until(lambda: not pull.pipes)
         assert await honest(pull, listener.url) < 2.0

@@ -51,7 +51,7 @@ def test_tcp_addresses(address: str, expected: TcpAddress) -> None:
         ("tcp://local\0host:7770", "is not a host name"),
         ("tcp://localhost:-1", "number from 0 to 65535"),
         ("tcp://localhost:٣", "number from 0 to 65535"),
-        ("tcp://::1:7770", "stands in brackets"),
+        ("tcp://::1:7770", "address in brackets"),
         ("tcp://eth0;localhost:7770", "is not a host name"),
         ("tcp://user@localhost:7770", "is not a host name"),
         ("tcp://local host:7770", "is not a host name"),

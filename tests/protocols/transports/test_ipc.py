@@ -67,7 +67,7 @@ async def test_without_a_name_the_kernel_gives_one() -> None:
     assert first.startswith("abstract://") and len(first) > len("abstract://")
     async with Pull0(listen=["abstract://", "abstract://", "ipc://@"]) as pull:
         assert len({listener.url for listener in pull.listeners}) == 3
-    with pytest.raises(AddressError, match="to dial needs a name"):
+    with pytest.raises(AddressError, match="dialling needs a name"):
         check_dialable("abstract://")
 
 

@@ -75,7 +75,7 @@ def test_addresses_are_those_of_tcp() -> None:
     for url in ("tls+tcp://h:1", "tls+tcp4://127.0.0.1:1", "tls+tcp6://[::1]:1", "tls+tcp://:0"):
         assert check_url(url) == url
     assert is_wildcard("tls+tcp://*:1") and not is_wildcard("tls+tcp://127.0.0.1:1")
-    with pytest.raises(AddressError, match=r"tls\+tcp://:1: to dial needs a host and a port"):
+    with pytest.raises(AddressError, match=r"tls\+tcp://:1: dialling needs a host and a port"):
         check_dialable("tls+tcp://:1")
     with pytest.raises(AddressError, match=r"tls\+tcp://h has no port; write tls\+tcp://h:7770"):
         check_url("tls+tcp://h")

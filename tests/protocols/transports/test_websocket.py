@@ -110,7 +110,7 @@ def test_an_address_has_a_path_and_may_leave_out_its_port(
         ("ws://h/a#b", "no #"),
         ("ws://h/a\r\nX: y", "a path has visible ASCII"),
         ("ws://user@h:80/", "is not a host name"),
-        ("ws://::1:80/", "an IPv6 address stands in brackets"),
+        ("ws://::1:80/", "write an IPv6 address in brackets"),
         ("ws://" + "ä" * 70 + "/", "is not a host name"),
         ("ws://ä..b/", "is not a host name"),
     ],
@@ -123,7 +123,7 @@ def test_what_cannot_be_an_address(url: str, sentence: str) -> None:
 def test_what_can_be_dialled_and_what_only_listened_on() -> None:
     assert check_dialable("ws://h/x?y") == "ws://h/x?y"
     for url in ("ws://*:80/", "ws://:80/", "ws://0.0.0.0/", "wss://[::]:1/", "ws://h:0/"):
-        with pytest.raises(AddressError, match="to dial needs a host and a port"):
+        with pytest.raises(AddressError, match="dialling needs a host and a port"):
             check_dialable(url)
     assert is_wildcard("ws://*/x") and is_wildcard("wss://0.0.0.0:1") and not is_wildcard("ws://h")
 
