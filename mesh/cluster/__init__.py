@@ -1,1 +1,1 @@
-"""The other brokers: who is alive, who is linked, what they want, and how they are dialled."""
+"""The other brokers: their states and links, their interest, and how they are dialled."""

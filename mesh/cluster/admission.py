@@ -1,9 +1,9 @@
-"""How a connection from another broker is admitted, and which of two links to it stays.
+"""Admits connections from other brokers, and decides which of two links to a broker stays.
 
-The Bus comes first. Until both sides have shown who they are nothing else is said on it::
+The Bus comes first. Until both sides have proven who they are, they say nothing else on it::
 
     dialler                                   listener
-    HELLO   -------------------------------->            who I am, what I speak, a challenge
+    HELLO   -------------------------------->            identity, an offer, a challenge
             <-------------------------------- HELLO      likewise
     PROOF   -------------------------------->            HMAC under the mesh key over both HELLOs
             <-------------------------------- TOKEN      HMAC likewise, and a random token
@@ -11,18 +11,20 @@ The Bus comes first. Until both sides have shown who they are nothing else is sa
             <-------------------------------- READY      both are bound: the link is up
             <------- REFUSED at any point --->           one sentence; the connection is closed behind it
 
-`Admission` is one side of this. Without a mesh key the proofs are empty and not checked; a broker that has a
-key refuses one that has none, and the other way round.
+`Admission` is one side of this. Without a mesh key the proofs are empty and not checked. A broker with a key
+refuses one without, and vice versa.
 
-**Versions.** Each HELLO ends with an offer (`mesh.wire.capabilities`), and both sides speak what both offers
-have in common. A broker of version 1 refuses a HELLO with an offer. Its dialler then dials again and says a
-HELLO without one (`Admission.speaks_first`); to a HELLO without one the listener answers in kind. An attacker
-on the way could provoke that, but not change what either side says after it: the proofs cover both HELLOs.
+**Versions.** Each HELLO ends with an offer (`mesh.wire.capabilities`), and both sides use what both offers
+have in common. A broker of version 1 refuses a HELLO with an offer. Its dialler then dials again and sends a
+HELLO without one (`Admission.speaks_first`); the listener answers such a HELLO without an offer too. An
+attacker on the path could provoke that, but could not change what either side says afterwards, since the
+proofs cover both HELLOs.
 
-**Duplicates.** Both sides may dial at once, and a side may dial again because it lost what the other still
-holds. Both ends order links alike, by `LinkRank`: the greater epoch (each side says in its HELLO one more
-than the last it knows, the greater of both counts), then the one dialled by the lower id, then the dialler's
-challenge. The greatest stays. Another boot of the same member is another matter: see `supersedes`.
+**Duplicates.** Both sides may dial at once, and a side may dial again because it lost a link that the other
+still has. Both sides order links by `LinkRank`, and the greatest stays. It compares the epoch first: each
+HELLO names one more than the last epoch known to its side, and the greater of both counts. Then the link
+dialled by the lower id is greater, then the dialler's challenge decides. `supersedes` decides about another
+boot of the same member.
 
 This module is pure.
 """
@@ -55,7 +57,7 @@ REFUSALS: Final = (
     "role",
     "certificate",
 )
-"""Why a connection is not admitted, as counted."""
+"""Counters for the reasons why connections are not admitted."""
 
 ID_TAKEN: Final = (
     "another process uses this broker's id, as happens when a state folder is copied; stop one of the two,"
@@ -73,7 +75,8 @@ class Refused(LinkError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class LinkRank:
-    """Of duplicate links between two runs of two brokers the greatest stays; both ends see the same ranks."""
+    """Orders duplicate links between two runs of two brokers. The greatest stays; both ends see the same
+    ranks."""
 
     epoch: int
     dialed_by_lower: bool
@@ -83,11 +86,12 @@ class LinkRank:
 def supersedes(
     new: LinkRank, old: LinkRank, *, new_hello: Hello, old_hello: Hello, old_answers: bool
 ) -> bool:
-    """Whether a link that was just made takes the place of the one there is.
+    """True if a new link replaces the existing one.
 
     Between the same two runs the rank decides. Another boot of the member is a later run if its incarnation
-    is greater, and also if the old link does not answer (its process is gone, and its last incarnation may
-    not have been saved); otherwise two processes share one id, and the one that is here stays.
+    is greater. It is also a later run if the old link does not answer, since then its process has ended and
+    may not have saved its last incarnation. Otherwise two processes share one id, and the existing link
+    stays.
     """
     if new_hello.boot == old_hello.boot:
         return new > old
@@ -95,7 +99,7 @@ def supersedes(
 
 
 class Stage(Enum):
-    """Where one side of an admission stands, by what it waits for."""
+    """The stages of one side of an admission, each named for what it waits for."""
 
     HELLO = "hello"
     PROOF = "proof"
@@ -109,14 +113,14 @@ class Admission:
     """One side of admitting one Bus connection and the two that belong to it.
 
     Feed it frames and send what it returns. The listener's side reaches `Stage.UP` when both survey
-    connections are bound, the dialler's when READY has come; ``peer`` is who is there from the peer's HELLO
-    on, and must not be believed before its proof has come, which takes the listener to `Stage.BIND` and the
-    dialler to `Stage.READY`.
+    connections are bound, the dialler's when READY arrives. ``peer`` is set by the peer's HELLO, but must not
+    be trusted before its proof. The proof takes the listener to `Stage.BIND` and the dialler to
+    `Stage.READY`.
 
     Args:
-        me: this side's HELLO but for the epoch, with a challenge of its own.
-        epoch_after: the last epoch known of a link with a member, 0 if none.
-        expect: who is dialled, 0 if that is not known.
+        me: this side's HELLO without the epoch, with its own challenge.
+        epoch_after: the last known epoch of links with a member, 0 if none.
+        expect: the id of the dialled member, 0 if not known.
     """
 
     def __init__(
@@ -133,7 +137,7 @@ class Admission:
         self.stage = Stage.HELLO
         self.peer: Hello | None = None
         self.agreed = Agreed(0, frozenset())
-        """What both sides speak, from the peer's HELLO on."""
+        """The version and capabilities of both sides; set by the peer's HELLO."""
         self.token = b""
         self._me = me
         self._key = mesh_key
@@ -146,11 +150,11 @@ class Admission:
         self._refused_hello = False
 
     def begin(self) -> list[bytes]:
-        """What the dialler says first; the listener waits."""
+        """The dialler's first frames; the listener has none."""
         return [self._say_hello(self._expect)] if self.dialed else []
 
     def received(self, frame: bytes) -> list[bytes]:
-        """The next frame of the peer. Returns the answer; raises `Refused`."""
+        """Handle the next frame of the peer. Returns the answer; raises `Refused`."""
         if len(frame) > ADMISSION_FRAME_MAX:
             size = f"{len(frame)} bytes, at most {ADMISSION_FRAME_MAX}"
             raise Refused("malformed", f"a stranger sent a frame of {size} are allowed")
@@ -182,8 +186,8 @@ class Admission:
                 raise Refused("unexpected", f"frame kind {kind} came while waiting for {stage.value}")
 
     def bind(self, which: str) -> bool:
-        """The listener's side: a survey connection (by its name) brought the token; True when that was the
-        last and the link is up. Raises `Refused` for one too many."""
+        """The listener's side: a survey connection, named ``which``, sent the token. True if it was the last
+        one and the link is up. Raises `Refused` for one too many."""
         if self.stage is not Stage.BIND or which in self._bound:
             raise Refused("unexpected", f"a {which} connection was bound twice or out of turn")
         self._bound[which] = None
@@ -194,12 +198,12 @@ class Admission:
 
     @property
     def speaks_first(self) -> bool:
-        """Whether the peer may be of version 1: it refused a HELLO with an offer before it said its own."""
+        """True if the peer may have version 1: it refused a HELLO with an offer before it sent its own."""
         return self.dialed and self._me.offer != FIRST and self._refused_hello
 
     @property
     def rank(self) -> LinkRank:
-        """Known from the peer's HELLO on."""
+        """The link's rank, known once the peer's HELLO came."""
         peer = self.peer
         assert peer is not None, "there is no rank before both HELLOs"
         dialler, listener = (self._me, peer) if self.dialed else (peer, self._me)
@@ -237,8 +241,8 @@ class Admission:
         return [self._say_hello(id)]
 
     def _proof(self, *, by_dialler: bool) -> bytes:
-        """Over both HELLOs as sent, so over both challenges and all that either side claims, and the
-        direction, so that neither proof is of use as the other."""
+        """The proof of one direction over both HELLOs as sent. So it covers both challenges and all claims,
+        and cannot be reused for the other direction."""
         if self._key is None:
             return b""
         hellos = (self._own_hello, self._peer_hello)

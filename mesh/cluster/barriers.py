@@ -1,10 +1,10 @@
-"""The barrier: who of the live brokers knows a version of what this broker tells the others.
+"""The barrier: tracks which live brokers know a version of this broker's announcements.
 
-A version is *known* when every live broker has acknowledged it, or a later one. Live are ALIVE and SUSPECT
-members, linked or not; who dies or leaves is waited for no longer, who joins is waited for too. `BARRIER_S`
-after it was asked for, a barrier ends with the names that are missing. Who asks for a version that others
-wait for already has the whole time for itself. So one version may end several times: with names only for
-those who have waited `BARRIER_S`, without names for all who wait for it or an earlier one.
+A version is *known* when every live broker has acknowledged it or a later one. Live are ALIVE and SUSPECT
+members, linked or not. A member that dies or leaves is no longer waited for; a new member is. `BARRIER_S`
+after it was requested, a barrier ends with the names that are missing. A later request for the same version
+still gets the whole time. So one version may end several times: with missing names only for requests that
+have waited `BARRIER_S`, without them for all requests of it or an earlier version.
 
 Pure. Versions only rise.
 """
@@ -18,14 +18,14 @@ from typing import Final
 
 BARRIER_S: Final = 5.0
 BARRIER_GRAIN_S: Final = 0.1
-"""Who asks for the same version within this time of each other share a barrier, which ends with the last."""
+"""Requests for the same version within this time share a barrier, which ends with the last of them."""
 NAME_SHOWN_MAX: Final = 255
-"""Characters of a name that frames to clients carry; URLs to join may be longer."""
+"""Maximum characters of a name in frames to clients. URLs to join may be longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierDone:
-    """A version is known to all live brokers but those named."""
+    """All live brokers, except those named, know a version."""
 
     version: int
     unreached: tuple[str, ...]
@@ -41,7 +41,7 @@ class _Barrier:
 
 
 class Barriers:
-    """See the module. Members are ids."""
+    """Tracks acknowledged versions and barriers. Members are ids."""
 
     def __init__(self, barrier_s: float = BARRIER_S) -> None:
         self._barrier_s = barrier_s
@@ -49,15 +49,16 @@ class Barriers:
         self._acknowledged: dict[int, int] = {}
         self._barriers: list[_Barrier] = []
         self.unheard: tuple[str, ...] = ()
-        """Whom this broker was told of and has heard nothing about."""
+        """Members that this broker was told about but has not heard from or about."""
         self._awaits_unheard = False
 
     def __len__(self) -> int:
-        """Versions that somebody waits for."""
+        """Number of versions that somebody waits for."""
         return len(self._barriers)
 
     def wait(self, version: int, now: float) -> BarrierDone | None:
-        """Wait for all to know a version: done already, or one of the calls below will say."""
+        """Wait until all know a version. Returns the result if it is already known; otherwise one of the
+        calls below does."""
         if not self._awaited(version):
             return self._done(version)
         due = now + self._barrier_s
@@ -69,12 +70,13 @@ class Barriers:
         return None
 
     def members(self, live: Mapping[int, str]) -> list[BarrierDone]:
-        """Who is waited for, by name."""
+        """Set the members to wait for, with their names."""
         self._live = dict(live)
         return self._settle()
 
     def set_unheard(self, names: Iterable[str], *, wait: bool) -> list[BarrierDone]:
-        """Barriers name these too; with ``wait`` they wait for them, since they may know of others."""
+        """Set names that barriers list too. With ``wait``, barriers wait for them, since they may know of
+        others."""
         unheard = tuple(name[:NAME_SHOWN_MAX] for name in names)
         if (unheard, wait) == (self.unheard, self._awaits_unheard):
             return []
@@ -87,11 +89,11 @@ class Barriers:
         return self._settle()
 
     def forget(self, member: int) -> None:
-        """What a member acknowledged holds no longer."""
+        """A member's acknowledgements no longer count."""
         self._acknowledged.pop(member, None)
 
     def tick(self, now: float) -> list[BarrierDone]:
-        """Barriers that have waited long enough."""
+        """Barriers whose time is over."""
         done: list[BarrierDone] = []
         while self._barriers and self._barriers[0].due <= now:
             barrier = self._barriers.pop(0)
@@ -99,7 +101,7 @@ class Barriers:
         return done
 
     def next_deadline(self) -> float:
-        """When to call `tick`."""
+        """The time of the next call of `tick`."""
         return self._barriers[0].due if self._barriers else inf
 
     def _missing(self, version: int) -> list[str]:
@@ -117,7 +119,7 @@ class Barriers:
         waiting, self._barriers = self._barriers, []
         for number, barrier in enumerate(waiting):
             if self._awaited(barrier.version):
-                self._barriers = waiting[number:]  # who misses a version misses all that come after it
+                self._barriers = waiting[number:]  # a member that misses a version misses all later ones
                 break
             if not done or done[-1].version != barrier.version:
                 done.append(self._done(barrier.version))

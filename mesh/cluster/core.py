@@ -1,19 +1,19 @@
-"""The decisions of one broker about the others: the pure core that a shell with links drives.
+"""The decisions of one broker about the others: a pure core, driven by a shell that has the links.
 
-`mesh.cluster.membership` decides who is in the mesh, `mesh.cluster.overlay` whom to dial,
-`mesh.cluster.joining` when this broker knows enough to route, `mesh.cluster.news` what each link is still to
-be told. This module joins them:
+`mesh.cluster.membership` decides which brokers are in the mesh, `mesh.cluster.overlay` which to dial,
+`mesh.cluster.joining` when this broker knows enough to route, and `mesh.cluster.news` what to tell each link.
+This module joins them:
 
-* a link that comes or goes is told to all of them;
-* what membership learns of a member moves the overlay's targets, and is news to the links;
-* a broker that joins is ready once it has heard all that `joining` waits for, and has a link to every live
-  member that it ought to (`mesh.cluster.full_mesh`). Only the shell knows whether their interest is held as
-  well, so it calls `settle`;
-* after each input, what is due to be dialled is dialled, from `begin` until this broker leaves;
-* one deadline for all: `next_deadline`, `tick`.
+* all of them learn when a link comes up or goes down;
+* a change of a member's state updates the overlay's targets and becomes news for the links;
+* a joining broker is ready once it has heard everything that `joining` waits for, and has a link to every
+  live member that it should have one to (`mesh.cluster.full_mesh`). Only the shell knows whether their
+  interest has arrived as well, so it calls `settle`;
+* after each input, due dials are made, from `begin` until this broker leaves;
+* there is one deadline for everything: `next_deadline`, `tick`.
 
-Inputs carry ``now``. Outputs are orders, for the shell to execute one after the other; executing one may lead
-to the next input (a link that is dropped is a link that is down). `mesh.cluster.peering` executes them with
+Inputs carry ``now``. Outputs are orders, which the shell executes one after the other. Executing one may
+cause the next input (a dropped link is a link that is down). `mesh.cluster.peering` executes them with
 sockets, `simulations.cores.meshed` with tuples on a simulated network.
 """
 
@@ -66,19 +66,19 @@ class Send:
     member: int
     records: tuple[MemberRecord, ...]
     reply: bool = False
-    """It sends its own table back."""
+    """The receiver sends its own table back."""
     last: bool = False
-    """Behind all that is queued: who hears it may hang up."""
+    """Send behind everything queued. The receiver may close the connection afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoiningChanged:
-    """`Joining.unheard` or `Joining.is_complete` may have changed; `ClusterCore.settle` is to be called."""
+    """`Joining.unheard` or `Joining.is_complete` may have changed. Call `ClusterCore.settle`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MayRoute:
-    """Published messages need not wait any longer. Comes once, if this broker held them at its start."""
+    """Published messages no longer have to wait. Ordered once, if this broker held them at its start."""
 
 
 Order: TypeAlias = (
@@ -99,7 +99,7 @@ class ClusterCore:
     """See the module.
 
     Args:
-        me: this broker, as it begins.
+        me: this broker's first record.
         join: URLs of brokers to join.
         known: the peers of an earlier run.
     """
@@ -127,7 +127,7 @@ class ClusterCore:
     # --- time
 
     def begin(self, peer_url: str, client_url: str, now: float) -> list[Order]:
-        """This broker listens at these addresses from now on; to be called once, before any link."""
+        """This broker listens at these addresses from now on. Call this once, before any link."""
         self.membership.begin(peer_url, client_url, now)
         self.joining.begin(now)
         self._begun = True
@@ -136,7 +136,7 @@ class ClusterCore:
         return out
 
     def next_deadline(self) -> float:
-        """When to call `tick`; never before `begin` or after `leave`."""
+        """The time of the next call of `tick`. Not valid before `begin` or after `leave`."""
         return min(self._news.due, self._machines_due()) if self._is_active else inf
 
     @property
@@ -149,10 +149,11 @@ class ClusterCore:
         )
 
     def tick(self, now: float, late_s: float = 0.0) -> list[Order]:
-        """Do what is due. ``late_s`` is how late the shell's timer came."""
+        """Do the work that is due. ``late_s``: how late the shell's timer fired."""
         out: list[Order] = [Send(member, records) for member, records in self._news.take(now)]
         if not self._is_active or now < self._machines_due():
-            return out  # news only, which may come many times a period and says nothing of a pace
+            # only news, which may be due many times a period and does not tell how late this broker is
+            return out
         self.overlay.pace.ticked(late_s)
         self._resolve(self.membership.tick(now), now, out)
         if self.joining.tick(now):
@@ -166,26 +167,26 @@ class ClusterCore:
     # --- links
 
     def link_up(self, record: MemberRecord, dial: Dial | None, now: float) -> list[Order]:
-        """A link is admitted, perhaps in place of another. ``record`` is what the member says of itself,
-        ``dial`` what brought the link, None if the other side dialled."""
+        """A link is admitted, perhaps in place of another. ``record`` is the member's own record. ``dial``
+        made the link; None if the other side dialled."""
         self._news.link_up(record.id)
         self.overlay.link_up(record.id, dial, now)
         self.joining.linked(record.id, now)
         return self.act(self.membership.link_up(record, now), now)
 
     def link_down(self, member: int, now: float) -> list[Order]:
-        """The link of a member is gone and no other took its place."""
+        """The link of a member has ended and no other took its place."""
         self._news.link_down(member)
         self.overlay.link_down(member, now)
         return self._and_dial(self.membership.link_down(member, now), now)
 
     def dial_failed(self, dial: Dial, now: float) -> list[Order]:
-        """A dial brought no link, or none with whom it was for."""
+        """A dial made no link, or none with the expected member."""
         self.overlay.dial_failed(dial.url, dial.member, now)
         self.joining.keep(self.overlay.join_urls(), now)
         return self._and_dial([], now)
 
-    # --- what members say
+    # --- records from members
 
     def heard(self, records: Sequence[MemberRecord], via: int, now: float) -> list[Order]:
         """Records that a linked member sent."""
@@ -203,9 +204,10 @@ class ClusterCore:
     # --- this broker
 
     def settle(self, now: float, *, interest_held: bool = True) -> list[Order]:
-        """Be ready if nothing is missing any more that a joining broker waits for.
+        """Become ready if nothing is missing that a joining broker waits for.
 
-        ``interest_held``: that of every live member is. A shell that carries no interest waits for none.
+        ``interest_held``: the interest of every live member is known. A shell without interest need not wait
+        for it.
         """
         membership = self.membership
         if membership.node_state is not NodeState.JOINING or not interest_held or self.unlinked():
@@ -215,7 +217,7 @@ class ClusterCore:
         return self.act(membership.joined(), now)
 
     def unlinked(self) -> list[int]:
-        """Live members to which there ought to be a link, and is none."""
+        """Live members that should have a link but have none."""
         membership, linked = self.membership, self._news.links
         wanted = neighbours_of(membership.me.id, membership.live_ids())
         return [id for id in wanted if id not in linked]
@@ -225,10 +227,10 @@ class ClusterCore:
         self._news.drop()
         return self.act(self.membership.leave(), now)
 
-    # --- what membership wants
+    # --- instructions of membership
 
     def act(self, instructions: Iterable[Instruction], now: float) -> list[Order]:
-        """Orders for the instructions of `membership`, which a shell may also have called directly."""
+        """Orders for the instructions of `membership`, which a shell may also call directly."""
         return self._and_dial(instructions, now) if instructions else []
 
     def _and_dial(self, instructions: Iterable[Instruction], now: float) -> list[Order]:

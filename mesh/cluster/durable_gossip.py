@@ -1,9 +1,9 @@
 """Sends and receives durable interest on links, as `mesh.cluster.durable_interest` decides.
 
-Frames go out at once and then at most every `DURABLE_PAUSE_S`; long ones, and changes for the data plane, one
-a loop turn, so that rounds and dials come between them. What changed goes to the data plane first, then to
-disk, and then it is said to be held here. The data plane is told at once that a broker's table is unknown,
-and that it is known again once all changes are made.
+Frames go out at once and then at most every `DURABLE_PAUSE_S`. Long ones, and changes for the data plane, go
+one a loop turn, so that rounds and dials run in between. A change goes to the data plane first, then to disk;
+only then this broker says that it holds it. The data plane is told at once when a broker's table becomes
+unknown. It is told that the table is known after all changes are made.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from mesh.wire.capabilities import DURABLE
 from mesh.wire.link_frames import LinkKind
 
 DURABLE_PAUSE_S: Final = 0.005
-"""Many changes are few frames."""
+"""Combines many changes into few frames."""
 LONG_FRAME: Final = 2048
-"""Bytes from which on a frame counts as long work."""
+"""Frames from this size count as long work."""
 KINDS: Final = range(LinkKind.DURABLE, LinkKind.DURABLE_WANTED + 1)
 
 
 class DurableHooks(Protocol):
-    """What the broker hears of durable subscriptions. All synchronous; none may raise."""
+    """Callbacks of the broker about durable subscriptions. All are synchronous; none may raise."""
 
     def home_changed(self, change: HomeChanged) -> None:
-        """The durable subscriptions of a home have changed; it may be this broker."""
+        """The durable subscriptions of a home have changed. The home may be this broker."""
 
     def unknown_homes_changed(self, names: tuple[str, ...]) -> None:
-        """The brokers that may be homes and of which this broker knows nothing have changed."""
+        """The brokers that may be homes and whose subscriptions are unknown here have changed."""
 
     def durable_unsaved(self) -> None:
-        """There is something to write (`DurableGossip.homes`); `DurableGossip.saved` is to be called then."""
+        """There is something to write (`DurableGossip.homes`). Call `DurableGossip.saved` afterwards."""
 
     def durable_reached(self, version: int, unreached: tuple[str, ...]) -> None:
-        """All live brokers but those named know this home's durable subscriptions up to ``version``, and have
-        them on disk."""
+        """All live brokers, except those named, know this home's durable subscriptions up to ``version`` and
+        have them on disk."""
 
 
 class DurableGossip:
-    """See the module. Make it inside a running event loop.
+    """The durable interest of one broker on its links. Make it inside a running event loop.
 
     Args:
-        links: those that are up.
+        links: the links that are up.
         wall_time: seconds since the epoch, for versions.
-        tables: what an earlier run kept.
+        tables: the tables that an earlier run kept.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class DurableGossip:
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
-    # --- what the broker reads and does
+    # --- the broker's side
 
     @property
     def homes(self) -> Mapping[int, HomeTable]:
-        """All that is known, by home; not to be changed."""
+        """All known tables, by home. Do not change them."""
         return self._interest.homes
 
     @property
@@ -88,27 +88,27 @@ class DurableGossip:
         return self._interest.own
 
     def versions(self) -> dict[int, int]:
-        """Of all tables, by home: for `saved`, once they are on disk."""
+        """Versions of all tables, by home: pass them to `saved` once they are on disk."""
         return self._interest.versions()
 
     def unknown(self) -> tuple[str, ...]:
-        """Names of those who may be homes of which this broker does not know."""
+        """Names of the members that may be homes and whose tables are unknown here."""
         return self._interest.unknown()
 
     @property
     def version(self) -> int:
-        """Of this home's own table; 0 if there never was anything in it, as far as this broker knows."""
+        """The version of this home's own table. 0 if this broker knows of no content ever."""
         return self._interest.version
 
     def set_own(self, subscriptions: Subscriptions) -> None:
-        """This is what the home's journal holds. Until then others are believed about this broker, too."""
+        """Set what the home's journal holds. Until then others are believed about this broker too."""
         self._interest.set_own(subscriptions, self._wall_us())
         self._moved()
 
     def change_own(self, added: Mapping[str, Iterable[str]], removed: Iterable[str] = ()) -> int:
-        """These durable subscriptions were made at this home, with their patterns, and those removed. Returns
-        the version that holds it. `DurableHooks.durable_reached` follows in a later loop turn, also where
-        nothing changed."""
+        """Durable subscriptions of this home were made or changed (``added``, with their patterns) or
+        removed. Returns the version that includes the change. `DurableHooks.durable_reached` follows in a
+        later loop turn, even if nothing changed."""
         version = self._interest.change_own(added, removed, self._wall_us())
         done = self._interest.wait(version, self._loop.time())
         if done is not None:
@@ -117,24 +117,24 @@ class DurableGossip:
         return version
 
     def forget(self, home: int) -> bool:
-        """Another home will not come back: nobody keeps its durable subscriptions any longer. False if there
-        is no such home. If it does live, it says them again."""
+        """Another home will not come back: its durable subscriptions are removed. False if there is no such
+        home. If it is alive, it announces them again."""
         forgot = self._interest.forget(home, self._wall_us())
         self._moved()
         return forgot
 
     def identify(self, client_url: str) -> None:
-        """Clients find this broker there."""
+        """Set the address of this broker for clients."""
         self._interest.identify(client_url, self._wall_us())
         self._moved()
 
     def saved(self, versions: Mapping[int, int]) -> None:
-        """These versions are on disk, or this broker has none."""
+        """These versions are on disk, or this broker has no disk."""
         self._interest.saved(versions)
         self._moved()
 
     def stop(self) -> None:
-        """Nothing is said, told or written any more."""
+        """From now on nothing is sent, reported or written."""
         self._stopped = True
         self._says.cancel()
         self._tells.cancel()
@@ -142,17 +142,17 @@ class DurableGossip:
             self._timer.cancel()
 
     def tell(self) -> None:
-        """The data plane all changes now, before anybody publishes."""
+        """Give the data plane all changes now, before anything is published."""
         while self._interest.changed:
             self._tell()
 
-    # --- what `mesh.cluster.peering` tells
+    # --- calls of `mesh.cluster.peering`
 
     def link_up(self, link: Link) -> None:
         self._reached(self._interest.link_up(link.peer.id, capable=link.agreed.has(DURABLE)))
         frame = self._interest.pending(link.peer.id)
         if frame is not None:
-            link.say([frame])  # who joins waits for it
+            link.say([frame])  # a joining broker waits for it
         self._moved()
 
     def link_down(self, member: int) -> None:
@@ -164,12 +164,12 @@ class DurableGossip:
         self._moved()
 
     def set_unheard(self, names: Iterable[str], unknown: Iterable[str], *, wait: bool) -> None:
-        """Whom this broker was told of and has heard nothing about (`DurableInterest.set_unheard`)."""
+        """Members that this broker was told about but has not heard from (`DurableInterest.set_unheard`)."""
         self._reached(self._interest.set_unheard(names, unknown, wait=wait))
         self._moved()
 
     def received(self, link: Link, message: list[Any]) -> None:
-        """One frame of a link, decoded. Raises `LinkError`."""
+        """Handle one decoded frame of a link. Raises `LinkError`."""
         interest, member, now = self._interest, link.peer.id, self._loop.time()
         if not link.agreed.has(DURABLE):
             raise LinkError(f"{LinkKind(message[0]).name} came without the capability {DURABLE!r}")
@@ -184,13 +184,13 @@ class DurableGossip:
                 interest.wanted(member, home)
         self._moved()
 
-    # --- what follows
+    # --- consequences
 
     def _wall_us(self) -> int:
         return int(self._wall_time() * 1e6)
 
     def _moved(self) -> None:
-        """Something may be different: see to all that may follow from it."""
+        """Something may have changed: start all work that may follow from it."""
         if self._stopped:
             return
         self._tell_unknown(dict.fromkeys((*self._unknown, *self._interest.unknown())))
@@ -201,7 +201,7 @@ class DurableGossip:
         self._arm()
 
     def _say(self) -> None:
-        """One frame to each link to which there is something to say; what is left waits for other work."""
+        """Send one frame to each link that needs one. The rest waits for other work."""
         for member in self._interest.behind():
             link = self._links.get(member)
             frame = self._interest.pending(member)
@@ -213,7 +213,7 @@ class DurableGossip:
             self._says.ask_soon()
 
     def _tell(self) -> None:
-        """The data plane, of one change; when it knows all, of who is unknown, and then the disk."""
+        """Give the data plane one change. After the last one, tell it the unknown homes and then save."""
         change = self._interest.next_change()
         if self._interest.changed:
             self._tells.ask_soon()
@@ -240,7 +240,7 @@ class DurableGossip:
         due = self._interest.next_deadline()
         if self._timer is not None:
             if self._timer.when() <= due:
-                return  # a timer that comes early finds nothing due and is set again
+                return  # a timer that fires early finds nothing due and is set again
             self._timer.cancel()
             self._timer = None
         if due < float("inf"):

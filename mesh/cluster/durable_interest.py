@@ -1,35 +1,37 @@
-"""Which durable subscriptions there are in the mesh, and at which homes. This knowledge outlives every
-broker.
+"""Knows all durable subscriptions of the mesh and their homes. This knowledge outlives every broker.
 
-Every broker holds a table of every home (`mesh.cluster.durable_table`), keeps it on disk, and passes it on.
-A home that dies, leaves or restarts keeps its table everywhere, or a message of level stored would skip it.
+Every broker has a table of every home (`mesh.cluster.durable_table`), keeps it on disk, and passes it on. The
+table of a home that dies, leaves or restarts stays everywhere. Otherwise messages of level stored would skip
+that home.
 
-**Links.** At a new link both sides say which versions they hold (HELD), and then each sends what the other
-lacks: the difference from the version that the other holds, or the whole in parts. A table comes from its
-home, or from another broker that learned it. A home sends its changes to all links at once. Others send
-what they learned to those who have not said after `RELAY_S` that they hold it: they have no link to the
-home. HELD is said again for each version that has come to disk. Who gets a difference from a version that
-it does not hold asks for the whole (WANTED).
+**Links.** On a new link both sides say which versions they hold (HELD). Each then sends what the other lacks:
+the difference from the other's version, or the whole table in parts. A table comes from its home, or from
+another broker that learned it. A home sends its changes to all links at once. After `RELAY_S` the others send
+what they learned to members that have not confirmed it: these have no link to the home. HELD is repeated for
+each version that has reached the disk. A broker that gets a difference from a version that it does not hold
+asks for the whole table (WANTED).
 
-**Versions.** The greater wins. A home that hears of a greater version of itself than its own (it lost its
-file, or was forgotten) raises its own above that, and says its table again. Until the shell has said what the
-home's journal holds (`set_own`), a broker takes the word of others for itself, too. What others say of a home
-is believed up to a bound (`durable_table.is_believed`), and ignored beyond it.
+**Versions.** The greater version wins. Suppose a home learns of a greater version of itself than its own,
+because it lost its file or was forgotten. It then raises its own version above that and sends its table
+again. Until the shell has reported what the home's journal holds (`set_own`), a broker also believes others
+about itself. Others are believed about a home up to a bound (`durable_table.is_believed`), and ignored beyond
+it.
 
-**Known.** A live member's table is current if the member said on a link, since it came to life for this
-broker, which version it has, and this broker holds it. It holds, too, whatever else the member held when the
-link began: of a home that is dead nobody else may tell. Whose table is not current, is `unknown`, and a
-message of level stored cannot be acknowledged: a home might be skipped. Members without the capability are no
-homes.
+**Known.** A live member's table is current if two things hold. The member announced its version on a link
+since it came to life for this broker, and this broker holds that version. It also holds whatever else the
+member held when the link began, since nobody else can tell about a dead home. A member whose table is not
+current is `unknown`. Then messages of level stored cannot be acknowledged, since a home might be skipped.
+Members without the capability are no homes.
 
 **The barrier.** A version of the own table is known when all live members with the capability have said that
 they hold it (`mesh.cluster.barriers`), and when this broker itself routes by it.
 
-**Bounds.** `HOMES_MAX` homes, and `TOTAL_MAX` patterns of all. An empty table of a broker that is not live
-makes room for one that is not empty. Without room a table is not taken, and its home is `unknown`.
+**Bounds.** There are at most `HOMES_MAX` homes, with at most `TOTAL_MAX` patterns together. An empty table of
+a broker that is not live is replaced by one that is not empty. A table without room is not accepted, and its
+home is `unknown`.
 
-Changes for the data plane are taken by `next_change`, in pieces. A version is on disk (`saved`) only after
-that, so who says HELD routes by it.
+The data plane takes changes with `next_change`, in pieces. A version counts as on disk (`saved`) only after
+that, so a broker that sends HELD routes by it.
 
 Pure.
 """
@@ -63,18 +65,18 @@ from mesh.errors import LinkError
 from mesh.wire.link_frames import HOMES_MAX, LinkKind, encode
 
 RELAY_S: Final = 1.0
-"""After that a table goes to those who have not heard it from its home."""
+"""After this time a table goes to members that have not got it from its home."""
 TOTAL_MAX: Final = 4 * (PATTERNS_MAX + SUBSCRIPTIONS_MAX)
-"""Patterns of all homes; a subscription without any counts as one."""
+"""Patterns of all homes. A subscription without any counts as one."""
 TOLD_MAX: Final = 4 * HOMES_MAX
-"""Homes that one link may name: more than there can be at one time, as some may come for others."""
+"""Homes that one link may name. That exceeds the number at any one time, since homes may replace others."""
 MADE_MAX: Final = 1024
-"""Own versions remembered; that somebody holds an older one is not counted for the barrier."""
+"""Own versions remembered. An older one held by others does not count for the barrier."""
 
 
 @dataclass(frozen=True, slots=True)
 class HomeChanged:
-    """What the data plane is to change. ``name`` and ``client_url`` are the home's."""
+    """A change for the data plane. ``name`` and ``client_url`` are the home's."""
 
     home: int
     name: str
@@ -84,40 +86,41 @@ class HomeChanged:
 
 
 class _Link:
-    """A link to a member with the capability."""
+    """A link to a member that has the capability."""
 
     __slots__ = ("asks", "greeted", "has", "heard", "incoming", "outgoing", "sends", "tells")
 
     def __init__(self) -> None:
         self.greeted = False
-        """It was told all that is held here."""
+        """It was told everything held here."""
         self.heard = False
-        """It has told what it holds."""
+        """It has said what it holds."""
         self.has: dict[int, int] = {}
-        """Versions by home that the other side holds, or was sent."""
+        """Versions by home that the other side holds or was sent."""
         self.sends: dict[int, None] = {}
-        """Homes whose tables it is to be sent, if it has not got them."""
+        """Homes whose tables it should be sent, unless it has them."""
         self.tells: dict[int, None] = {}
-        """Homes whose versions on this disk it is to be told."""
+        """Homes whose versions on this disk it should be told."""
         self.asks: dict[int, bool] = {}
-        """Homes whose tables are wanted whole, and whether it was asked for them."""
+        """Homes whose whole tables are wanted, and whether it was asked for them."""
         self.incoming = TableParts()
         self.outgoing: Iterator[bytes] | None = None
-        """The rest of a table that goes in parts."""
+        """The rest of a table that is sent in parts."""
 
     @property
     def busy(self) -> bool:
-        """There is something to say."""
+        """True if there is something to send."""
         if not self.greeted or self.outgoing is not None or self.tells or (self.heard and self.sends):
             return True
         return not all(self.asks.values())
 
 
 class DurableInterest:
-    """See the module. Members and homes are ids; ``wall_us`` is wall time in microseconds.
+    """The tables of all homes, and the links that exchange them. Members and homes are ids; ``wall_us`` is
+    wall time in microseconds.
 
     Args:
-        tables: what an earlier run kept, by home.
+        tables: the tables that an earlier run kept, by home.
     """
 
     def __init__(
@@ -134,16 +137,17 @@ class DurableInterest:
         self._tables = dict(tables or {})
         self._weight = sum(table.weight for table in self._tables.values())
         self._sure = False
-        """The own table is what this home's journal holds."""
+        """True once the own table is the content of this home's journal."""
         self._claimed = 0
-        """The greatest version of the own table that others told of."""
+        """The greatest version of the own table that others named."""
         self._links: dict[int, _Link] = {}
         self._live: dict[int, str] = {}
         self._incapable: dict[int, None] = {}
         self._claims: dict[int, int] = {}
-        """What live members said of the version of their own table."""
+        """Versions of their own tables, as live members announced them."""
         self._owed: dict[int, dict[int, int]] = {}
-        """What members held of other homes when their links began, and this broker does not hold yet."""
+        """Versions of other homes that members held when their links began, and that this broker does not
+        hold yet."""
         self._current: dict[int, None] = {}
         self._refused: dict[int, str] = {}
         """Homes whose tables had no room, by name."""
@@ -151,11 +155,11 @@ class DurableInterest:
         self._saved = self.versions()
         self._dirty = False
         self._fresh: dict[int, None] = {}
-        """Homes whose tables changed here, until they are relayed."""
+        """Homes whose tables changed here, until these are relayed."""
         self._relay_due = inf
         self._changes: deque[HomeChanged] = deque()
         self._made: dict[int, None] = {}
-        """The last versions that this home made, and no other ones that others hold for it."""
+        """The last versions that this home made. Other versions that others hold for it do not count."""
         if is_own(self.version):
             self._made[self.version] = None
         self._barriers = Barriers(barrier_s)
@@ -164,11 +168,11 @@ class DurableInterest:
             if table.subscriptions:
                 self._tell_change(home, Difference(table.subscriptions, ()))
 
-    # --- what is held
+    # --- state
 
     @property
     def homes(self) -> Mapping[int, HomeTable]:
-        """The tables, by home; not to be changed."""
+        """The tables, by home. Do not change them."""
         return self._tables
 
     @property
@@ -179,11 +183,11 @@ class DurableInterest:
 
     @property
     def version(self) -> int:
-        """Of the own table; 0 if there never was anything in it."""
+        """The version of the own table. 0 if it never had any content."""
         return self._held_version(self._me)
 
     def unknown(self) -> tuple[str, ...]:
-        """Names of those who may be homes of which this broker does not know."""
+        """Names of the members that may be homes and whose tables are unknown here."""
         missing = [
             name
             for member, name in self._live.items()
@@ -195,7 +199,7 @@ class DurableInterest:
     # --- the own table
 
     def set_own(self, subscriptions: Subscriptions, wall_us: int) -> int:
-        """This is what the home's journal holds. Returns the version of the own table."""
+        """Set what the home's journal holds. Returns the version of the own table."""
         if not self._sure:
             self._sure = True
             for link in self._links.values():
@@ -216,8 +220,8 @@ class DurableInterest:
         return self.version
 
     def change_own(self, added: Mapping[str, Iterable[str]], removed: Iterable[str], wall_us: int) -> int:
-        """These durable subscriptions were made here, or have other patterns, and those were removed. Returns
-        the version that holds the change: the present one if there is none."""
+        """Durable subscriptions of this home were made or got other patterns (``added``), or were removed.
+        Returns the version that includes the change: the present one if there is none."""
         table = self._tables.get(self._me)
         wanted = {name: tuple(patterns) for name, patterns in added.items()}
         if table is None:
@@ -233,7 +237,8 @@ class DurableInterest:
         return self.version
 
     def identify(self, client_url: str, wall_us: int) -> None:
-        """Clients find this broker there; empty: nobody knows yet. All are told, if it is a home."""
+        """Set the address of this broker for clients; empty: not known yet. If it is a home, all others are
+        told."""
         self._client_url = client_url or self._client_url
         if self._sure:
             self.set_own(self.own, wall_us)
@@ -255,14 +260,14 @@ class DurableInterest:
         return version
 
     def _claim(self, version: int) -> None:
-        """Somebody holds a table of this home with this version."""
+        """Another member holds a table of this home with this version."""
         self._claimed = max(self._claimed, version)
         if self._sure and version > self.version:
             self._replace_own(self.own, 0)
 
     def forget(self, home: int, wall_us: int) -> bool:
-        """Another home will not come back: its table is empty from now on, in the whole mesh. If it does
-        live, it says its table again. False if there is no such home, or it is this broker."""
+        """Another home will not come back: its table is empty from now on, in the whole mesh. If it is alive,
+        it sends its table again. False if there is no such home, or if it is this broker."""
         name = self._refused.pop(home, None) or self._live.get(home)
         if name is not None and home not in self._current:
             self._tables.setdefault(home, HomeTable(0, name, ""))
@@ -277,14 +282,14 @@ class DurableInterest:
     # --- the barrier
 
     def wait(self, version: int, now: float) -> BarrierDone | None:
-        """Wait for all to hold a version of the own table: done already, or one of the calls that return
-        barriers will say."""
+        """Wait until all hold a version of the own table. Returns the result if they already do; otherwise
+        one of the calls that return barriers does."""
         return self._barriers.wait(version, now)
 
     # --- members and links
 
     def members(self, live: Mapping[int, str]) -> list[BarrierDone]:
-        """Members that are alive or suspect, by name, without this broker."""
+        """Members that are alive or suspect, with their names, without this broker."""
         self._live = dict(live)
         for known in (self._current, self._claims, self._owed, self._incapable):
             for member in [each for each in known if each not in live and each not in self._links]:
@@ -292,14 +297,14 @@ class DurableInterest:
         return self._await()
 
     def set_unheard(self, names: Iterable[str], unknown: Iterable[str], *, wait: bool) -> list[BarrierDone]:
-        """Members that this broker was told of and has heard nothing about. Barriers name them, and wait for
-        them with ``wait``. Some are `unknown`: they may be homes, and no file of this broker says of
-        which."""
+        """Members that this broker was told about but has not heard from. Barriers name them, and with
+        ``wait`` also wait for them. Some are `unknown`: they may be homes whose subscriptions are not in this
+        broker's file."""
         self._unheard = tuple(name[:NAME_SHOWN_MAX] for name in unknown)
         return self._barriers.set_unheard(names, wait=wait)
 
     def link_up(self, member: int, *, capable: bool) -> list[BarrierDone]:
-        """A link is admitted, perhaps in place of another; ``capable``: both sides have the capability."""
+        """A link is admitted, perhaps in place of another. ``capable``: both sides have the capability."""
         self._current.pop(member, None)
         self._claims.pop(member, None)
         self._owed.pop(member, None)
@@ -313,14 +318,14 @@ class DurableInterest:
         return self._await()
 
     def link_down(self, member: int) -> None:
-        """The link is gone; what the member said is kept while it is live."""
+        """The link has ended. The member's statements are kept while it is live."""
         self._links.pop(member, None)
 
     def _await(self) -> list[BarrierDone]:
         others = {id: name for id, name in self._live.items() if id not in self._incapable}
         return self._barriers.members({self._me: self._name, **others})
 
-    # --- what members say
+    # --- frames from members
 
     def held_received(self, member: int, versions: Iterable[tuple[int, int]]) -> list[BarrierDone]:
         """A member holds these versions. Raises `LinkError`."""
@@ -331,9 +336,8 @@ class DurableInterest:
             link.has[home] = max(version, link.has.get(home, 0))
             if home == self._me:
                 self._claim(version)
-                if (
-                    version in self._made
-                ):  # else it may be of a run whose file was lost, or made to forget this home
+                # Any other version may be of a run whose file was lost, or that was made to forget this home.
+                if version in self._made:
                     done += self._barriers.acknowledged(member, version)
             elif home == member:
                 self._claims[member] = version
@@ -346,7 +350,7 @@ class DurableInterest:
         return done
 
     def whole_received(self, member: int, fields: list[Any], now: float) -> None:
-        """A part of a home's table: the fields of its frame. Raises `LinkError`."""
+        """Take one part of a home's table: the fields of its frame. Raises `LinkError`."""
         link = self._links[member]
         new = link.incoming.take(*fields)
         if new is None:
@@ -357,7 +361,7 @@ class DurableInterest:
             return
         table = self._tables.get(home)
         if not self._make_room(home, new.weight, table):
-            if new.weight:  # else it makes no difference
+            if new.weight:  # otherwise it makes no difference
                 self._refused[home] = new.name or f"{home:016x}"
             self._settle_owed(home, new.version)
             return
@@ -367,7 +371,7 @@ class DurableInterest:
         self._learned(home, table, changed, now)
 
     def change_received(self, member: int, fields: list[Any], now: float) -> None:
-        """What became different in a home's table: the fields of its frame. Raises `LinkError`."""
+        """Take a difference of a home's table: the fields of its frame. Raises `LinkError`."""
         home, base, version, added, removed = fields
         link, table = self._links[member], self._tables.get(home)
         check_subscriptions(added)
@@ -386,14 +390,14 @@ class DurableInterest:
         self._learned(home, table, table.change(version, change), now)
 
     def wanted(self, member: int, home: int) -> None:
-        """A member asks for all of a home."""
+        """A member asks for the whole table of a home."""
         link = self._links[member]
         link.has.pop(home, None)
         if home in self._tables:
             link.sends[home] = None
 
     def _believes(self, member: int, home: int, version: int) -> bool:
-        """Whether this member may be right about the version of a home. Raises `LinkError`."""
+        """True if this member may be right about the version of a home. Raises `LinkError`."""
         told = self._links[member].has
         if len(told) >= TOLD_MAX and home not in told:
             raise LinkError(f"a broker told of more than {TOLD_MAX} homes of durable subscriptions")
@@ -404,7 +408,7 @@ class DurableInterest:
         return is_believed(version, self._held_version(home))
 
     def _is_news(self, link: _Link, member: int, home: int, version: int) -> bool:
-        """Whether a table that came is to be taken."""
+        """True if a received table should be accepted."""
         if not self._believes(member, home, version):
             return False
         link.has[home] = max(version, link.has.get(home, 0))
@@ -416,7 +420,7 @@ class DurableInterest:
         return table is None or version > table.version
 
     def _make_room(self, home: int, size: int, table: HomeTable | None) -> bool:
-        """Whether a home's table may have so many patterns."""
+        """True if a home's table may have so many patterns."""
         if size and self._weight + size - (0 if table is None else table.weight) > TOTAL_MAX:
             return False
         others = len(self._tables) - (self._me in self._tables)
@@ -472,12 +476,12 @@ class DurableInterest:
             self._changes.append(HomeChanged(home, table.name, table.client_url, piece.added, piece.removed))
 
     def next_change(self) -> HomeChanged | None:
-        """The next change for the data plane, to be made before anything else is asked here."""
+        """The next change for the data plane. Make it before any other call here."""
         return self._changes.popleft() if self._changes else None
 
     @property
     def changed(self) -> bool:
-        """There is a change for the data plane."""
+        """True if there is a change for the data plane."""
         return bool(self._changes)
 
     def applied(self) -> list[BarrierDone]:
@@ -486,16 +490,16 @@ class DurableInterest:
 
     @property
     def unsaved(self) -> bool:
-        """There is something to write, and the data plane knows it."""
+        """True if there is something to write that the data plane already knows."""
         return self._dirty and not self._changes
 
     def versions(self) -> dict[int, int]:
-        """Of all tables, by home."""
+        """Versions of all tables, by home."""
         return {home: table.version for home, table in self._tables.items()}
 
     def saved(self, versions: Mapping[int, int]) -> None:
-        """These versions are on disk, or there is none. What the data plane does not know yet does not count:
-        it may have come just before the disk was written to."""
+        """These versions are on disk, or there is no disk. Versions that the data plane does not know yet do
+        not count: they may have arrived just before the write."""
         before, routed_late = self._saved, {change.home for change in self._changes}
         self._saved = {
             home: before[home] if home in routed_late else version
@@ -507,7 +511,7 @@ class DurableInterest:
         for link in self._links.values():
             link.tells.update(dict.fromkeys(home for home in news if home != self._me or not self._sure))
 
-    # --- what is said
+    # --- frames to members
 
     def behind(self) -> list[int]:
         """Linked members for which a frame is pending."""
@@ -549,7 +553,7 @@ class DurableInterest:
         return encode(LinkKind.DURABLE_HELD, list(versions.items()))
 
     def _begin(self, link: _Link) -> bytes | None:
-        """The next difference for it; None with the whole that is to go instead, or if it lacks nothing."""
+        """The next difference for a link. None if the whole table goes instead, or if it lacks nothing."""
         while link.sends:
             home = next(iter(link.sends))
             table = self._tables.get(home)
@@ -576,11 +580,11 @@ class DurableInterest:
     # --- time
 
     def next_deadline(self) -> float:
-        """When to call `tick`."""
+        """The time of the next call of `tick`."""
         return min(self._barriers.next_deadline(), self._relay_due)
 
     def tick(self, now: float) -> list[BarrierDone]:
-        """Barriers that have waited long enough; what was learned goes to those who lack it."""
+        """Returns barriers whose time is over. Tables learned from others go to members that lack them."""
         if now >= self._relay_due:
             self._relay_due = inf
             for link in self._links.values():

@@ -1,11 +1,11 @@
-"""The durable subscriptions of one home, as a broker holds them: a version, and the patterns by name.
+"""One broker's copy of a home's durable subscriptions: a version, and the patterns by name.
 
-Two tables of one home with the same version are the same table, so a version never has two contents. A home
-makes even versions, each above all that it made before and all that it heard of. A broker that forgets a home
-for it (`forgotten_version`) makes an odd one, and the table is empty then.
+Two tables of one home with the same version are identical: a version never has two contents. A home makes
+even versions, each greater than all earlier ones that it made or received. Another broker that forgets a home
+(`forgotten_version`) makes an odd one, and the table is then empty.
 
-The last changes are kept, so that somebody who holds an earlier version can be sent the difference. They are
-bounded; a broker that is further behind is sent the whole.
+The last changes are kept, so that a broker with an earlier version can be sent the difference. They are
+bounded; a broker further behind is sent the whole table.
 
 Pure.
 """
@@ -22,39 +22,40 @@ from mesh.topics import check_pattern
 from mesh.wire.link_frames import LinkKind, encode
 
 SUBSCRIPTIONS_MAX: Final = 32_768
-"""Of one home: 16 384, and for each the one that keeps its dead letters."""
+"""Subscriptions of one home: 16 384, and for each the one that keeps its dead letters."""
 PATTERNS_MAX: Final = 65_536
-"""Of one home, in all."""
+"""Patterns of one home in total."""
 SENT_MAX: Final = 512
-"""Patterns in a frame that is sent, some 3 ms of work at the receiver. A subscription without patterns counts
-as one."""
+"""Patterns in one sent frame, some 3 ms of work for the receiver. A subscription without patterns counts as
+one."""
 CHANGES_MAX: Final = 4096
-"""Patterns in the changes that are kept of one home."""
+"""Patterns in the changes that are kept for one home."""
 
 CLOCK_MAX: Final = 1 << 55
-"""Microseconds since the epoch until the year 3111: no version follows a clock beyond that."""
+"""Microseconds from the epoch to the year 3111. Versions do not follow a clock beyond that."""
 OWN_MAX: Final = 1 << 60
-"""The greatest version of itself that a home is believed."""
+"""The greatest version that a home is believed about itself."""
 STEP_MAX: Final = 1 << 32
-"""By the word of others a version is believed up to so much above what is held, beyond `CLOCK_MAX`. Else one
-wrong number would be the last that a home could say."""
+"""Beyond `CLOCK_MAX`, others are believed about a version up to this much above the known one. Otherwise one
+wrong number could be the last that a home can use."""
 
 Subscriptions = Mapping[str, tuple[str, ...]]
 
 
 def is_believed(version: int, held: int) -> bool:
-    """Whether somebody is believed who says that another home has this version; ``held`` is known here."""
+    """True if others are believed who say that a home has this version. ``held`` is the version known
+    here."""
     return version <= max(CLOCK_MAX, held + STEP_MAX)
 
 
 def own_version(after: int, wall_us: int) -> int:
-    """The version that a home makes after one that it made or heard of."""
+    """The version that a home makes after one that it made or received."""
     version = max(after + 1, min(wall_us, CLOCK_MAX))
     return version + version % 2
 
 
 def forgotten_version(after: int, wall_us: int) -> int:
-    """The version by which somebody else forgets a home whose table has the version ``after``."""
+    """The version with which another broker forgets a home whose table has the version ``after``."""
     version = max(after + 1, min(wall_us, CLOCK_MAX))
     return version + 1 - version % 2
 
@@ -66,19 +67,19 @@ def is_own(version: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What makes one version of another."""
+    """The changes between two versions."""
 
     added: Subscriptions
-    """New, or with other patterns."""
+    """New subscriptions, and those with other patterns."""
     removed: tuple[str, ...]
 
     @property
     def weight(self) -> int:
-        """Patterns, as `SENT_MAX` counts them."""
+        """Number of patterns, as `SENT_MAX` counts them."""
         return weight(self.added) + len(self.removed)
 
     def pieces(self) -> Iterator[Difference]:
-        """The same in pieces of at most `SENT_MAX` patterns, at least one."""
+        """The same difference in pieces of at most `SENT_MAX` patterns; at least one piece."""
         removed = list(self.removed)
         added = list(cut(self.added))
         for start in range(0, len(removed), SENT_MAX):
@@ -90,12 +91,12 @@ class Difference:
 
 
 def weight(subscriptions: Subscriptions) -> int:
-    """Patterns, as `SENT_MAX` counts them."""
+    """Number of patterns, as `SENT_MAX` counts them."""
     return sum(len(patterns) or 1 for patterns in subscriptions.values())
 
 
 def cut(subscriptions: Subscriptions) -> Iterator[dict[str, tuple[str, ...]]]:
-    """In pieces of at most `SENT_MAX` patterns."""
+    """Cut into pieces of at most `SENT_MAX` patterns."""
     piece: dict[str, tuple[str, ...]] = {}
     size = 0
     for name, patterns in subscriptions.items():
@@ -110,7 +111,7 @@ def cut(subscriptions: Subscriptions) -> Iterator[dict[str, tuple[str, ...]]]:
 
 
 def check_subscriptions(subscriptions: Iterable[tuple[str, tuple[str, ...]]]) -> None:
-    """Raises `LinkError` if a pattern that a peer sent is none."""
+    """Raises `LinkError` if a pattern from a peer is invalid."""
     for name, patterns in subscriptions:
         for pattern in patterns:
             try:
@@ -122,7 +123,7 @@ def check_subscriptions(subscriptions: Iterable[tuple[str, tuple[str, ...]]]) ->
 
 
 def check_bounds(subscriptions: int, size: int) -> None:
-    """Raises `LinkError` if a peer told of more than one home may have."""
+    """Raises `LinkError` if a peer named more than one home may have."""
     if subscriptions > SUBSCRIPTIONS_MAX:
         raise LinkError(f"a home has more than {SUBSCRIPTIONS_MAX} durable subscriptions")
     if size > PATTERNS_MAX + SUBSCRIPTIONS_MAX:
@@ -130,7 +131,7 @@ def check_bounds(subscriptions: int, size: int) -> None:
 
 
 class HomeTable:
-    """See the module. ``name`` and ``client_url`` are the home's, as it said them last."""
+    """The table of one home. ``name`` and ``client_url`` are those that the home last announced."""
 
     __slots__ = ("_changes", "_kept", "client_url", "name", "subscriptions", "version", "weight")
 
@@ -143,11 +144,11 @@ class HomeTable:
         self.subscriptions = dict(subscriptions or {})
         self.weight = weight(self.subscriptions)
         self._changes: deque[tuple[int, int, Difference]] = deque()
-        """Neighbouring versions and what was changed between them, the newest last."""
+        """Consecutive versions and the changes between them, the newest last."""
         self._kept = 0
 
     def size_after(self, difference: Difference) -> tuple[int, int]:
-        """Subscriptions and patterns, if that were changed."""
+        """The numbers of subscriptions and patterns after a change."""
         held, size = self.subscriptions, self.weight + weight(difference.added)
         count = len(held) + sum(name not in held for name in difference.added)
         for name in {*difference.added, *difference.removed}:
@@ -156,7 +157,7 @@ class HomeTable:
         return count - sum(name in held for name in difference.removed), size
 
     def change(self, version: int, difference: Difference) -> Difference:
-        """Go to the next version; returns what that changed here."""
+        """Move to the next version. Returns what changed here."""
         held = self.subscriptions
         added = {name: each for name, each in difference.added.items() if held.get(name) != each}
         removed = tuple(name for name in difference.removed if name in held and name not in difference.added)
@@ -175,19 +176,19 @@ class HomeTable:
         return changed
 
     def replace(self, version: int, name: str, client_url: str, subscriptions: Subscriptions) -> Difference:
-        """Go to another version, whose content this is; returns what that changed here."""
+        """Move to another version with this content. Returns what changed here."""
         removed = tuple(each for each in self.subscriptions if each not in subscriptions)
         renamed = (name, client_url) != (self.name, self.client_url)
         self.name, self.client_url = name, client_url
         changed = self.change(version, Difference(subscriptions, removed))
-        if renamed:  # a difference does not say that, so everybody is sent the whole
+        if renamed:  # a difference cannot carry the new name, so everybody is sent the whole
             self._changes.clear()
             self._kept = 0
         return changed
 
     def since(self, base: int) -> tuple[int, Difference] | None:
-        """As much of what was changed after the version ``base`` as one frame takes, with the version that it
-        leads to; None if that is not known any more, or too much for a frame."""
+        """The changes since the version ``base`` that fit into one frame, with the version that they lead to.
+        None if they are no longer known, or too large for a frame."""
         added: dict[str, tuple[str, ...]] = {}
         removed: dict[str, None] = {}
         version, size = base, 0
@@ -210,8 +211,8 @@ class HomeTable:
 
 
 def table_frames(home: int, table: HomeTable) -> Iterator[bytes]:
-    """The whole table in frames, as links carry it and the file of durable interest keeps it. Each is made
-    when it is asked for, of what the table was at first."""
+    """The whole table in frames, as links and the file of durable interest carry it. Each frame is made when
+    requested, from the table as it was at first."""
     parts = list(cut(table.subscriptions)) or [{}]
     version, about = table.version, (table.name, table.client_url)
     return (
@@ -240,7 +241,7 @@ class TableParts:
         client_url: str,
         subscriptions: list[tuple[str, tuple[str, ...]]],
     ) -> HomeTable | None:
-        """The fields of one frame; the table when it was the last. Raises `LinkError`."""
+        """Take the fields of one frame. Returns the table after the last one. Raises `LinkError`."""
         if part == 0:
             self._home, self._part = home, 0
             self._table = HomeTable(version, name, client_url)

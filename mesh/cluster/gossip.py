@@ -1,16 +1,16 @@
-"""What goes to every link besides rounds and data: who is in the mesh, and what each broker wants.
+"""Gossip: what every link carries besides rounds and data, that is, members and the interest of brokers.
 
-**Members.** What is told to which link, and when, is decided by `mesh.cluster.core`. **Interest.** A link
-begins with all that this broker wants and goes on with changes; the other side says which version it holds,
-and asks for the whole when it missed one. A barrier is reached when all live brokers hold a version. Frames
-with many patterns are sent and taken one a loop turn, so that rounds and dials come between them. They go out
-at once and then at most every `INTEREST_PAUSE_S`, so that many changes are few frames. Both go ahead of data.
-**Durable interest** is said and heard by `mesh.cluster.durable_gossip`; its frames wait here for their turn.
-**Leaving** is news too, but goes behind what is queued, since who hears it may hang up; each that has heard
-says GOODBYE.
+**Members.** `mesh.cluster.core` decides what to tell each link, and when. **Interest.** A link begins with
+this broker's whole interest and continues with changes. The other side acknowledges its version, and asks for
+the whole interest after it missed a change. A barrier is reached when all live brokers hold a version. Frames
+with many patterns are sent and handled one a loop turn, so that rounds and dials run in between. They go out
+at once and then at most every `INTEREST_PAUSE_S`, so that many changes make few frames. Members and interest
+go ahead of data. **Durable interest** is handled by `mesh.cluster.durable_gossip`; its frames wait here for
+their turn. **Leaving** is also news, but goes behind queued data, since its receiver may close the
+connection. Each receiver answers GOODBYE.
 
-What is told and held is decided by `mesh.cluster.core` and `mesh.cluster.remote_interest`. Here it is put on
-links, and what comes from them is handed to these machines.
+`mesh.cluster.core` and `mesh.cluster.remote_interest` decide what is announced and held. This module sends it
+on links and hands received frames to these machines.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ from mesh.wire.capabilities import INTEREST_OWNER
 from mesh.wire.link_frames import LinkKind, decode, encode, members_frames
 
 INTEREST_PAUSE_S: Final = 0.005
-"""Subscribers wait for it, so it is shorter; it only keeps a storm of subscriptions from being a storm of
+"""Short, since subscribers wait for it. It only keeps a burst of subscriptions from becoming a burst of
 frames."""
 DEAD_NAMED_S: Final = 30.0
-"""How long receipts name a broker that this one was linked to and holds for dead. It may only stand still,
+"""How long receipts name a broker that was linked to this one and is believed dead. It may only stand still,
 and its subscribers miss what is published meanwhile."""
 INTEREST_KINDS: Final = (int(LinkKind.INTEREST), int(LinkKind.INTEREST_CHANGE), *DURABLE_KINDS)
 LONG_FRAME: Final = 2048
-"""Bytes of a frame of interest from which on it counts as long work: one is sent or taken a loop turn."""
+"""A frame of interest from this size counts as long work: one is sent or handled each loop turn."""
 RECEIVED_MAX: Final = 32 << 20
-"""Bytes of such frames that one link may have waiting."""
+"""Bytes of such frames that may wait on one link."""
 
 
 class GossipHooks(Protocol):
-    """What the broker hears of the others' interest."""
+    """Callbacks of the broker about the interest of others."""
 
     def interest_changed(self, member: int, change: Change) -> None:
-        """What another broker wants differently."""
+        """Another broker's interest changed."""
 
     def absent_changed(self, names: tuple[str, ...]) -> None:
-        """Live brokers without a link, or whose interest is not known."""
+        """Names of live brokers without a link, or whose interest is not known."""
 
     def separation_over(self) -> None:
-        """Others lived on apart from this broker (`mesh.cluster.separation`), and have its interest again."""
+        """Others that lived on apart from this broker (`mesh.cluster.separation`) have its interest again."""
 
     def barrier_reached(self, version: int, unreached: tuple[str, ...]) -> None:
-        """All live brokers but those named know this broker's interest up to ``version``."""
+        """All live brokers, except those named, know this broker's interest up to ``version``."""
 
 
 class _Backlog:
-    """Frames of one link that wait to be taken."""
+    """Frames of one link that wait to be handled."""
 
     __slots__ = ("frames", "size")
 
@@ -75,11 +75,11 @@ class _Backlog:
 
 
 class Gossip:
-    """See the module.
+    """Members and interest on the links of one broker.
 
     Args:
-        links: those that are up.
-        execute: does what the core orders.
+        links: the links that are up.
+        execute: executes orders of the core.
         fail: ends a link whose peer broke a rule.
         met: names and URLs of the peers of an earlier run.
     """
@@ -111,15 +111,15 @@ class Gossip:
         self._wants = PacedCall(self._send_interest, INTEREST_PAUSE_S)
         self._absent: tuple[str, ...] = ()
         self._dead: tuple[str, ...] = ()
-        """Those of them that are dead."""
+        """The names of absent members that are dead."""
         self._separation = Separation()
         self._unchecked = False
         self._all_heard: asyncio.Future[None] | None = None
 
-    # --- saying
+    # --- sending
 
     def send(self, order: Send) -> None:
-        """Records to one member, if it is linked still."""
+        """Send records to one member if it still has a link."""
         link = self._links.get(order.member)
         if link is None:
             return
@@ -132,8 +132,8 @@ class Gossip:
                 link.bus.send_control(frame)
 
     def change_interest(self, added: Iterable[Pattern], removed: Iterable[str]) -> int:
-        """This broker wants these patterns too, or in another role, and those no longer; returns the version
-        that holds it."""
+        """This broker also wants the ``added`` patterns, which are new or have a new role, and no longer the
+        ``removed`` ones. Returns the version that includes the change."""
         before = self._interest.version
         version = self._interest.change_own(added, removed)
         if version != before:
@@ -144,7 +144,7 @@ class Gossip:
         return version
 
     def _send_interest(self) -> None:
-        """One frame to each link that has not been sent all; what is left waits for other work."""
+        """Send one frame to each link that lacks something. The rest waits for other work."""
         for member in self._interest.behind():
             link = self._links.get(member)
             frame = self._interest.pending(member)
@@ -156,7 +156,7 @@ class Gossip:
             self._wants.ask_soon()
 
     def reached(self, done: list[BarrierDone]) -> None:
-        """Barriers that need not wait any longer."""
+        """Report barriers that no longer wait."""
         for barrier in done:
             self._hooks.barrier_reached(barrier.version, barrier.unreached)
 
@@ -178,8 +178,8 @@ class Gossip:
         self._received.pop(link, None)
 
     def check_absent(self) -> None:
-        """Say whose interest is missing now. If nothing is missing that a joining broker waits for, it has
-        joined."""
+        """Report the members whose interest is missing now. If a joining broker waits for nothing else, it
+        has joined."""
         if self._unchecked:
             return
         is_joining = self._core.membership.node_state is NodeState.JOINING
@@ -199,7 +199,7 @@ class Gossip:
             self._execute(self._core.settle(self._loop.time(), interest_held=held))
 
     def check_round(self) -> None:
-        """Stop naming members that have been dead for long enough, and tell of a separation that is over.
+        """Stop naming members that have been dead for long enough, and report a separation that is over.
         Called once a round."""
         if self._dead and self._dead_of_late() != self._dead:
             self.check_absent()
@@ -207,8 +207,8 @@ class Gossip:
             self._hooks.separation_over()
 
     def member_changed(self, change: MemberChanged) -> None:
-        """A member is in another state: one that was dead and lives in the same run was apart from this
-        broker."""
+        """The state of a member changed. A member that was dead and is alive in the same run was apart from
+        this broker."""
         if change.from_state is State.DEAD and change.record.in_view and change.reason != "restarted":
             self._separation.begin(self._loop.time())
 
@@ -221,7 +221,7 @@ class Gossip:
         )
 
     def woke(self, late_s: float) -> None:
-        """A timer of this broker came so late: a broker that is silent for two rounds or more is dead to
+        """A timer of this broker was so late. A broker that is silent for two rounds or more is dead to
         others."""
         options, others = self._core.membership.options, self._core.membership.live_ids()
         if others and late_s >= options.period_s + options.deadline_s:
@@ -229,17 +229,17 @@ class Gossip:
 
     @contextmanager
     def absence_unchecked(self) -> Iterator[None]:
-        """Let `check_absent` do nothing; the caller of this calls it afterwards."""
+        """Make `check_absent` do nothing meanwhile. The caller of this calls it afterwards."""
         self._unchecked = True
         try:
             yield
         finally:
             self._unchecked = False
 
-    # --- hearing
+    # --- receiving
 
     def received(self, link: Link, frame: bytes) -> None:
-        """One frame of the link itself. Raises `LinkError`."""
+        """Handle one frame of the link itself. Raises `LinkError`."""
         if frame[1] in INTEREST_KINDS:
             self._interest_received(link, frame)
             return
@@ -261,7 +261,7 @@ class Gossip:
                 raise LinkError(f"{LinkKind(kind).name} is not allowed on a link that is up")
 
     def _interest_received(self, link: Link, frame: bytes) -> None:
-        """Short frames are taken at once, unless others of the link wait; long ones one a loop turn."""
+        """Short frames are handled at once unless others of the link wait; long ones one a loop turn."""
         waiting = self._received.get(link)
         if waiting is None and len(frame) <= LONG_FRAME:
             self._take_interest(link, frame)
@@ -276,7 +276,7 @@ class Gossip:
             self._taking = self._loop.call_soon(self._take_next)
 
     def _take_next(self) -> None:
-        """One frame that waits, of the links in turn."""
+        """Handle one waiting frame, of the links in turn."""
         self._taking = None
         if not self._received:
             return
@@ -289,7 +289,7 @@ class Gossip:
                 self._take_interest(link, frame)
         except LinkError as error:
             self._fail(link, error)
-        finally:  # a defect costs this frame; its version is missed, and the whole asked for
+        finally:  # a defect costs this frame; its version is missed, and the whole is asked for
             if waiting.frames and not link.ended:
                 self._received[link] = waiting
             if self._received:
@@ -324,20 +324,20 @@ class Gossip:
             self._separation.begin(self._loop.time())
         if any(record.id == member and record.state is State.LEFT for record in records):
             link.say([encode(LinkKind.GOODBYE)])
-            link.goodbye = True  # it waits for nobody who leaves as well
+            link.goodbye = True  # it waits for nobody that leaves as well
             self.check_heard()
         self._execute(self._core.heard(records, member, self._loop.time()))
 
     # --- leaving
 
     def stop(self) -> None:
-        """No interest goes out any more."""
+        """Send no more interest."""
         self._wants.cancel()
         self._durable.stop()
         self._received.clear()
 
     async def wait_heard(self, timeout_s: float) -> None:
-        """Return when all that are linked have heard that this broker leaves, at the latest after
+        """Return when all linked brokers have learned that this broker leaves, at the latest after
         ``timeout_s``."""
         if all(link.goodbye for link in self._links.values()):
             return
@@ -349,13 +349,13 @@ class Gossip:
             pass
 
     def check_heard(self) -> None:
-        """A link said GOODBYE, or is gone."""
+        """A link sent GOODBYE, or has ended."""
         future = self._all_heard
         if future is not None and not future.done() and all(link.goodbye for link in self._links.values()):
             future.set_result(None)
 
 
 def _check_owner(owner: int, sender: int) -> None:
-    """0 is a peer that does not name owners, and tells its own interest."""
+    """0 means that the peer does not name owners and announces its own interest."""
     if owner and not may_tell_interest(sender, owner):
         raise LinkError(f"interest of {owner:016x} came over the link of {sender:016x}, which is not its own")

@@ -1,10 +1,9 @@
-"""The heartbeat on the wire: surveys, their answers, and what both carry.
+"""The heartbeat on the wire: surveys, their answers, and the content of both.
 
-`mesh.cluster.membership` decides when a round begins, which answers count and who is dead; here its question
-goes
-to all linked members in one encoding, the questions of others are answered at once, and round trips are
-measured. Both directions carry the digest of the table and the version of the speaker's interest:
-what differs was lost with a link, and is fetched.
+`mesh.cluster.membership` decides when a round begins, which answers count and which members are dead. This
+module sends its question to all linked members in one encoding, answers the questions of others at once, and
+measures round trips. Both directions carry the digest of the table and the version of the sender's interest.
+A difference means that something was lost with a link, and it is fetched.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from protocols import Pipe
 from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word
 
 ROUND_MASK: Final = 0x7FFFFFFF
-_SURVEY: Final = LinkKind.SURVEY  # globals are found faster than members of an enum
+_SURVEY: Final = LinkKind.SURVEY  # globals are faster than members of an enum
 _ANSWER: Final = LinkKind.ANSWER
 _ENDS: Final = END_BIT >> 24
 """The least first byte of a word that ends a backtrace."""
-_number: Final = int.from_bytes  # bound once: a class' method is slow to find
+_number: Final = int.from_bytes  # bound once: looking up a class method is slow
 READ_KEPT: Final = 64
-"""Bodies whose meaning is remembered, before all are forgotten."""
+"""Bodies whose decoded form is cached before the cache is emptied."""
 
 
 Read = tuple[LinkKind, bytes, int]
@@ -37,16 +36,16 @@ Read = tuple[LinkKind, bytes, int]
 
 
 class RoundHooks(Protocol):
-    """What the broker hears of rounds."""
+    """Callbacks of the broker about rounds."""
 
     def heard_survey(self, member: int, round: int, now: float) -> None: ...
 
     def heard_answer(self, member: int, round: int, rtt_s: float, now: float) -> None:
-        """An answer in time."""
+        """An answer arrived in time."""
 
 
 class Rounds:
-    """See the module. ``act`` executes what the membership machine wants."""
+    """The rounds of one broker. ``act`` executes instructions of the membership machine."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Rounds:
         self._heard_survey, self._heard_answer = hooks.heard_survey, hooks.heard_answer
         self._clock = asyncio.get_running_loop().time
         self._asked_at = 0.0
-        # At rest all brokers say the same, round after round: what was packed and read is kept.
+        # At rest all brokers send the same in each round, so encoded and decoded bodies are cached.
         self._encoded: dict[LinkKind, tuple[bytes, int, bytes]] = {}
         self._read: dict[bytes, Read] = {}
         self.late_answers = 0
@@ -77,17 +76,17 @@ class Rounds:
                 link.surveyor.send_now(frame)
 
     def surveys_received(self, link: Link, pipe: Pipe, frames: list[bytes]) -> None:
-        """Questions of the other broker. It may ask a moment before its READY reaches us. Raises
+        """Handle questions of the other broker. It may ask just before its READY reaches us. Raises
         `LinkError`."""
         alone = len(frames) == 1
-        clock, heard_survey = self._clock, self._heard_survey  # attributes are read faster than called
+        clock, heard_survey = self._clock, self._heard_survey  # reading attributes is faster than calling
         known = self._read
         for frame in frames:
             if link.ended or not (link.up or link.admission.stage is Stage.READY):
                 return
             read = known.get(frame[WORD_SIZE:])
             if read is None or read[0] is not _SURVEY or frame[0] < _ENDS:
-                read = self._opened(frame, _SURVEY)  # the first of its kind, or none; else a call less
+                read = self._opened(frame, _SURVEY)  # the first of its kind, or none; the cache saves a call
             head = frame[:WORD_SIZE]
             answer = head + self._frame(_ANSWER)
             if alone:
@@ -101,7 +100,7 @@ class Rounds:
                     self._compare(link, read, now)
 
     def answers_received(self, link: Link, pipe: Pipe, frames: list[bytes]) -> None:
-        """Answers of the other broker. Raises `LinkError`."""
+        """Handle answers of the other broker. Raises `LinkError`."""
         clock, known = self._clock, self._read
         for frame in frames:
             if link.ended or not (link.up or link.admission.stage is Stage.READY):
@@ -128,8 +127,8 @@ class Rounds:
             self._act(instructions)
 
     def _compare(self, link: Link, read: Read, now: float) -> None:
-        """What the other holds against what we do; whatever was lost is fetched. Nothing can be while both
-        say what they said when they last agreed (``link.compared``)."""
+        """Compare what the other side holds with what we hold, and fetch whatever was lost. Nothing can be
+        lost while both say the same as when they last agreed (``link.compared``)."""
         if link.ended:
             return
         _, digest, version = read
@@ -148,7 +147,7 @@ class Rounds:
         return encoded[2]
 
     def _opened(self, frame: bytes, kind: LinkKind) -> Read:
-        """What a survey or an answer says. Raises `LinkError`."""
+        """The content of a survey or an answer. Raises `LinkError`."""
         if frame[0] < _ENDS:
             raise LinkError(f"a round's frame of {len(frame)} bytes has no end to its backtrace")
         body = frame[WORD_SIZE:]

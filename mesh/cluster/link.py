@@ -1,6 +1,6 @@
-"""One link to another broker, in the making or up: its three connections and what is known of it.
+"""One link to another broker, in the making or up: its three connections and its state.
 
-`mesh.cluster.links` decides what becomes of links. Here are their state and the waits for it.
+`mesh.cluster.links` decides about links. This module has their state and the waits for it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from protocols import Pipe
 
 
 class LinkEnded(Exception):
-    """A link ended before it was up; says why."""
+    """A link ended before it was up; the message says why."""
 
 
 class Link:
     """A link in the making, or up.
 
-    ``goodbye`` is kept by `mesh.cluster.gossip`, ``compared`` by `mesh.cluster.heartbeat`,
-    ``bus_probe`` by `mesh.cluster.peering`. ``rtt_s`` is the admission's until it is measured.
+    `mesh.cluster.gossip` sets ``goodbye``, `mesh.cluster.heartbeat` ``compared``, `mesh.cluster.peering`
+    ``bus_probe``. ``rtt_s`` is the round trip of the admission until a round measures it.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Link:
         self.surveyor: Pipe | None = None
         self.respondent: Pipe | None = None
         self.member = 0
-        """The peer's id, from when the link is up."""
+        """The peer's id once the link is up."""
         self.up = False
         self.up_since = 0.0
         self.ended = False
@@ -79,16 +79,16 @@ class Link:
 
     @property
     def agreed(self) -> Agreed:
-        """The version and the capabilities that both sides speak."""
+        """The version and the capabilities that both sides use."""
         return self.admission.agreed
 
     def say(self, frames: Iterable[bytes]) -> None:
-        """On the Bus, ahead of data."""
+        """Send frames on the Bus, ahead of data."""
         for frame in frames:
             self.bus.send_control(frame)
 
     def keep(self, which: str, pipe: Pipe) -> None:
-        """That survey connection is this link's."""
+        """Add a survey connection to this link."""
         pipe.context = self
         if which == "surveyor":
             self.surveyor = pipe
@@ -100,13 +100,13 @@ class Link:
             self.changed.set_result(None)
 
     async def ended_or(self, stage: Stage) -> None:
-        """Return at that stage of the admission, or when the link has ended."""
+        """Return when the admission reaches that stage, or when the link has ended."""
         while self.admission.stage is not stage and not self.ended:
             self.changed = asyncio.get_running_loop().create_future()
             await self.changed
 
     async def reached(self, stage: Stage) -> None:
-        """Return at that stage of the admission; raises `LinkEnded` if the link ends before."""
+        """Return when the admission reaches that stage. Raises `LinkEnded` if the link ends before."""
         await self.ended_or(stage)
         if self.ended:
             raise LinkEnded(self.end_reason)

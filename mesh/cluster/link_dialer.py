@@ -1,10 +1,10 @@
-"""Attempts at links to addresses that the overlay names.
+"""Attempts to make links at addresses that the overlay names.
 
 An attempt is one task: the Bus, its admission, the two survey connections, READY (see `mesh.cluster.links`).
-It ends with a link, or after `LinkManager.admission_s` from its first connection with a reason. That is
-counted, said in the log once as long as it stays the same, and followed by a pause that
-`mesh.cluster.overlay` decides. Where nobody answers, it is a warning only at an address to join, after
-`UNREACHED_S`: brokers that start together wait for each other for a moment.
+It ends with a link, or with a reason at the latest `LinkManager.admission_s` after its first connection. A
+failure is counted and logged once while its reason stays the same. A pause follows, which
+`mesh.cluster.overlay` decides. If nobody answers at an address to join, that is a warning only after
+`UNREACHED_S`, since brokers that start together wait for each other for a moment.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ log = logging.getLogger("mesh")
 
 INF: Final = float("inf")
 ABSENT: Final = ("unreachable", "closed", "timeout")
-"""Why an attempt failed where nobody may be there: a broker that starts, leaves or is down."""
+"""Reasons for a failed attempt that can mean that nobody is there: the broker starts, leaves or is down."""
 UNREACHED_S: Final = 5.0
-"""How long nobody may answer at an address to join before that is a warning."""
+"""How long an address to join may be silent before a warning."""
 
 
 class LinkDialer:
-    """See the module. ``failed`` is told each attempt that brought no link: others may be due."""
+    """Makes the attempts. ``failed`` is called after each attempt without a link, since others may be due."""
 
     def __init__(
         self, manager: LinkManager, overlay: Overlay, *, dial_s: float, failed: Callable[[Dial], None]
@@ -50,18 +50,18 @@ class LinkDialer:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._complained: dict[str, str] = {}
         self._unreached: dict[str, float] = {}
-        """Addresses to join at which nobody has answered, since when; infinity: that was told."""
+        """Silent addresses to join, and since when. Infinity: the warning was logged."""
         self.failures: dict[str, int] = {}
         """Attempts without a link, by reason."""
 
     def begin(self, dial: Dial) -> None:
-        """One attempt."""
+        """Start one attempt."""
         task = self._loop.create_task(self._dial(dial), name=f"dial {dial.url}")
         self._tasks[task] = None
         task.add_done_callback(self._task_ended)
 
     def forget(self, url: str) -> None:
-        """What was said of an address need not be remembered any more."""
+        """Forget what was logged about an address."""
         self._complained.pop(url, None)
         self._unreached.pop(url, None)
 
@@ -75,7 +75,8 @@ class LinkDialer:
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
-        if not task.cancelled() and (error := task.exception()) is not None:  # a defect of ours: say it now
+        # a defect of ours: report it now
+        if not task.cancelled() and (error := task.exception()) is not None:
             context = {"message": f"{task.get_name()} failed", "exception": error, "task": task}
             self._loop.call_exception_handler(context)
 
@@ -83,12 +84,12 @@ class LinkDialer:
         linked = False
         try:
             linked = await self._attempt(dial)
-        finally:  # whatever ended it, a defect too: its place is free again
+        finally:  # whatever ended it, even a defect: free its place
             if not linked:
                 self._failed(dial)
 
     async def _attempt(self, dial: Dial) -> bool:
-        """Dial once. True if a link came of it."""
+        """Dial once. True if it made a link."""
         manager = self._manager
         bus: Pipe | None = None
         link: Link | None = None
@@ -106,7 +107,7 @@ class LinkDialer:
                 pipe = await self._connect(socket, url, options)
                 self._offer(link, which, pipe)
             await link.reached(Stage.UP)
-        except HandshakeError as error:  # somebody is there, and is not what was looked for
+        except HandshakeError as error:  # something answers there, but not the expected broker
             self._over(dial, link, str(error), error.reason)
         except (SPError, OSError, LinkEnded) as error:
             if isinstance(error, Timeout):
@@ -128,8 +129,8 @@ class LinkDialer:
         return False
 
     async def _connect(self, socket: RawSocket, url: str, options: SocketOptions) -> Pipe:
-        """One connection, in the time that this broker has patience for. Its lateness at the beginning does
-        not count: one that stood still is late once, and on time from then on."""
+        """Make one connection within this broker's patience. Its lateness at the start does not count: a
+        broker that stood still is late once, and on time from then on."""
         limit = asyncio.timeout(None)
         began_at = self._loop.time()
         timer: asyncio.TimerHandle
@@ -163,7 +164,7 @@ class LinkDialer:
         pipe.send_control(encode_word(END_BIT) + encode(LinkKind.BIND, link.admission.token))
 
     def _over(self, dial: Dial, link: Link | None, reason: str, refusal: str = "unreachable") -> None:
-        """No link came of it; ``refusal`` is a word to count by, ``reason`` a sentence."""
+        """The attempt made no link. ``refusal`` is a word to count by, ``reason`` a sentence."""
         found = refusal not in ABSENT or link is not None
         if link is not None:
             self._manager.end(link, reason)
@@ -191,17 +192,17 @@ class LinkDialer:
         now = self._loop.time()
         if now - self._unreached.setdefault(url, now) >= UNREACHED_S:
             self._unreached[url] = INF
-            log.warning("no link to %s for %g s: %s; trying on", url, UNREACHED_S, reason)
+            log.warning("no link to %s for %g s: %s; retrying", url, UNREACHED_S, reason)
 
 
 def same_address(url: str, remote_address: str) -> str:
-    """The URL with the address it led to, whatever its name stands for the next time."""
+    """The URL with the address that it led to, so that a name cannot resolve to another one next time."""
     return with_host(url, host_of(remote_address)) if has_host(url) and remote_address else url
 
 
 def dial_options(options: SocketOptions, url: str, dial_s: float) -> SocketOptions:
-    """Those of one attempt: the handshake has the time of the dial, and the certificate must have the name
-    that was dialled first, not the address that stands in for it."""
+    """The options of one attempt: the handshake gets the time of the dial. The certificate must have the name
+    that was dialled first, not the address that replaced it."""
     options = replace(options, handshake_timeout_s=dial_s)
     tls = options.tls or TlsConfig()
     if tls.server_name is not None or not is_secure(url):

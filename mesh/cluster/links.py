@@ -1,7 +1,7 @@
-"""The making of links: which connections belong together, who is let in, and when a link is over.
+"""Makes links: which connections belong together, which peers are admitted, and when a link ends.
 
 A link is three connections to one other broker: a Bus, which carries everything but the heartbeat, and two
-survey connections, one for each direction. It lives and ends as a whole: whichever of the three is lost, the
+survey connections, one for each direction. It lives and ends as a whole: if one of the three is lost, the
 others are closed::
 
     the dialler                              the listener
@@ -12,14 +12,14 @@ others are closed::
     up                     <-- READY --      up
 
 A peer that is not admitted `LinkManager.admission_s` after its first connection is closed. A broker whose own
-loop is late grants more time (`mesh.cluster.pace`). Strangers and unbound connections are at most
-`STRANGERS_MAX` each; one more drops the oldest. Two links between the same two
-brokers are one too many: the better rank stays (`mesh.cluster.admission.supersedes`). Each refusal is said to
-the other side, and counted (`mesh.cluster.refusals`). The state of one link is in `mesh.cluster.link`.
+loop is late grants more time (`mesh.cluster.pace`). There are at most `STRANGERS_MAX` strangers and as many
+unbound connections; one more drops the oldest. If there are two links between the same two brokers, the
+better rank stays (`mesh.cluster.admission.supersedes`). Each refusal is sent to the other side and counted
+(`mesh.cluster.refusals`). The state of one link is in `mesh.cluster.link`.
 
-Nothing is ever broadcast: each pipe is addressed by itself, so what is not admitted gets nothing. The
-dialler's steps are in `mesh.cluster.link_dialer`. What comes over a link that is up is the owner's business.
-Everything here happens in callbacks of the event loop.
+Nothing is ever broadcast: each pipe is addressed individually, so a peer that is not admitted gets nothing.
+The dialler's steps are in `mesh.cluster.link_dialer`. The owner handles the frames of a link that is up.
+Everything here runs in callbacks of the event loop.
 """
 
 from __future__ import annotations
@@ -51,31 +51,33 @@ from protocols import Bus0, Pipe, PipeRefused, RawSocket, Respondent0, SocketOpt
 from protocols.wire.backtrace import WORD_SIZE
 
 STRANGERS_MAX: Final = 64
-"""Connections under admission, and survey connections without a token, each; one more drops the oldest."""
+"""Maximum connections under admission, and also maximum survey connections without a token. One more drops
+the oldest."""
 BUS_QUEUE: Final = 65_536
-"""Frames on a Bus pipe: credit is the bound there, the pipe must not refuse before it."""
+"""Frames queued on a Bus pipe. Credit is the real bound; the pipe must not refuse before it."""
 LINGER_S: Final = 1.0
-"""What is queued on a link that is over has so long to be written."""
+"""How long queued frames of an ended link may take to be written."""
 
 
 Received: TypeAlias = Callable[[Link, Pipe, list[bytes]], None]
-"""Takes frames of a survey connection of a link; raises `LinkError`, which ends that link."""
+"""Takes frames of a survey connection of a link. Raises `LinkError`, which ends that link."""
 
 
 class LinkOwner(Protocol):
-    """Who is told of links. All synchronous."""
+    """Callbacks about links. All are synchronous."""
 
     def connected(self, bus: Pipe) -> None:
-        """A Bus connection is there; this broker introduces itself next."""
+        """A Bus connection was made. This broker introduces itself next."""
 
     def link_up(self, link: Link) -> None:
-        """Admitted, all three connections are there. The `link_down` of one that it replaces comes first."""
+        """A link is admitted with all three connections. The `link_down` of a link that it replaces comes
+        first."""
 
     def link_down(self, link: Link, reason: str, *, replaced: bool) -> None:
-        """A link that was up is over, for another one or without one."""
+        """A link that was up has ended, with or without a replacement."""
 
     def link_frames(self, link: Link, frames: list[bytes]) -> None:
-        """Frames on the Bus of a link that is up. Raises `LinkError`, which ends that link."""
+        """Handle frames on the Bus of a link that is up. Raises `LinkError`, which ends that link."""
 
     def link_writable(self, bus: Pipe) -> None:
         """A Bus that refused frames has room again."""
@@ -98,7 +100,7 @@ class _Bus:
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         if isinstance(pipe.context, Link):
             self._manager._bus_frames(pipe.context, frames)
-        elif not isinstance(pipe.context, Refused):  # a peer that is turned away may speak, unheard
+        elif not isinstance(pipe.context, Refused):  # a peer that is turned away may send, but is ignored
             pipe.close("it spoke before its turn")
 
     def pipe_writable(self, pipe: Pipe) -> None:
@@ -106,7 +108,7 @@ class _Bus:
 
 
 class _Heartbeat:
-    """Receiver of a survey socket. A pipe belongs to nobody until its first frame, BIND, brought a token."""
+    """Receiver of a survey socket. A pipe belongs to no link until its first frame, BIND, brings a token."""
 
     def __init__(self, name: str, manager: LinkManager, received: Received) -> None:
         self._name = name
@@ -127,7 +129,7 @@ class _Heartbeat:
             self._manager._bind(self._name, pipe, frames.pop(0))
         link = pipe.context
         if isinstance(link, Link) and frames:
-            received = self._received  # an attribute is read faster than called
+            received = self._received  # reading an attribute is faster than calling
             try:
                 received(link, pipe, frames)
             except LinkError as error:
@@ -137,13 +139,13 @@ class _Heartbeat:
 
 
 class LinkManager:
-    """See the module. Nobody is let in before `open`.
+    """Makes and ends the links of one broker. Nobody is admitted before `open`.
 
     Args:
-        tls: to dial TLS addresses with.
-        admit: raises `PipeRefused` for who came to the wrong address, or without a certificate.
-        membership: only read: who this broker is, and who answers.
-        surveys, answers: who takes the frames of survey connections, once they are bound.
+        tls: used to dial TLS addresses.
+        admit: raises `PipeRefused` for a peer at the wrong address or without a certificate.
+        membership: only read: this broker's record, and which members answer.
+        surveys, answers: take the frames of survey connections once these are bound.
     """
 
     def __init__(
@@ -174,9 +176,9 @@ class LinkManager:
         self._owner = owner
         self._make_sockets(surveys, answers, environment.rng, tls)
         self.offer = LINK
-        """What this broker speaks."""
+        """The version and capabilities that this broker offers."""
         self.up: dict[int, Link] = {}
-        """Those that are up, by member."""
+        """Links that are up, by member."""
         self._strangers: dict[Link, None] = {}
         self._tokens: dict[bytes, Link] = {}
         self._unbound: dict[Pipe, asyncio.TimerHandle] = {}
@@ -197,25 +199,25 @@ class LinkManager:
 
     @property
     def sockets(self) -> list[RawSocket]:
-        """Those that the broker's listeners serve: Bus, Surveyor, Respondent."""
+        """Sockets for the broker's listeners: Bus, Surveyor, Respondent."""
         return [self.bus, self.surveyor, self.respondent]
 
     @property
     def strangers(self) -> int:
-        """Connections that are not admitted, or not bound."""
+        """Number of connections that are not admitted or not bound."""
         return len(self._strangers) + len(self._unbound)
 
     @property
     def admissions(self) -> tuple[Stage, ...]:
-        """The stage of each admission under way."""
+        """The stage of each admission in progress."""
         return tuple(link.admission.stage for link in self._strangers)
 
     def open(self) -> None:
-        """Let others in from now on."""
+        """Admit others from now on."""
         self._opened = True
 
     def shut(self) -> None:
-        """Let nobody in any more."""
+        """Admit nobody any more."""
         self._opened = False
 
     def hang_up(self, reason: str, *, flush: bool = False) -> None:
@@ -224,12 +226,12 @@ class LinkManager:
             self.end(link, reason, flush=flush)
 
     def forget(self, member: int) -> None:
-        """A member is remembered no longer, nor the epochs of links with it."""
+        """Forget a member and the epochs of links with it."""
         if member not in self.up:
             self._epochs.pop(member, None)
 
     async def aclose(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self.hang_up("closed")
         for socket in self.sockets:
             await socket.aclose()
@@ -251,14 +253,14 @@ class LinkManager:
         self.begin(bus, None, self.offer)
 
     def _turn_away(self, bus: Pipe, refusal: Refused) -> None:
-        """A connection that is not to be a peer here is not even told our name."""
+        """Close a connection that cannot be a peer here. It does not even learn our name."""
         self.refusals.count(refusal.reason)
         self.refusals.warn_of_broker(bus, str(refusal))
         bus.send_control(encode(LinkKind.REFUSED, refusal.reason, str(refusal)[:SENTENCE_MAX]))
         bus.close(refusal.reason, flush=True)
 
     def begin(self, bus: Pipe, dial: Dial | None, offer: Offer) -> Link:
-        """A Bus connection begins its admission; ``dial`` is what made it, None: the other side did."""
+        """Begin the admission of a Bus connection. ``dial`` made it; None if the other side did."""
         self._owner.connected(bus)
         admission = Admission(
             self._hello(offer),
@@ -317,7 +319,7 @@ class LinkManager:
             self.broke_a_rule(link, error)
 
     def _admit(self, link: Link, frames: list[bytes]) -> list[bytes]:
-        """Frames of an admission; returns those behind it. Raises `Refused`."""
+        """Handle frames of an admission. Returns the frames behind it. Raises `Refused`."""
         admission = link.admission
         for number, frame in enumerate(frames):
             if link.up or link.ended:
@@ -341,8 +343,9 @@ class LinkManager:
         return []
 
     def _check_needed(self, peer: Hello) -> None:
-        """A broker that was dialled by a second address, or at that of a dead one, may be linked already. A
-        new link has the greater epoch, so it is for the dialler not to make one. Raises `Refused`."""
+        """Refuse a link that is not needed. A broker dialled at a second address, or at that of a dead one,
+        may already have a link. A new link would have the greater epoch, so the dialler must not make one.
+        Raises `Refused`."""
         old = self.up.get(peer.id)
         if old is not None and old.peer.boot == peer.boot and self._membership.answers(peer.id):
             raise Refused("duplicate", "these two brokers have a link that works")
@@ -386,7 +389,7 @@ class LinkManager:
             deadline.cancel()
 
     def _bind(self, which: str, pipe: Pipe, frame: bytes) -> None:
-        """The first frame of a survey connection that somebody opened to us."""
+        """Bind a survey connection that another broker opened, by its first frame."""
         self._forget_unbound(pipe)
         try:
             token = _token_in(frame)
@@ -412,10 +415,10 @@ class LinkManager:
             del self._tokens[link.admission.token]
             self._up(link)
 
-    # --- up, and over
+    # --- up and ended
 
     def _up(self, link: Link) -> None:
-        """All three connections are there; a duplicate is decided now."""
+        """All three connections exist. Decide now if it is a duplicate."""
         member = link.peer.id
         old = self.up.get(member)
         if old is not None:
@@ -445,7 +448,7 @@ class LinkManager:
         )
 
     def _refuse(self, link: Link, refusal: Refused) -> None:
-        """Say why and hang up. Peers that came are counted here, those that we dialled by
+        """Tell the peer why, and close. Peers that dialled us are counted here, those that we dialled in
         `mesh.cluster.link_dialer`."""
         sentence = str(refusal)
         link.refusal = refusal.reason
@@ -457,19 +460,19 @@ class LinkManager:
         self.end(link, refusal.reason if refusal.reason == "duplicate" else sentence, flush=True)
 
     def drop(self, member: int, reason: str) -> None:
-        """The session on a link broke a rule; the link goes and is dialled again."""
+        """The session on a link broke a rule. The link ends and is dialled again."""
         link = self.up.get(member)
         if link is not None:
             self.refusals.count("session")
             self.end(link, reason)
 
     def broke_a_rule(self, link: Link, error: LinkError) -> None:
-        """The peer of a link sent what it must not; the link ends, and is dialled again."""
+        """The peer of a link sent an invalid frame. The link ends and is dialled again."""
         self.refusals.count(error.reason)
         self.end(link, str(error))
 
     def end(self, link: Link, reason: str, *, flush: bool = False) -> None:
-        """A link is over, whatever it was; with ``flush`` what is queued is still written."""
+        """End a link in any state. With ``flush``, queued frames are still written."""
         if link.ended:
             return
         if link.up:
@@ -479,7 +482,7 @@ class LinkManager:
             self._close(link, reason, flush=flush)
 
     def _take_down(self, link: Link, reason: str, *, flush: bool = False) -> None:
-        """A link is no longer the member's."""
+        """Take a link away from its member."""
         del self.up[link.peer.id]
         self._close(link, reason, flush=flush)
 
@@ -496,7 +499,7 @@ class LinkManager:
 
 
 def _token_in(frame: bytes) -> bytes:
-    """The token that the first frame of a survey connection brings. Raises `LinkError`."""
+    """The token in the first frame of a survey connection. Raises `LinkError`."""
     message = decode(frame[WORD_SIZE:])
     if message[0] != LinkKind.BIND:
         raise LinkError("the first frame of a heartbeat connection must be BIND")
@@ -505,5 +508,5 @@ def _token_in(frame: bytes) -> bytes:
 
 
 def _child(rng: random.Random) -> random.Random:
-    """Randomness of its own for each socket, so that one's draws do not shift another's."""
+    """A random source for each socket, so that the draws of one do not shift another's."""
     return random.Random(rng.getrandbits(64))

@@ -1,26 +1,27 @@
-"""The choice of whom to dial, and when: living members without a link, and those that were lost.
+"""Chooses when to dial which brokers: living members without a link, and lost ones.
 
-Three kinds of targets, each dialled at most once at a time, with growing pauses between failures:
+There are three kinds of targets. Each is dialled at most once at a time, with growing pauses between
+failures:
 
-* **living members** that ought to have a link (`mesh.cluster.full_mesh`) and have none. The lower id dials at
-  once. The higher one dials only after two periods without a link, so that rarely both do. After a void round
+* **living members** that should have a link (`mesh.cluster.full_mesh`) and have none. The lower id dials at
+  once. The higher one dials only after two periods without a link, so that both rarely do. After a void round
   both dial at once (`redial`);
-* **join URLs**, at once, and again for as long as the member behind them is not alive: somebody may be there
+* **join URLs**, at once, and again for as long as the member behind them is not alive: a broker may be there
   again after a partition. The overlay remembers which member answered at a URL, or that it is this broker
   itself;
-* **the dead**, one at random every five periods with a probability that falls with their share of the table
-  (Serf's rule), so that two halves of a mesh find each other without any join URL. Members that left are not
-  dialled.
+* **dead members**: every five periods one at random, with a probability equal to the number of dead members
+  divided by that of living ones (Serf's rule). So two halves of a mesh find each other without any join URL.
+  Members that left are not dialled.
 
-Peers known from an earlier run stand in for join URLs while there is no link at all. Afterwards those at
-whose address nobody is known to live, or to have left, are dialled like the dead, for a day: the first link
-may be to another that was away as well, and the mesh be elsewhere.
+Peers known from an earlier run replace join URLs while there is no link at all. After that, they are dialled
+like dead members for a day, unless a member at their address is known to be alive or to have left. The first
+link may lead to a broker that was away as well, while the mesh is elsewhere.
 
-A pause is forgotten only once a link has lived for two periods: two brokers that refuse each other, or take a
-link from each other, do so at the pace of the longest pause.
+A pause is reset only once a link has lived for two periods. So two brokers that refuse each other, or take a
+link from each other, do so at the rate of the longest pause.
 
-Pure: `tick` returns what to dial, the shell says how it went with `dial_failed` or `link_up`, each of which
-ends the dial it names, whether the expected broker answered or another one at the same address.
+Pure: `tick` returns what to dial. The shell reports the result with `dial_failed` or `link_up`. Each of these
+ends the dial that it names, whether the expected broker answered or another at the same address.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ from mesh.cluster.membership import MemberRecord, State
 from mesh.cluster.pace import Pace
 
 KNOWN_S: Final = 86400.0
-"""From its start on a broker tries addresses of its last run, as long as membership remembers the dead."""
+"""How long after its start a broker tries addresses of its last run: as long as membership remembers dead
+members."""
 NOBODY: Final = 0
 Key = TypeVar("Key", int, str)
 
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Try this address once. ``member`` is whom to expect there, 0 if that is not known."""
+    """Try this address once. ``member`` is the expected id, 0 if not known."""
 
     url: str
     member: int
@@ -60,7 +62,7 @@ class OverlayOptions:
 
     @classmethod
     def of(cls, period_s: float) -> OverlayOptions:
-        """Everything in proportion to the heartbeat."""
+        """Options in proportion to the heartbeat period."""
         return cls(period_s, 0.1 * period_s, 2 * period_s, 5 * period_s, 5 * period_s)
 
 
@@ -79,7 +81,7 @@ class _Target:
 
 
 class Overlay:
-    """The machine; see the module."""
+    """Chooses dials by the rules above."""
 
     def __init__(
         self,
@@ -94,45 +96,45 @@ class Overlay:
     ) -> None:
         self.options = options or OverlayOptions()
         self.pace = pace or Pace()
-        """How many dials may be under way."""
+        """Maximum number of concurrent dials."""
         self._me = me
         self._rng = rng
         pause_max_s = self.options.join_pause_max_s
         self._join = {url: _Target(url, NOBODY, pause_max_s, now) for url in join}
-        # Join URLs first: brokers that were told of the mesh should not begin with addresses of last week.
+        # Join URLs first: brokers that were told about the mesh should not begin with addresses of last week.
         later = now + self.options.period_s if join else now
         self._known = {
             url: _Target(url, NOBODY, pause_max_s, later) for url in known if url not in self._join
         }
         self._known_until = now + KNOWN_S
-        self._known_next = ""  # whose turn it is, once there is a link
+        self._known_next = ""  # the next in turn, once there is a link
         self._living: dict[int, _Target] = {}
         self._dead: dict[int, _Target] = {}
         self._records: dict[int, MemberRecord] = {}
-        self._any_dead: bool | None = False  # None: to be counted again
+        self._any_dead: bool | None = False  # None: count again
         self._links: dict[int, float] = {}
         self._dead_due = now + self.options.dead_pause_s
         self._dials = 0
         self._due: tuple[int, float] | None = None
-        """What `next_deadline` last found, and with how many dials at once; None: since then something was
-        told. Looking costs by the number of members, and every frame of news asks."""
+        """The last result of `next_deadline`, and the number of concurrent dials then. None after any input.
+        Computing it costs by the number of members, and every frame of news asks for it."""
 
-    # --- what others read
+    # --- state for others
 
     @property
     def join(self) -> tuple[str, ...]:
-        """The URLs it was given to join by."""
+        """The join URLs that it was given."""
         return tuple(self._join)
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The URLs of an earlier run whose members it has not met yet."""
+        """URLs of an earlier run whose members it has not met yet."""
         return tuple(self._known)
 
     # --- inputs
 
     def member_changed(self, record: MemberRecord, now: float) -> None:
-        """What is known of another member has changed."""
+        """The record of another member has changed."""
         self._due = None
         self._records[record.id] = record
         self._any_dead = None
@@ -144,7 +146,7 @@ class Overlay:
             self._want(record, now)
 
     def link_up(self, id: int, dial: Dial | None, now: float) -> None:
-        """A link with a member is admitted; ``dial`` is what brought it, None if the other side dialled."""
+        """A link with a member is admitted. ``dial`` made it; None if the other side dialled."""
         self._due = None
         self._links[id] = now
         self.pace.linked()
@@ -156,7 +158,7 @@ class Overlay:
                 self._ended(target)
 
     def link_down(self, id: int, now: float) -> None:
-        """The link of a member is gone."""
+        """The link of a member has ended."""
         self._due = None
         since = self._links.pop(id, now)
         record = self._records.get(id)
@@ -169,7 +171,7 @@ class Overlay:
             target.due = max(target.due, now + self._pause(target))
 
     def forget(self, id: int) -> None:
-        """A member is remembered no longer."""
+        """A member is forgotten."""
         self._due = None
         self._records.pop(id, None)
         self._any_dead = None
@@ -177,7 +179,7 @@ class Overlay:
         self._forget(self._dead, id)
 
     def dial_failed(self, url: str, id: int, now: float) -> None:
-        """A dial brought no link, or none with ``id``, which was expected there."""
+        """A dial made no link, or none with ``id``, the expected member."""
         self._due = None
         target = self._find(url, id)
         if target is not None:
@@ -189,7 +191,7 @@ class Overlay:
             self._known_next = ""
 
     def met(self, url: str, id: int) -> None:
-        """Which broker is behind an address, though no link may come of it (a duplicate, for one)."""
+        """Record which broker is behind an address, even if that makes no link (a duplicate, for example)."""
         self._due = None
         target = self._join.get(url)
         if target is not None:
@@ -198,17 +200,17 @@ class Overlay:
             self._forget(self._known, url)
 
     def is_self(self, url: str) -> None:
-        """This broker answered its own dial: that address need not be tried again."""
+        """This broker answered its own dial: do not try that address again."""
         self._due = None
         for targets in (self._join, self._known):
             self._forget(targets, url)
 
     def join_urls(self) -> list[str]:
-        """Those it was told to join, without addresses of its own."""
+        """The join URLs, without this broker's own addresses."""
         return list(self._join)
 
     def redial(self, now: float) -> None:
-        """After a void round: everything is due now."""
+        """After a void round everything is due now."""
         self._due = None
         for targets in (self._living, self._join):
             for target in targets.values():
@@ -216,7 +218,7 @@ class Overlay:
                 target.failures = min(target.failures, 1)
 
     def tick(self, now: float) -> list[Dial]:
-        """What to dial now."""
+        """The dials to make now."""
         self._due = None
         dials: list[Dial] = []
         self._choose_dead(now)
@@ -230,7 +232,7 @@ class Overlay:
         return dials
 
     def next_deadline(self) -> float:
-        """When to call `tick`."""
+        """The time of the next call of `tick`."""
         dials_max = self.pace.dials_max
         if self._due is not None and self._due[0] == dials_max:
             return self._due[1]
@@ -245,7 +247,7 @@ class Overlay:
     # ---
 
     def _targets(self) -> Iterable[_Target]:
-        """Those worth dialling, in the order of worth."""
+        """Targets worth dialling, the best first."""
         if not self._living.keys() <= self._links.keys():  # at rest there is a link to everybody
             for id, target in self._living.items():
                 if id not in self._links:
@@ -272,7 +274,7 @@ class Overlay:
             if before is not None:
                 self._ended(before)
             if not record.peer_url:
-                target.due = float("inf")  # it does not say where it is; it must dial
+                target.due = float("inf")  # its address is unknown, so it must dial
             self._living[record.id] = target
         elif record.id not in self._links and not target.dialling and target.due < now:
             wait_s = 0.0 if self._me < record.id else 2 * self.options.period_s
@@ -280,14 +282,14 @@ class Overlay:
         return target
 
     def _find(self, url: str, id: int) -> _Target | None:
-        """The target of a dial under way."""
+        """The target of a dial in progress."""
         for target in (self._living.get(id), self._join.get(url), self._known.get(url), self._dead.get(id)):
             if target is not None and target.dialling and target.url == url:
                 return target
         return None
 
     def _forget(self, targets: dict[Key, _Target], key: Key) -> None:
-        """A dial under way there is no target's any more; what becomes of it is not waited for."""
+        """Forget a target. A dial to it that is in progress is not waited for."""
         target = targets.pop(key, None)
         if target is not None:
             self._ended(target)
@@ -320,7 +322,7 @@ class Overlay:
             record
             for record in self._records.values()
             if record.state is State.DEAD
-            and record.peer_url not in taken  # a broker without a state folder is another one after a restart
+            and record.peer_url not in taken  # a broker without a state folder has another id after a restart
             and record.id not in self._dead
             and record.id not in self._links
         ]
@@ -338,7 +340,7 @@ class Overlay:
             target.due, self._known_next = now, target.url
 
     def _known_elsewhere(self, taken: Container[str], now: float) -> list[_Target]:
-        """Addresses of an earlier run of which nothing newer is known."""
+        """Addresses of an earlier run about which nothing newer is known."""
         left = {record.peer_url for record in self._records.values() if record.state is State.LEFT}
         for url in list(self._known):
             if url in taken or url in left or now >= self._known_until:

@@ -1,9 +1,9 @@
-"""Where this broker is: the one URL that the others are told to find it at.
+"""This broker's address: the one URL at which the others are told to find it.
 
-The operator's word stands (``advertise``). Else it is one of the URLs listened on: one that other hosts
-can reach before loopback, loopback before ipc, and the first given of several. A wildcard bind names no
-address; there the first link decides, by the address that its connection has on this side, and a later one
-only if it takes the place of loopback.
+A URL set by the operator (``advertise``) always counts. Otherwise it is one of the URLs listened on. One that
+other hosts can reach comes before loopback, loopback before ipc, and the first of several wins. A wildcard
+bind names no address. The first link then decides, by the local address of its connection; a later link does
+so only in place of loopback.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class OwnAddress:
         self._wildcard = ""
 
     def listening(self, urls: Sequence[str]) -> str:
-        """Takes the URLs listened on, as bound; returns what to advertise, empty while a wildcard's address
-        is not known."""
+        """Takes the URLs listened on, as bound. Returns the one to advertise, empty while a wildcard's
+        address is not known."""
         return self._advertise or self._best(urls)
 
     def on_loopback(self) -> str:
-        """Of a wildcard bind: an address that works on this host at least; empty of any other."""
+        """For a wildcard bind, an address that works at least on this host; otherwise empty."""
         return with_host(self._wildcard, "127.0.0.1") if self._wildcard else ""
 
     def learned(self, local_address: str, advertised: str) -> str:
-        """What to advertise instead of ``advertised``, now that a connection has ``local_address`` on this
-        side; empty: nothing better."""
+        """The URL to advertise instead of ``advertised``, now that a connection has ``local_address`` on this
+        side. Empty if there is no better one."""
         if not self._wildcard or self._advertise or not has_host(local_address):
             return ""
         url = with_host(self._wildcard, host_of(local_address))
@@ -53,17 +53,17 @@ class OwnAddress:
 
 
 def has_host(url: str) -> bool:
-    """Whether it names a host: tcp, TLS and WebSocket do."""
+    """True if a URL names a host, as tcp, TLS and WebSocket URLs do."""
     return url.partition("://")[0].rstrip("46") in ("tcp", "tls+tcp", "ws", "wss")
 
 
 def host_of(url: str) -> str:
-    """The host as it stands in the URL: IPv6 addresses in brackets."""
+    """The host as written in the URL: IPv6 addresses in brackets."""
     return _split(url)[1]
 
 
 def with_host(url: str, host: str) -> str:
-    """The same scheme, port and path at another host; the scheme is the one for any family."""
+    """The same scheme, port and path at another host. The scheme is the one for any address family."""
     scheme, _, port, path = _split(url)
     return f"{scheme.rstrip('46')}://{host}{port}{path}"
 

@@ -1,20 +1,20 @@
-"""How much a broker takes on at once, and how long it waits, by how late its own event loop is.
+"""How much a broker does at once, and how long it waits, depending on how late its event loop is.
 
-Forty brokers that start together on less than one core are all late. If each goes on to dial everybody at
-once and gives up after the usual time, they spend the whole core on attempts that all fail: none of them
-forms a link any more. So a late broker has fewer dials under way, down to one, and every attempt, its own or
-that of another broker, gets more time. It is slow then, and it finishes. An attempt has the time of the
-lateness of now, not of when it began: a broker that stood still is late once, and on time from then on.
+Forty brokers that start together on less than one core are all late. If each keeps dialling everybody at once
+and gives up after the usual time, they spend the whole core on attempts that all fail: none of them forms a
+link any more. So a late broker makes fewer dials at once, down to one, and every attempt, its own or another
+broker's, gets more time. It is slow then, but it finishes. The time of an attempt depends on the present
+lateness, not on that at its start: a broker that stood still is late once, and on time from then on.
 
-The window of dials is halved whenever the broker's timer is late by more than `LATE_S`, and grows by one with
-each new link and each timer that is on time. This is the rule by which TCP shares a line (additive increase,
+The window of dials is halved whenever the broker's timer is late by more than `LATE_S`. It grows by one with
+each new link and each timer that is on time. TCP shares a line by the same rule (additive increase,
 multiplicative decrease; Chiu and Jain, 1989). ``patience`` is a factor for deadlines. It rises at once with
-lateness and falls by a fifth with each later timer. An attempt takes both sides' time, and a broker knows
-only its own lateness; so each attempt that a late broker gives up doubles the patience, and each link halves
+lateness and falls by a fifth with each later timer. An attempt takes time on both sides, and a broker knows
+only its own lateness. So each attempt that a late broker gives up doubles the patience, and each link halves
 that again.
 
-A peer that does not answer is no reason to wait longer or to dial less, as long as this broker is on time:
-the peer may be gone, and others are not.
+A peer that does not answer is no reason to wait longer or to dial less while this broker is on time: that
+peer may be gone, but others are not.
 
 Pure.
 """
@@ -26,13 +26,13 @@ from typing import Final
 LATE_S: Final = 0.1
 """A timer later than this is late."""
 DIALS_MAX: Final = 32
-"""Dials under way at once, where the broker is on time."""
+"""Concurrent dials of a broker that is on time."""
 DIALS_FIRST: Final = 8
 PATIENCE_MAX: Final = 30.0
 
 
 class Pace:
-    """See the module."""
+    """The number of dials and the patience of one broker."""
 
     def __init__(self) -> None:
         self._window = float(DIALS_FIRST)
@@ -40,7 +40,7 @@ class Pace:
         self._more = 1.0
 
     def ticked(self, late_s: float) -> None:
-        """A timer of the broker came so late."""
+        """A timer of the broker was so late."""
         self._late_s = max(late_s, 0.8 * self._late_s)
         if late_s > LATE_S:
             self._window = max(1.0, self._window / 2)
@@ -64,11 +64,11 @@ class Pace:
 
     @property
     def dials_max(self) -> int:
-        """Dials that may be under way now."""
+        """Number of dials that may be in progress now."""
         return int(self._window)
 
     @property
     def patience(self) -> float:
-        """By what to multiply a deadline: 1 on time."""
+        """The factor for deadlines: 1 when on time."""
         late_s = self._late_s
         return 1.0 if late_s <= LATE_S else min(PATIENCE_MAX, self._more * late_s / LATE_S)

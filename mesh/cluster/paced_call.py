@@ -1,4 +1,4 @@
-"""One call for many wishes: at the end of the loop turn, and then not more often than a pause allows."""
+"""One call for many requests: at the end of the loop turn, and then at most once per pause."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 
 class PacedCall:
-    """Calls ``act`` at the end of the loop turn in which it is asked to, but not more often than every
-    ``pause_s``."""
+    """Calls ``act`` at the end of the loop turn that requests it, but at most once every ``pause_s``."""
 
     def __init__(self, act: Callable[[], None], pause_s: float) -> None:
         self._act = act
@@ -24,7 +23,7 @@ class PacedCall:
             self._handle = self._loop.call_soon(self._run) if late else self._loop.call_at(due, self._run)
 
     def ask_soon(self) -> None:
-        """At the end of this loop turn, whatever the pause: it is the rest of what was begun."""
+        """Call at the end of this loop turn, whatever the pause, to finish what was begun."""
         self.cancel()
         self._handle = self._loop.call_soon(self._run)
 

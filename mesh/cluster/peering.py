@@ -1,20 +1,20 @@
 """The other brokers: the shell that gives the cluster's pure core its links.
 
-`mesh.cluster.core` is told what comes over links, and `Peering._execute` executes its orders. `PeeringHooks`
-tell the broker what changed. The work at links is done by
+`mesh.cluster.core` gets what arrives on links, and `Peering._execute` executes its orders. `PeeringHooks`
+tell the broker about changes. These modules do the work on links:
 
-* `mesh.cluster.links`: which connections make a link, who is let in, when it is over;
-* `mesh.cluster.link_dialer`: attempts at links to where the overlay points;
+* `mesh.cluster.links`: which connections make a link, which peers are admitted, when a link ends;
+* `mesh.cluster.link_dialer`: attempts to make links where the overlay says;
 * `mesh.cluster.heartbeat`: surveys and their answers;
-* `mesh.cluster.bus_probe`: whether the Bus, on which they do not travel, is alive;
-* `mesh.cluster.gossip`: tables, changes of members and of interest, and who has heard them;
+* `mesh.cluster.bus_probe`: checks that the Bus, which does not carry surveys, is alive;
+* `mesh.cluster.gossip`: tables, changes of members and of interest, and their acknowledgements;
 * `mesh.cluster.durable_gossip`: durable subscriptions, which outlive their homes;
-* `mesh.cluster.own_address`: where the others are told to find this broker;
-* `mesh.cluster.view`: what of all this others may read.
+* `mesh.cluster.own_address`: the address of this broker for others;
+* `mesh.cluster.view`: the state that others may read.
 
-This module joins them: one timer, the order in which each hears of a link, and the phases of a broker from
-joining to leaving. The frames of sessions (kinds 0 to 31) are passed on unopened; one of them, PING, is also
-said here.
+This module joins them: one timer, the order in which each learns about a link, and the phases of a broker
+from joining to leaving. Frames of sessions (kinds 0 to 31) are passed on unopened. One of them, PING, is also
+sent here.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, RawSocket, TlsConfig
 
 FAULT_PAUSE_S: Final = 0.1
-"""After a timer that raised, how long until the next."""
+"""Pause after a timer that raised."""
 REPORTS_MAX: Final = 100
-"""Faults reported in a run; further ones are only counted, so that they cannot fill a disk."""
+"""Faults reported in a run. Further ones are only counted, so that they cannot fill a disk."""
 LEAVE_S: Final = 1.0
-"""How long a leaving broker waits for the others to have heard."""
+"""How long a leaving broker waits until the others have learned about it."""
 
 
 class IdentityLike(Protocol):
-    """Who this broker is; `mesh.broker.identity.Identity` is one."""
+    """The identity of this broker, such as `mesh.broker.identity.Identity`."""
 
     @property
     def id(self) -> int: ...
@@ -80,54 +80,56 @@ class IdentityLike(Protocol):
 
 
 class PeeringHooks(GossipHooks, DurableHooks, RoundHooks, Protocol):
-    """What the broker hears, with what it hears of interest (`GossipHooks`, `DurableHooks`) and of rounds
-    (`RoundHooks`). All synchronous; none may raise."""
+    """Callbacks of the broker, including those about interest (`GossipHooks`, `DurableHooks`) and rounds
+    (`RoundHooks`). All are synchronous; none may raise."""
 
     def member_changed(self, record: MemberRecord, from_state: State, reason: str, via: int) -> None:
-        """Another broker came into another state, or began a new run."""
+        """Another broker changed its state, or began a new run."""
 
     def live_changed(self, live: list[tuple[int, str]]) -> None:
         """Ids and names of the others that are alive or suspect."""
 
     def link_up(self, member: int, boot: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
-        """A link to the run ``boot`` of a member is admitted. The `link_down` of one that it replaces comes
-        first.
+        """A link to the run ``boot`` of a member is admitted. The `link_down` of a link that it replaces
+        comes first.
 
-        ``pipe`` is its Bus, free for session frames from now on; ``agreed`` is what both sides speak.
+        ``pipe`` is its Bus, free for session frames from now on. ``agreed`` is the version and the
+        capabilities that both sides use.
         """
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None: ...
 
     def link_frames(self, member: int, frames: list[bytes]) -> None:
-        """Frames of kinds 0 to 31, unopened."""
+        """Session frames of kinds 0 to 31, unopened."""
 
     def link_writable(self, pipe: Pipe) -> None:
         """A Bus pipe that refused frames has room again."""
 
     def self_changed(self, record: MemberRecord) -> None:
-        """This broker's own record: a greater incarnation, another address, or that it left."""
+        """This broker's own record changed: a greater incarnation, another address, or it left."""
 
     def state_changed(self, state: NodeState) -> None:
-        """joining, ready, isolated, leaving."""
+        """The state of this broker: joining, ready, isolated or leaving."""
 
     def may_route(self) -> None:
-        """Called once, if this broker began as joining, and after each `Peering.stood_still`: what is
-        published can be routed from now on. All interest is known, or `absent_changed` has named who is
-        missing."""
+        """Published messages can be routed from now on: all interest is known, or `absent_changed` has named
+        the missing brokers. Called once if this broker began as joining, and after each
+        `Peering.stood_still`."""
 
 
 class Peering:
-    """See the module. Make it inside a running event loop, let its `sockets` listen, then `start`.
+    """The other brokers of one broker. Make it inside a running event loop, let its `sockets` listen, then
+    call `start`.
 
     Args:
         identity: id, boot, incarnation and the peers of an earlier run; only read.
-        tls: to dial TLS addresses of brokers with.
-        admit: told of each broker that dials; raises `PipeRefused` for one that came to the wrong address.
+        tls: used to dial TLS addresses of brokers.
+        admit: called for each broker that dials; raises `PipeRefused` for one at the wrong address.
         join: URLs of brokers to join.
-        advertise: the URL others are told; None: from the URLs listened on and, for a wildcard, the local
-            address of the first link.
+        advertise: the URL that others are told. None: one of the URLs listened on or, for a wildcard, the
+            local address of the first link.
         durable: the durable subscriptions of each home, as an earlier run kept them.
-        hooks: who hears what happens.
+        hooks: callbacks of the broker.
     """
 
     def __init__(
@@ -204,21 +206,22 @@ class Peering:
         self.faults = 0
         """Timers and orders that raised, since the start."""
 
-    # --- what the broker reads
+    # --- state for the broker
 
     @property
     def sockets(self) -> list[RawSocket]:
-        """Those that the broker's listeners serve."""
+        """Sockets for the broker's listeners."""
         return self.link_manager.sockets
 
     @property
     def url(self) -> str:
-        """Where others are told to find this broker; its loopback address while a wildcard has no other."""
+        """The URL at which others are told to find this broker. Its loopback address while a wildcard has no
+        other."""
         return self.membership.me.peer_url or self._address.on_loopback()
 
     @property
     def client_url(self) -> str:
-        """Where clients find it."""
+        """The URL of this broker for clients."""
         return self.membership.me.client_url or self._client_address.on_loopback()
 
     @property
@@ -234,17 +237,17 @@ class Peering:
         return [(record.id, record.name) for record in self.membership.live()]
 
     def client_urls(self) -> list[str]:
-        """Where clients find the others that are alive, in the order of ids from this broker's on: so each
-        broker of a large mesh begins with others."""
+        """URLs of the other live brokers for clients. They are ordered by id from this broker's on, so that
+        each broker of a large mesh begins with different ones."""
         me = self.membership.me.id
         records = sorted(self.membership.live(), key=lambda record: (record.id < me, record.id))
         return [each.client_url for each in records if each.client_url and each.state is State.ALIVE]
 
-    # --- what the broker does
+    # --- calls of the broker
 
     async def start(self, urls: Sequence[str], client_urls: Sequence[str]) -> None:
-        """Begin: ``urls`` are those listened on for brokers and for clients, as bound. Dials whom it was told
-        to join; does not wait."""
+        """Begin. ``urls`` and ``client_urls`` are the URLs listened on for brokers and for clients, as bound.
+        Dials the brokers to join; does not wait."""
         peer_url = self._address.listening(urls)
         if urls == client_urls:
             self._client_address = self._address
@@ -257,22 +260,23 @@ class Peering:
         self._execute(self.core.begin(peer_url, client_url, self._clock()))
 
     def change_interest(self, added: Iterable[Pattern], removed: Iterable[str] = ()) -> int:
-        """Want these (pattern, role) pairs too, or in another role, and those patterns no longer.
+        """Also want the ``added`` (pattern, role) pairs, which are new or have a new role, and no longer the
+        ``removed`` patterns.
 
-        Returns the version that holds it. `PeeringHooks.barrier_reached` follows in a later loop turn, also
-        where nothing changed.
+        Returns the version that includes the change. `PeeringHooks.barrier_reached` follows in a later loop
+        turn, even if nothing changed.
         """
         version = self.gossip.change_interest(added, removed)
         self._arm()
         return version
 
     def drop_link(self, member: int, reason: str) -> None:
-        """The session on a link broke a rule; the link goes and is dialled again."""
+        """The session on a link broke a rule. The link ends and is dialled again."""
         self.link_manager.drop(member, reason)
 
     def stood_still(self) -> bool:
-        """This broker did nothing for so long that others may hold it for dead. True: what is published has
-        to wait for `PeeringHooks.may_route`."""
+        """This broker did nothing for so long that others may believe it dead. True if published messages
+        have to wait for `PeeringHooks.may_route`."""
         membership, links = self.membership, self._links
         if membership.node_state is NodeState.LEAVING or not membership.live_ids():
             return False
@@ -291,9 +295,9 @@ class Peering:
             self._hooks.may_route()
 
     async def leave(self) -> None:
-        """Tell all that this broker goes, give them up to `LEAVE_S` to hear, and hang up.
+        """Tell all others that this broker leaves, wait up to `LEAVE_S` for their answers, and hang up.
 
-        Cancelled, it gives them no more time; what is queued is still sent.
+        If cancelled, it waits no longer; queued frames are still sent.
         """
         if self.membership.node_state is NodeState.LEAVING:
             return
@@ -306,7 +310,7 @@ class Peering:
             self.link_manager.hang_up("left", flush=True)
 
     async def aclose(self) -> None:
-        """Let go of everything, without a word if `leave` was not called."""
+        """Release everything, without a goodbye if `leave` was not called."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -318,12 +322,12 @@ class Peering:
     # --- the core's orders
 
     def _act(self, instructions: list[Instruction]) -> None:
-        """What `membership` wants by something that it was told directly."""
+        """Execute the instructions that direct calls of `membership` returned."""
         if instructions:
             self._execute(self.core.act(instructions, self._clock()))
 
     def _execute(self, orders: list[Order]) -> None:
-        """All of them: the core counts on what it ordered, such as a dial, and orders it once."""
+        """Execute all orders: the core relies on each, such as a dial, and gives it once."""
         for order in orders:
             try:
                 self._execute_one(order)
@@ -368,7 +372,7 @@ class Peering:
                     self._hooks.may_route()
 
     def _keep_alive(self, links: list[Link]) -> None:
-        """Ask for a sign on each Bus that has none; a session answers PING."""
+        """Ask for a sign of life on each Bus without one. A session answers PING."""
         for link in links:
             if link.bus_probe.round(link.bus.taken, link.bus.bytes_in):
                 link.say([encode(Kind.PING, 0)])
@@ -393,7 +397,7 @@ class Peering:
         timer = self._timer
         if timer is not None:
             if timer.when() <= due:
-                return  # a timer that comes early finds nothing due and is set again
+                return  # a timer that fires early finds nothing due and is set again
             timer.cancel()
             self._timer = None
         if due < float("inf"):
@@ -422,10 +426,10 @@ class Peering:
             message = f"fault {self.faults} in what rounds and links bring, which goes on{last}"
             self._loop.call_exception_handler({"message": message, "exception": error})
 
-    # --- what links report: `mesh.cluster.links.LinkOwner`
+    # --- reports of links: `mesh.cluster.links.LinkOwner`
 
     def connected(self, bus: Pipe) -> None:
-        """Its address on this side may be the one to advertise."""
+        """The connection's local address may be the one to advertise."""
         me = self.membership.me
         peer_url = self._address.learned(bus.local_address, me.peer_url)
         client_url = self._client_address.learned(bus.local_address, me.client_url)
@@ -437,7 +441,7 @@ class Peering:
         self.gossip.link_up(link)
         if self._standstill.waits:
             self._standstill.linked(hello.id, self._clock())
-        with self.gossip.absence_unchecked():  # it may be all that was missing, and is not told of yet
+        with self.gossip.absence_unchecked():  # it may be all that was missing, and is not reported yet
             self._execute(self.core.link_up(hello.record, link.dial, self._clock()))
             if not link.ended:
                 self._hooks.link_up(hello.id, hello.boot, hello.name, link.bus, link.rtt_s, link.agreed)
@@ -456,7 +460,7 @@ class Peering:
         self.gossip.check_heard()
 
     def link_frames(self, link: Link, frames: list[bytes]) -> None:
-        """The link's own frames are news, those of the session are the broker's. Raises `LinkError`."""
+        """The link's own frames are news; those of the session are the broker's. Raises `LinkError`."""
         session = []
         for frame in frames:
             if len(frame) < 2 or frame[0] & 0xF0 != 0x90:
@@ -466,7 +470,7 @@ class Peering:
             elif frame[1] > LINK_KIND_MAX:
                 raise LinkError(f"a link frame has kind {frame[1]}, at most {KIND_MAX} is known")
             elif frame[1] == LinkKind.REFUSED:
-                # READY crossed it: the dialler has had a better link meanwhile and gives this one up.
+                # READY crossed it: the dialler has a better link meanwhile and gives this one up.
                 _, reason, sentence = decode(frame)
                 self.link_manager.end(link, reason if reason == "duplicate" else sentence)
             elif not link.ended:

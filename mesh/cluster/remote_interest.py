@@ -1,23 +1,23 @@
-"""What every broker wants: the own interest with its versions, the others' as they tell it, and the barrier.
+"""The interest of all brokers: the own one with its versions, those announced by others, and the barrier.
 
-A broker's interest is a map of patterns to roles (0 listens, 1 answers too). Versions count from 1 (nothing
-wanted) within one boot, and each change makes one or more. A new link is sent the whole interest in parts,
-and then changes, each from the version sent before. The receiver acknowledges the version that it holds. It
-asks for the whole if a change does not fit what it holds, or if it lags behind the version in the other's
-surveys for `LAG_S`.
+A broker's interest maps patterns to roles (0 listens, 1 answers too). Versions count from 1 (nothing wanted)
+within one boot, and each change makes one or more. A new link is sent the whole interest in parts and then
+changes, each relative to the version sent before. The receiver acknowledges the version that it holds. It
+asks for the whole interest if a change does not fit what it holds, or if it lags behind the version in the
+other's surveys for `LAG_S`.
 
 **Cost.** A change costs by its own size here and at every receiver, whatever is wanted already. Long work is
-cut: no frame sent has more than `SENT_MAX` patterns, and `pending` returns one frame at a time, so that its
-caller can do other work between two. What is received is told as a difference (`Change`), part by part.
+cut: no sent frame has more than `SENT_MAX` patterns, and `pending` returns one frame at a time, so that its
+caller can do other work in between. Received interest is reported as differences (`Change`), part by part.
 
-**The barrier.** A subscription is known when every live broker has acknowledged a version that holds it
+**The barrier.** A subscription is known when every live broker has acknowledged a version that includes it
 (`mesh.cluster.barriers`).
 
-**Absent** are live members whose interest is not held, or that have no link: what is published here now may
-miss subscribers there, and receipts name them. So are those that this broker was told of and has not heard
-of yet (`mesh.cluster.joining`).
+**Absent** are live members whose interest is not held, or that have no link. Messages published here now may
+miss subscribers there, and receipts name these members. The same holds for members that this broker was told
+about but has not heard from (`mesh.cluster.joining`).
 
-Pure; patterns are checked against the grammar when they come from a peer, never again.
+Pure. Patterns are checked against the grammar when they come from a peer, and not again.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from mesh.topics import check_pattern
 from mesh.wire.link_frames import LinkKind, encode
 
 REMOTE_PATTERNS_MAX: Final = 65_536
-"""Patterns that one broker may want in all; version 1 has the same bound. Its own limits stay below it
+"""Patterns that one broker may want in total; version 1 has the same bound. Its own limits stay below it
 (`mesh.limits`)."""
 FIRST_VERSION: Final = 1
 SENT_MAX: Final = 512
-"""Patterns in a frame that is sent, some 3 ms of work at the receiver; it must take `PATTERNS_MAX`."""
+"""Patterns in one sent frame, some 3 ms of work for the receiver. A receiver must accept `PATTERNS_MAX`."""
 JOURNAL_MAX: Final = 65_536
-"""Changed patterns kept for links that have not been sent them; one further behind is sent the whole."""
+"""Changed patterns kept for links that have not been sent them. A link further behind is sent the whole."""
 LAG_S: Final = 0.5
-"""What another broker says of its version may be ahead of its frames of interest by so long."""
+"""For so long a broker's announced version may be ahead of its frames of interest."""
 
 Pattern = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a member wants differently. ``complete``: its whole interest is held now."""
+    """A change of a member's interest. ``complete``: its whole interest is held now."""
 
     added: Sequence[Pattern]
-    """New, or in another role."""
+    """New patterns, and those with a new role."""
     removed: Sequence[str]
     complete: bool
 
 
 class _Remote:
-    """What one member told of its interest, in one boot of its."""
+    """The interest of one member, as announced in one of its boots."""
 
     __slots__ = ("boot", "frames", "held", "lag", "parts", "patterns", "version", "wanted")
 
@@ -67,15 +67,16 @@ class _Remote:
         self.version = 0
         self.held = False
         self.patterns = patterns
-        """While a whole comes in parts: what was there before, and the parts."""
+        """While a whole arrives in parts: the patterns from before, and the parts."""
         self.parts: dict[str, None] | None = None
-        self.wanted = False  # the whole was asked for and has not come yet
-        self.frames = 0  # received
-        self.lag: tuple[int, float] | None = None  # frames received when it was first seen to lag, and when
+        self.wanted = False  # the whole was requested and has not come yet
+        self.frames = 0  # number received
+        # frames received when it was first seen to lag, and the time
+        self.lag: tuple[int, float] | None = None
 
 
 class InterestTable:
-    """See the module. Members are ids."""
+    """The interest of all members, which are ids."""
 
     def __init__(self, me: int, barrier_s: float = BARRIER_S) -> None:
         self._me = me
@@ -86,7 +87,7 @@ class InterestTable:
         self._live: dict[int, str] = {}
         self._linked: dict[int, _Sent] = {}
         self._journal: deque[tuple[int, dict[str, int | None]]] = deque()
-        """Versions with what each changed; None: not wanted any more."""
+        """Versions with the changes of each. None: not wanted any more."""
         self._journaled = 0
         self._encoded: tuple[tuple[int, int, tuple[int, ...]], int, bytes] = ((0, 0, ()), 0, b"")
 
@@ -94,12 +95,12 @@ class InterestTable:
 
     @property
     def own(self) -> list[Pattern]:
-        """As it is now."""
+        """The present own interest."""
         return list(self._own.items())
 
     def change_own(self, added: Iterable[Pattern], removed: Iterable[str] = ()) -> int:
-        """Want these patterns too, or in another role, and those no longer. Returns the version that holds
-        the change: the present one if there is none."""
+        """Also want the ``added`` patterns, which are new or have a new role, and no longer the ``removed``
+        ones. Returns the version that includes the change: the present one if there is none."""
         own = self._own
         changes: dict[str, int | None] = {}
         for pattern in removed:
@@ -127,11 +128,13 @@ class InterestTable:
                 self._forget_change()
 
     def wait(self, version: int, now: float) -> BarrierDone | None:
-        """Wait for all to know a version: done already, or `acknowledged`, `members` and `tick` will say."""
+        """Wait until all know a version. Returns the result if they already do; otherwise `acknowledged`,
+        `members` or `tick` does."""
         return self._barriers.wait(version, now)
 
     def pending(self, member: int) -> bytes | None:
-        """The next frame that brings a linked member nearer to what is wanted now; None if it has it all."""
+        """The next frame that brings a linked member closer to the present interest. None if it has all of
+        it."""
         sent = self._linked.get(member)
         if sent is None:
             return None
@@ -153,8 +156,8 @@ class InterestTable:
         return [member for member, sent in self._linked.items() if sent.version != self.version]
 
     def _change(self, sent: _Sent) -> bytes | None:
-        """What was changed since the version sent, as much as one frame takes. Others are mostly at the same
-        version and are sent the same frame."""
+        """The changes since the version sent that fit into one frame. Most members are at the same version
+        and get the same frame."""
         base = sent.version
         if self._encoded[0] != (base, self.version, sent.owner):
             changes: dict[str, int | None] = {}
@@ -176,7 +179,7 @@ class InterestTable:
         return frame
 
     def _forget_sent(self) -> None:
-        """All linked members have been sent the oldest changes."""
+        """Forget the oldest changes, which all linked members have been sent."""
         oldest = min((sent.floor for sent in self._linked.values()), default=self.version)
         while self._journal and self._journal[0][0] <= oldest:
             self._forget_change()
@@ -188,7 +191,8 @@ class InterestTable:
     # --- members and links
 
     def members(self, live: Mapping[int, str]) -> list[BarrierDone]:
-        """Members that are alive or suspect, by name, without this broker. Others are forgotten."""
+        """Members that are alive or suspect, with their names, without this broker. All others are
+        forgotten."""
         self._live = dict(live)
         for member in list(self._remote):
             if member not in live and member not in self._linked:
@@ -197,21 +201,22 @@ class InterestTable:
         return self._barriers.members(live)
 
     def set_unheard(self, names: Iterable[str], *, wait: bool) -> list[BarrierDone]:
-        """Members that this broker was told of and has heard nothing about. Barriers and `absent` name them;
-        with ``wait`` barriers wait for them too, since they may know of others."""
+        """Members that this broker was told about but has not heard from. Barriers and `absent` name them.
+        With ``wait``, barriers wait for them too, since they may know of others."""
         return self._barriers.set_unheard(names, wait=wait)
 
     def link_up(self, member: int, boot: int, *, names_owner: bool = True) -> None:
-        """A link is admitted, perhaps in place of another; `pending` has the whole interest for it.
+        """A link is admitted, perhaps in place of another. `pending` returns the whole interest for it.
 
-        ``names_owner``: the other side knows the capability `INTEREST_OWNER`.
+        ``names_owner``: the other side has the capability `INTEREST_OWNER`.
         """
         remote = self._remote.get(member)
         if member not in self._live:
-            # The data plane forgot it with the link that this one replaces, so all that it wants is a change.
+            # The data plane forgot its interest with the link that this one replaces, so all of it is a
+            # change.
             remote = None
         if remote is None or remote.boot != boot:
-            # What the earlier run wanted goes when the whole interest of this one is there.
+            # The earlier run's interest is removed once the whole interest of this run has arrived.
             self._remote[member] = _Remote(boot, {} if remote is None else remote.patterns)
             self._barriers.forget(member)
         else:
@@ -220,7 +225,7 @@ class InterestTable:
         self._linked[member] = _Sent((self._me,) if names_owner else ())
 
     def link_down(self, member: int) -> None:
-        """The link is gone; what the member wants is kept while it is live."""
+        """The link has ended. The member's interest is kept while it is live."""
         self._linked.pop(member, None)
         self._forget_sent()
         if member not in self._live:
@@ -228,13 +233,12 @@ class InterestTable:
             self._barriers.forget(member)
 
     def absent(self) -> tuple[str, ...]:
-        """Names of those that a publish here may miss now."""
+        """Names of the members that a publish here may miss now."""
         missing = [name for member, name in self._live.items() if self._is_missed(member)]
         return (*self._barriers.unheard, *missing)
 
     def is_held(self) -> bool:
-        """Whether every live member that ought to have a link has said by it that it holds what this broker
-        wants."""
+        """True if every live member that should have a link has acknowledged this broker's interest on it."""
         sent = [self._linked.get(member) for member in self._live if ought_to_link(self._me, member)]
         return all(each is not None and each.held for each in sent)
 
@@ -244,10 +248,11 @@ class InterestTable:
             return True
         return member not in self._linked and ought_to_link(self._me, member)
 
-    # --- what members say
+    # --- frames from members
 
     def acknowledged(self, member: int, version: int) -> list[BarrierDone]:
-        """A member holds a version of this broker's interest. Raises `LinkError` for one there never was."""
+        """A member holds a version of this broker's interest. Raises `LinkError` for one that never
+        existed."""
         if version > self.version:
             raise LinkError(f"the peer holds interest version {version}, this broker is at {self.version}")
         sent = self._linked.get(member)
@@ -256,7 +261,7 @@ class InterestTable:
         return self._barriers.acknowledged(member, version)
 
     def wanted(self, member: int) -> None:
-        """A member asks for the whole; `pending` has it."""
+        """A member asks for the whole interest; `pending` returns it."""
         sent = self._linked.get(member)
         if sent is not None:
             sent.version, sent.parts = 0, None
@@ -264,7 +269,8 @@ class InterestTable:
     def whole_received(
         self, member: int, version: int, part: int, last: bool, patterns: list[Pattern]
     ) -> Change | None:
-        """A part of a member's whole interest; None if an earlier part is missing. Raises `LinkError`."""
+        """Take a part of a member's whole interest. None if an earlier part is missing. Raises
+        `LinkError`."""
         remote = self._remote[member]
         remote.frames += 1
         if part == 0:
@@ -289,7 +295,7 @@ class InterestTable:
     def change_received(
         self, member: int, base: int, version: int, added: list[Pattern], removed: list[str]
     ) -> Change | None:
-        """A difference; None if it does not fit what is held and the whole must be asked for. Raises
+        """Take a difference. None if it does not fit what is held and the whole must be requested. Raises
         `LinkError`."""
         remote = self._remote[member]
         remote.frames += 1
@@ -304,7 +310,7 @@ class InterestTable:
         return Change(new, gone, True)
 
     def heard_version(self, member: int, version: int, now: float) -> bool:
-        """The version a member names in its surveys; True (once) if the whole must be asked for."""
+        """Take the version that a member names in its surveys. True, once, if the whole must be requested."""
         remote = self._remote.get(member)
         if remote is None or member not in self._linked or remote.wanted:
             return False
@@ -318,50 +324,50 @@ class InterestTable:
         return self.ask(member)
 
     def ask(self, member: int) -> bool:
-        """Note that the whole of a member's interest is asked for; False if it was asked for already."""
+        """Note that the whole of a member's interest is requested. False if it was requested already."""
         remote = self._remote[member]
         asked, remote.wanted = remote.wanted, True
         return not asked
 
     def patterns(self, member: int) -> list[Pattern]:
-        """What a member wants."""
+        """The interest of a member."""
         remote = self._remote.get(member)
         return [] if remote is None else list(remote.patterns.items())
 
     def held_version(self, member: int) -> int:
-        """The version that is held of a member's interest, 0 for none."""
+        """The version held of a member's interest, 0 if none."""
         remote = self._remote.get(member)
         return remote.version if remote is not None and remote.held else 0
 
     @property
     def barriers(self) -> int:
-        """Versions that somebody waits for."""
+        """Number of versions that somebody waits for."""
         return len(self._barriers)
 
     # --- the barrier
 
     def tick(self, now: float) -> list[BarrierDone]:
-        """Barriers that have waited long enough."""
+        """Barriers whose time is over."""
         return self._barriers.tick(now)
 
     def next_deadline(self) -> float:
-        """When to call `tick`."""
+        """The time of the next call of `tick`."""
         return self._barriers.next_deadline()
 
 
 class _Sent:
-    """What a linked member has been sent of this broker's interest."""
+    """How much of this broker's interest a linked member has been sent."""
 
     __slots__ = ("held", "owner", "part", "parts", "parts_version", "version")
 
     def __init__(self, owner: tuple[int, ...]) -> None:
         self.owner = owner
         self.held = False
-        """The member said by this link that it holds some version."""
+        """The member acknowledged some version on this link."""
         self.version = 0
-        """All of it up to this version."""
+        """It was sent everything up to this version."""
         self.parts: list[Pattern] | None = None
-        """The whole that is being sent, of `parts_version`; `part` is the number of the next part."""
+        """The whole interest being sent, at `parts_version`. `part` is the number of the next part."""
         self.parts_version = 0
         self.part = 0
 
@@ -374,7 +380,7 @@ class _Sent:
         self.parts, self.parts_version, self.part = patterns, version, 0
 
     def next_part(self) -> bytes:
-        """Of the whole; the last one ends it."""
+        """The next part of the whole. The last one completes it."""
         parts = self.parts
         assert parts is not None, "a whole is being sent"
         start, number = self.part * SENT_MAX, self.part

@@ -1,18 +1,18 @@
-"""What a broker that stood still has to hear before it routes again what is published.
+"""Decides what a broker that stood still must hear before it routes published messages again.
 
-A process that was stopped, or whose host slept, goes on as if no time had passed. Others may have held it for
-dead meanwhile: they hung up, and let subscriptions pass without it. The end of such a link waits in the
-kernel, and so does what clients published; which is read first is chance. So a broker that goes on asks each
-link (PING), and holds what is published until
+A process that was stopped, or whose host slept, continues as if no time had passed. Meanwhile others may have
+believed it dead: they hung up, and confirmed subscriptions without it. The end of such a link waits in the
+kernel, and so does what clients published; chance decides which is read first. So a broker that continues
+sends PING on each link, and holds published messages until
 
-* each link of then has answered, or is over and the member has a new link that has answered, or the member is
-  alive no more;
+* each of these links has answered, or it has ended and either the member's new link has answered or the
+  member is not alive any more;
 * the interest of all live members is held;
-* the last new link is `SETTLED_S` old: where both sides dial, the first link is replaced a moment later.
+* the last new link is `SETTLED_S` old: if both sides dial, the first link is replaced a moment later.
 
-A link that answers was never given up at the other side, so that no subscription passed without this broker.
-A new one brings interest and members before its answer. A link that cannot be heard within `HOLD_S` is not
-waited for; receipts name the brokers without a link.
+If a link answers, the other side never gave it up, so no subscription was confirmed without this broker. A
+new link brings interest and members before its answer. A link that is not heard within `HOLD_S` is not waited
+for; receipts name the brokers without a link.
 
 Pure.
 """
@@ -27,12 +27,11 @@ from mesh.cluster.joining import HOLD_S
 
 SETTLED_S: Final = 0.5
 LOOK_S: Final = 0.1
-"""How often it is looked whether interest has come."""
+"""Interval between checks whether interest has arrived."""
 
 
 class Standstill:
-    """See the module. ``stamp`` goes with what the links are asked, and tells the answers from earlier
-    ones."""
+    """Waits for links to answer. ``stamp`` goes into the PINGs, and tells their answers from earlier ones."""
 
     def __init__(self) -> None:
         self.stamp = 0
@@ -43,17 +42,17 @@ class Standstill:
 
     @property
     def waits(self) -> bool:
-        """Whether what is published has to wait."""
+        """True if published messages have to wait."""
         return self._due < inf
 
     def begin(self, linked: Iterable[int], now: float) -> None:
-        """This broker stood still, and goes on. All links are to be asked."""
+        """This broker stood still, and continues. All links must be asked."""
         self.stamp += 1
         self._unanswered = dict.fromkeys(linked)
         self._due, self._look = now + HOLD_S, now + LOOK_S
 
     def linked(self, member: int, now: float) -> None:
-        """A new link while it waits, which is to be asked as well."""
+        """A new link while it waits; it must be asked as well."""
         self._unanswered[member] = None
         self._settled = now + SETTLED_S
 
@@ -62,11 +61,11 @@ class Standstill:
         self._unanswered.pop(member, None)
 
     def next_deadline(self) -> float:
-        """When to call `end`."""
+        """The time of the next call of `end`."""
         return min(self._look, self._due)
 
     def end(self, now: float, *, live: Collection[int], missing: bool) -> bool:
-        """Whether it is over now; True once. ``live`` are the members alive or suspect; ``missing``: the
+        """True, once, if the wait is over. ``live`` are the members alive or suspect. ``missing``: the
         interest of one of them is not held."""
         if not self.waits:
             return False

@@ -1,6 +1,6 @@
-"""What is known of the other brokers, and what was counted at them, as the broker's inspection reads it.
+"""The other brokers and their counters, as the broker's inspection reads them.
 
-Every answer is a snapshot; nothing changes by asking.
+Every answer is a snapshot; reading changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mesh.cluster.remote_interest import InterestTable, Pattern
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One member; ``since`` is when it came into its state, on the loop's clock."""
+    """One member. ``since`` is when it entered its state, on the loop's clock."""
 
     record: MemberRecord
     since: float
@@ -27,7 +27,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class LinkInfo:
-    """One link that is up; ``rtt_s`` is of the last answer, of the admission before that."""
+    """One link that is up. ``rtt_s`` is the round trip of the last answer, or of the admission before any."""
 
     peer: int
     dialed: bool
@@ -38,12 +38,12 @@ class LinkInfo:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where this broker looks for others, besides the members that it knows."""
+    """Addresses at which this broker looks for others, besides the members that it knows."""
 
     join: tuple[str, ...]
-    """The URLs it was given to join by."""
+    """The join URLs that it was given."""
     known: tuple[str, ...]
-    """The URLs of an earlier run whose members it has not met yet."""
+    """URLs of an earlier run whose members it has not met yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class FramesOut:
     control: int
     """Surveys and answers."""
     bus: int
-    """All others."""
+    """All other frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldInterest:
-    """What is held of one member's interest; version 0: nothing."""
+    """The interest held of one member. Version 0: nothing."""
 
     version: int
     patterns: tuple[Pattern, ...]
@@ -69,27 +69,27 @@ class InterestView:
     """Interest as this broker holds it: (pattern, role) pairs."""
 
     version: int
-    """Of its own interest."""
+    """The version of its own interest."""
     own: tuple[Pattern, ...]
     held: Mapping[int, HeldInterest]
-    """Of each linked member, by id."""
+    """The interest of each linked member, by id."""
     barriers: int
-    """Versions of its own that somebody waits for."""
+    """Number of own versions that somebody waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeeringStatistics:
-    """Cumulative, but ``members``, ``links`` and ``strangers``, which are now."""
+    """All are cumulative except ``members``, ``links`` and ``strangers``, which are now."""
 
     rounds: int
     void_rounds: dict[str, int]
-    """By reason: ``late`` (this broker was), ``silent`` (nobody answered)."""
+    """By reason: ``late`` (this broker was late), ``silent`` (nobody answered)."""
     late_answers: int
     refutations: int
     refused_records: int
     syncs: int
     refused: dict[str, int]
-    """Connections that were not admitted, or lost for a broken rule, by reason."""
+    """Connections that were refused, or lost for a broken rule, by reason."""
     dial_failures: dict[str, int]
     members: int
     links: int
@@ -116,7 +116,7 @@ class PeeringView:
         self._dialer = dialer
 
     def members(self) -> list[MemberView]:
-        """All that are known, this broker first."""
+        """All known members, this broker first."""
         me = self._membership.me
         others = [MemberView(record, since, False) for record, since in self._membership.others()]
         return [MemberView(me, self._membership.since(me.id), True), *others]
@@ -145,7 +145,7 @@ class PeeringView:
         )
 
     def frames_out(self) -> FramesOut:
-        """Over all links since the start; costs by their number."""
+        """Over all links since the start. The cost grows with their number."""
         manager = self._manager
         surveyor, respondent = manager.surveyor.statistics(), manager.respondent.statistics()
         return FramesOut(
@@ -153,7 +153,7 @@ class PeeringView:
         )
 
     def records(self) -> tuple[MemberRecord, ...]:
-        """What is held of all members, this broker first; cheaper than `members`."""
+        """The records of all members, this broker first. Cheaper than `members`."""
         return tuple(self._membership.records())
 
     @property
@@ -163,14 +163,14 @@ class PeeringView:
 
     @property
     def admissions(self) -> tuple[str, ...]:
-        """The stage of each admission under way."""
+        """The stage of each admission in progress."""
         return tuple(stage.value for stage in self._manager.admissions)
 
     def addresses(self) -> Addresses:
         return Addresses(self._overlay.join, self._overlay.known)
 
     def interest(self) -> InterestView:
-        """Copies every pattern that is held, so it costs by their number."""
+        """Copies every held pattern, so its cost grows with their number."""
         interest = self._interest
         return InterestView(
             version=interest.version,

@@ -1,12 +1,17 @@
-"""Who is in the mesh, by whose word: the membership machine of one broker.
+"""Knows which brokers are in the mesh, and on whose evidence: the membership machine of one broker.
 
-Each file is one decision: `record` which of two records stands, `belief` whose word is taken for what,
-`judgement` who is dead and whether this broker may say so, `own_record` what this broker says of itself,
-`roster` who is remembered and whether two tables are equal. `machine` joins them and is what
-`mesh.cluster.core` drives; what it wants of it are `instructions`.
+Each file is one decision:
 
-Pure: inputs carry ``now``, outputs are lists of instructions. Ties are resolved by the order of calls;
-nothing iterates over a set.
+* `record`: which of two records wins;
+* `belief`: which sender is believed about what;
+* `judgement`: which members are dead, and whether this broker may say so;
+* `own_record`: what this broker says about itself;
+* `roster`: which members are remembered, and whether two tables are equal.
+
+`machine` joins them, and `mesh.cluster.core` drives it. Its outputs are `instructions`.
+
+Pure: inputs carry ``now``, outputs are lists of instructions. The order of calls resolves ties; nothing
+iterates over a set.
 """
 
 from mesh.cluster.membership.instructions import (

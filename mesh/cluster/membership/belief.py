@@ -1,19 +1,20 @@
-"""Whose word is taken for what: a member's own, what others say of it, and what nobody may say.
+"""Decides which statements about a member are believed: its own, those of others, and those that nobody may
+make.
 
 * **A member's own word**, on its own link, is believed as it is.
-* **Hearsay** is what others say of a member. It is believed up to `INCARNATION_STEP_MAX` above the member's
-  own last word to this broker (0 if it never spoke to it): a lie beyond that could not be refuted by the
-  member it is about (`mesh.cluster.membership.own_record`).
-* **Direct evidence** outweighs hearsay of a death: a member that is linked and answered within the last round
-  is suspected at most, whatever others say, and told so. It refutes, and the broker that said it hears that.
-  For after a partition each side tells the other that it is dead, and one that was hardly heard for a while
-  tells everybody of many who live.
-* A member **first heard of** as dead or gone is not recorded at all: its death was counted by those who knew
-  it.
-* **This broker** itself answers what is said of it.
+* **Hearsay** is what others say about a member. It is believed up to `INCARNATION_STEP_MAX` above the last
+  incarnation that the member itself told this broker (0 if it never did). The member could not refute a lie
+  beyond that (`mesh.cluster.membership.own_record`).
+* **Direct evidence** outweighs hearsay of a death. A member that is linked and answered within the last round
+  is suspected at most, and is told so. It refutes, and the broker that believed it dead hears that. This
+  matters because after a partition each side reports the other dead, and a broker that heard little for a
+  while reports many live members dead.
+* A member **first reported** as dead or gone is not recorded at all: the members that knew it counted its
+  death.
+* **This broker** itself answers what others say about it.
 
-What is believed and was not known goes to all linked members but the one it came from; what is known already,
-or refused, to nobody. A death by hearsay costs a link only if the link has missed rounds too.
+News that is believed goes to all linked members except its sender. Known or refused news goes to nobody. A
+death by hearsay costs a link only if the link has missed rounds too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from mesh.wire.member_record import (
 
 
 class Belief:
-    """See the module."""
+    """Applies these rules to the table."""
 
     def __init__(self, own: OwnRecord, roster: Roster, options: MembershipOptions) -> None:
         self.refused_records = 0
@@ -44,14 +45,14 @@ class Belief:
         """From the beginning of a round to the last answers to the next one."""
 
     def hear(self, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
-        """What a linked member says of anybody."""
+        """Take a record from a linked member about any member."""
         if record.id == self._own.record.id:
             self._own.hear(record, now, out)
         else:
             self.take(record, via, now, out)
 
     def take(self, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
-        """What ``via`` says of another broker, which may be itself."""
+        """Take a record from ``via`` about a broker other than this one. ``via`` may be that broker."""
         member = self._roster.members.get(record.id)
         if member is None:
             self._take_in(record, via, now, out)
@@ -70,11 +71,11 @@ class Belief:
         self._let_go(member, via, out)
 
     def _is_seen_to_live(self, member: Member, now: float) -> bool:
-        """It answered within the last round on the link that it has. This broker may have slept since."""
+        """True if it answered within the last round on its present link. This broker may have slept since."""
         return member.linked and not member.link_misses and now - member.heard_at <= self._fresh_s
 
     def _take_in(self, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
-        """A member never heard of."""
+        """Add a member that was unknown."""
         if not record.in_view:
             return
         own_word = via == record.id
@@ -90,7 +91,7 @@ class Belief:
         out.append(Tell((record,), via))
 
     def _let_go(self, member: Member, via: int, out: list[Instruction]) -> None:
-        """Of the link to who is gone."""
+        """Drop the link to a member that is gone."""
         record = member.record
         if not member.linked:
             return

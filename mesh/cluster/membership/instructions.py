@@ -10,7 +10,7 @@ from mesh.wire.member_record import MemberRecord, State
 
 
 class NodeState(StrEnum):
-    """Of this broker."""
+    """States of this broker."""
 
     JOINING = "joining"
     READY = "ready"
@@ -28,7 +28,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Send these records to all linked members but one (0: to all)."""
+    """Send these records to all linked members except one (0: to all)."""
 
     records: tuple[MemberRecord, ...]
     except_member: int = 0
@@ -36,7 +36,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class TellAll:
-    """Send the whole table to one member; with ``reply`` it sends its own back."""
+    """Send the whole table to one member. With ``reply`` it sends its own back."""
 
     member: int
     reply: bool
@@ -44,7 +44,7 @@ class TellAll:
 
 @dataclass(frozen=True, slots=True)
 class MemberChanged:
-    """A member came into another state, or began a new run. ``via`` told it, or is this broker itself."""
+    """A member changed its state, or began a new run. ``via`` reported it, or is this broker itself."""
 
     record: MemberRecord
     from_state: State
@@ -54,28 +54,28 @@ class MemberChanged:
 
 @dataclass(frozen=True, slots=True)
 class MemberMoved:
-    """A member says something new of itself (an address), its state and run being what they were."""
+    """A member announces something new about itself (an address); its state and run are unchanged."""
 
     record: MemberRecord
 
 
 @dataclass(frozen=True, slots=True)
 class MemberForgotten:
-    """A member that was dead or had left is remembered no longer: a day has passed, or the table is full."""
+    """A member that was dead or had left is forgotten: a day has passed, or the table is full."""
 
     record: MemberRecord
 
 
 @dataclass(frozen=True, slots=True)
 class SelfChanged:
-    """This broker speaks of itself differently from now on."""
+    """This broker's own record has changed."""
 
     record: MemberRecord
 
 
 @dataclass(frozen=True, slots=True)
 class DropLink:
-    """Close the link to a member (what is queued is still written)."""
+    """Close the link to a member. Queued frames are still written."""
 
     member: int
     reason: str
@@ -83,12 +83,12 @@ class DropLink:
 
 @dataclass(frozen=True, slots=True)
 class Redial:
-    """Dial all living members without a link at once, whichever's turn it is."""
+    """Dial all living members without a link at once, even out of turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """This broker came into another state."""
+    """This broker changed its state."""
 
     from_state: NodeState
     state: NodeState

@@ -1,20 +1,19 @@
-"""Who is dead, by this broker's own rounds, and when it may say so.
+"""Decides by this broker's own rounds which members are dead, and when it may say so.
 
-Every period all linked members are surveyed at once and judged at one instant, the deadline:
+Every period all linked members are surveyed at once, and all are judged at one instant, the deadline:
 
-* a member that answered is not judged; one that was asked, or has lost its link, and did not answer has
-  *missed*;
-* one miss makes a SUSPECT, three in a row a DEAD. A refutation that comes by way of others clears the count:
-  one bad link between two brokers kills neither, the link alone is dropped and dialled again;
-* a member known by **hearsay** (no link, and what is known of it came by way of others) is unjudged for
-  `UNJUDGED_ROUNDS_MAX` rounds from its last word on: time to be linked, or to be vouched for again. Only
-  then does it miss rounds like anybody, and if nobody can pass its refutation on, it is dead. So no record
-  stays whose member nobody can find. A round without an answer says nothing of hearsay, unless this broker
-  has no peers at all;
+* a member that answered is not judged. One that was asked, or lost its link, and did not answer has *missed*;
+* one miss makes a SUSPECT, three in a row a DEAD. A refutation that arrives through others resets the count:
+  one bad link between two brokers kills neither. Only the link is dropped and dialled again;
+* a member known by **hearsay** (it has no link, and others reported its record) is unjudged for
+  `UNJUDGED_ROUNDS_MAX` rounds from its last report. That is time to link to it or to hear about it again.
+  After that it misses rounds like any other, and if nobody can pass on its refutation, it is dead. So no
+  record stays whose member nobody can reach. A round without an answer proves nothing about hearsay, unless
+  this broker has no peers at all;
 * a round is **void** if this broker's own timers were more than half a deadline late (it was paused or
-  starved), or if none of its two or more peers answered (it is the one cut off). A void round judges nobody
-  and asks to dial again at once; members without a link are then unjudged until they answer once (or for
-  `UNJUDGED_ROUNDS_MAX` rounds, so that a member which died just then is found). After three silent rounds in
+  starved), or if it has two or more peers and none answered (this broker is cut off). A void round judges
+  nobody and dials again at once. Members without a link are then unjudged until they answer once, or for
+  `UNJUDGED_ROUNDS_MAX` rounds, so that a member that died just then is noticed. After three silent rounds in
   a row the broker is ISOLATED: its peers are unreachable, not dead.
 """
 
@@ -32,11 +31,11 @@ from mesh.cluster.membership.roster import Member, Roster
 from mesh.wire.member_record import IN_VIEW, State
 
 UNJUDGED_ROUNDS_MAX: Final = 10
-_ISOLATED: Final = NodeState.ISOLATED  # globals are found faster than members of an enum
+_ISOLATED: Final = NodeState.ISOLATED  # globals are faster than members of an enum
 
 
 class Judgement:
-    """See the module."""
+    """Begins rounds and judges members."""
 
     def __init__(
         self, own: OwnRecord, roster: Roster, options: MembershipOptions, *, rng: random.Random, now: float
@@ -45,7 +44,7 @@ class Judgement:
         self.late_rounds = 0
         self.silent_rounds = 0
         self.void_until = now
-        """For a period after a void round, what is found lost was lost in it."""
+        """For a period after a void round, a link found lost counts as lost during it."""
         self.options = options
         self._own = own
         self._roster = roster
@@ -54,7 +53,7 @@ class Judgement:
         self._waiting = False
         self._began_at = now
         self._deadline = now
-        # Rounds of brokers started together should not fall into one instant.
+        # Rounds of brokers started together should not coincide.
         self._next_round = now + options.period_s * rng.random()
         self._began_late = False
         self._silent_in_row = 0
@@ -62,15 +61,15 @@ class Judgement:
     # --- time
 
     def due(self) -> float:
-        """When to call `tick`."""
+        """The time of the next call of `tick`."""
         return min(self._next_round, self._deadline) if self._waiting else self._next_round
 
     def delay(self, seconds: float) -> None:
-        """Begin the first round so much later."""
+        """Delay the first round by so much."""
         self._next_round += seconds
 
     def tick(self, now: float, out: list[Instruction]) -> None:
-        """Do what is due: judge a round, begin the next."""
+        """Do the work that is due: judge a round, begin the next."""
         if self._waiting and now >= self._deadline:
             self._judge(now, out)
         if now >= self._next_round:
@@ -80,10 +79,11 @@ class Judgement:
         """Judge nobody any more."""
         self._waiting = False
 
-    # --- what is seen of members
+    # --- evidence about members
 
     def answered(self, id: int, round: int, now: float) -> list[Instruction]:
-        """A member answered a round; returns nothing if that round is over (then it does not count)."""
+        """A member answered a round. Returns nothing if that round is over; the answer then does not
+        count."""
         out: list[Instruction] = []
         member = self._roster.members.get(id)
         if not self._waiting or round != self.round or member is None or id not in self._asked:
@@ -100,23 +100,23 @@ class Judgement:
         return out
 
     def is_open(self, round: int) -> bool:
-        """Whether an answer to this round would still count."""
+        """True if an answer to this round would still count."""
         return self._waiting and round == self.round
 
     def linked(self, member: Member, now: float) -> None:
-        """A link to it is up, perhaps in place of another."""
+        """A link to the member is up, perhaps in place of another."""
         member.linked = member.seen_linked = True
         member.heard_at = now
         member.link_misses = 0
-        self._asked.pop(member.record.id, None)  # this round asked the link before
+        self._asked.pop(member.record.id, None)  # this round asked the earlier link
         if not member.voided:
             member.judged = True
 
     def unlinked(self, member: Member, now: float, out: list[Instruction]) -> None:
-        """Its link is gone."""
+        """The member's link has ended."""
         member.linked = False
         if now < self.void_until:
-            member.unjudge()  # lost while this broker was not itself, seen only now
+            member.unjudge()  # lost while this broker was paused or cut off, and noticed only now
             out.append(Redial())
 
     # --- rounds
@@ -138,7 +138,7 @@ class Judgement:
         return self._began_late or now - self._deadline > self.options.deadline_s / 2
 
     def _judge(self, now: float, out: list[Instruction]) -> None:
-        """The deadline of a round: void it or judge the members that did not answer."""
+        """The deadline of a round: void it, or judge the members that did not answer."""
         self._waiting = False
         present = [m for m in self._roster.members.values() if m.record.state in IN_VIEW]
         peers = [m for m in present if m.seen_linked]
@@ -167,8 +167,8 @@ class Judgement:
             self._silent_in_row = 0
 
     def _judge_links(self, out: list[Instruction]) -> None:
-        """A link that brings no answers is worth nothing, whatever its member is: TCP would wait for minutes
-        before it said so."""
+        """Drop links without answers, whatever the state of the member. TCP would report them only after
+        minutes."""
         for id in self._asked:
             if id in self._answered:
                 continue

@@ -1,4 +1,4 @@
-"""The machine as its driver sees it: what happened goes in, what to do comes out."""
+"""The membership machine as its driver sees it: events go in, instructions come out."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from mesh.wire.member_record import MemberRecord
 
 @dataclass(frozen=True, slots=True)
 class MembershipStatistics:
-    """Cumulative, but ``members``, which is now."""
+    """All are cumulative except ``members``, which is now."""
 
     rounds: int
     late_rounds: int
-    """Void because this broker was late."""
+    """Rounds that were void because this broker was late."""
     silent_rounds: int
-    """Void because none of several peers answered."""
+    """Rounds that were void because none of several peers answered."""
     refutations: int
     refused_records: int
-    """Records beyond a bound: an incarnation out of reach, or a table that is full."""
+    """Records beyond a bound: an incarnation out of reach, or a full table."""
     syncs: int
     """Tables exchanged because digests differed."""
     members: int
 
 
 class Membership:
-    """See the package. ``join`` says that this broker was told of others to find."""
+    """The machine that the package describes. ``join``: this broker was told about others to find."""
 
     def __init__(
         self,
@@ -47,21 +47,21 @@ class Membership:
         self.options = options = options or MembershipOptions()
         self._since = now
         self.roster = Roster(options)
-        """To be read only."""
+        """Read only."""
         self._own = OwnRecord(me, self.roster, options, join=join, now=now)
         self._belief = Belief(self._own, self.roster, options)
         self._judgement = Judgement(self._own, self.roster, options, rng=rng, now=now)
 
-    # --- what others read
+    # --- state for others
 
     @property
     def me(self) -> MemberRecord:
-        """What this broker says of itself."""
+        """This broker's own record."""
         return self._own.record
 
     @property
     def node_state(self) -> NodeState:
-        """Of this broker."""
+        """The state of this broker."""
         return self._own.node_state
 
     @property
@@ -71,26 +71,27 @@ class Membership:
 
     @property
     def digest(self) -> bytes:
-        """Eight bytes over id, incarnation and state of all living members; equal tables have equal ones."""
+        """Eight bytes over id, incarnation and state of all living members. Equal tables have equal
+        digests."""
         return self.roster.digest
 
     def record(self, id: int) -> MemberRecord | None:
-        """What this broker holds of a member."""
+        """This broker's record of a member."""
         if id == self.me.id:
             return self.me
         member = self.roster.members.get(id)
         return None if member is None else member.record
 
     def records(self) -> list[MemberRecord]:
-        """All of them, this broker first."""
+        """All records, this broker's first."""
         return [self.me, *(member.record for member in self.roster.members.values())]
 
     def others(self) -> list[tuple[MemberRecord, float]]:
-        """All other members and since when they are in their state."""
+        """All other members, and since when they are in their state."""
         return [(member.record, member.since) for member in self.roster.members.values()]
 
     def since(self, id: int) -> float:
-        """When a member came into its state."""
+        """When a member entered its state."""
         return self._since if id == self.me.id else self.roster.members[id].since
 
     def live(self) -> list[MemberRecord]:
@@ -98,11 +99,11 @@ class Membership:
         return [member.record for member in self.roster.members.values() if member.record.in_view]
 
     def live_ids(self) -> list[int]:
-        """Of other members that are alive or suspect."""
+        """Ids of other members that are alive or suspect."""
         return [id for id, member in self.roster.members.items() if member.record.in_view]
 
     def answers(self, id: int) -> bool:
-        """Whether a member answered the last round on the link that it has."""
+        """True if a member answered the last round on its present link."""
         member = self.roster.members.get(id)
         return member is not None and member.linked and member.link_misses == 0
 
@@ -120,14 +121,14 @@ class Membership:
 
     @property
     def last_void(self) -> float | None:
-        """When a round was voided last, on the loop's clock; None: never."""
+        """When the last void round was, on the loop's clock. None: never."""
         judgement = self._judgement
         if not judgement.late_rounds + judgement.silent_rounds:
             return None
         return judgement.void_until - self.options.period_s
 
     def next_deadline(self) -> float:
-        """When to call `tick`."""
+        """The time of the next call of `tick`."""
         own = self._own
         if own.node_state is NodeState.LEAVING:
             return float("inf")
@@ -137,13 +138,13 @@ class Membership:
     # --- time
 
     def begin(self, peer_url: str, client_url: str, now: float) -> None:
-        """This broker listens from now on; to be called once, before any link."""
+        """This broker listens from now on. Call this once, before any link."""
         self._own.found_at(peer_url, client_url)
         self._judgement.delay(now - self._since)
         self._since = now
 
     def tick(self, now: float) -> list[Instruction]:
-        """Do what is due: judge a round, begin the next, refute."""
+        """Do the work that is due: judge a round, begin the next, refute."""
         out: list[Instruction] = []
         own = self._own
         if own.node_state is NodeState.LEAVING:
@@ -154,20 +155,21 @@ class Membership:
         return out
 
     def answered(self, id: int, round: int, now: float) -> list[Instruction]:
-        """A member answered a round; returns nothing if that round is over (then it does not count)."""
+        """A member answered a round. Returns nothing if that round is over; the answer then does not
+        count."""
         return self._judgement.answered(id, round, now)
 
     def is_open(self, round: int) -> bool:
-        """Whether an answer to this round would still count."""
+        """True if an answer to this round would still count."""
         return self._judgement.is_open(round)
 
     # --- links
 
     def link_up(self, record: MemberRecord, now: float) -> list[Instruction]:
-        """A link is admitted; ``record`` is what the member says of itself (ALIVE, by its HELLO).
+        """A link is admitted. ``record`` is the member's own record (ALIVE, from its HELLO).
 
-        Also when it replaces an earlier link. If this broker holds something else of the member (that it is
-        dead, for one), the table that is sent makes the member refute it.
+        This includes a link that replaces an earlier one. If this broker's record of the member differs (such
+        as DEAD), the table that it sends makes the member refute it.
         """
         out: list[Instruction] = []
         self._belief.take(record, record.id, now, out)
@@ -180,7 +182,7 @@ class Membership:
         return out
 
     def link_down(self, id: int, now: float) -> list[Instruction]:
-        """The link of a member is gone and no other took its place."""
+        """The link of a member has ended and no other took its place."""
         out: list[Instruction] = []
         member = self.roster.members.get(id)
         if member is not None:
@@ -189,7 +191,7 @@ class Membership:
         return out
 
     def joined(self) -> list[Instruction]:
-        """The shell has heard of all it was told of: this broker is READY."""
+        """The shell has heard from all that it was told about: this broker is READY."""
         out: list[Instruction] = []
         if self._own.node_state is NodeState.JOINING:
             self._own.become(NodeState.READY, out)
@@ -198,14 +200,14 @@ class Membership:
     # --- news
 
     def heard(self, records: Iterable[MemberRecord], via: int, now: float) -> list[Instruction]:
-        """Records that a linked member sent."""
+        """Take records from a linked member."""
         out: list[Instruction] = []
         for record in records:
             self._belief.hear(record, via, now, out)
         return out
 
     def heard_digest(self, id: int, digest: bytes, now: float) -> list[Instruction]:
-        """The digest in a member's survey or answer."""
+        """Take the digest in a member's survey or answer."""
         out: list[Instruction] = []
         self.roster.compare(id, digest, now, out)
         return out
@@ -213,13 +215,13 @@ class Membership:
     # --- this broker
 
     def set_urls(self, peer_url: str, client_url: str) -> list[Instruction]:
-        """This broker is to be found elsewhere, or knows only now where."""
+        """This broker has other addresses, or has only now learned them."""
         out: list[Instruction] = []
         self._own.move(peer_url, client_url, out)
         return out
 
     def leave(self) -> list[Instruction]:
-        """Say goodbye; from then on nothing is judged and nobody surveyed."""
+        """Say goodbye. From then on nothing is judged and nobody surveyed."""
         out: list[Instruction] = []
         self._own.leave(out)
         self._judgement.stop()

@@ -1,4 +1,4 @@
-"""What a membership machine can be told: its rhythm and its bounds."""
+"""The options of a membership machine: times and bounds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ class MembershipOptions:
     period_s: float = 1.0
     """From one round to the next."""
     deadline_s: float = 0.5
-    """Within which an answer counts."""
+    """Answers count within this time."""
     misses_max: int = 3
-    """Rounds missed in a row that make a member dead, a link worthless and this broker isolated."""
+    """Missed rounds in a row after which a member is dead, a link is dropped, and this broker is isolated."""
     members_max: int = 1024
-    """Records held; beyond them the oldest tombstone goes, and without one a stranger is not taken in."""
+    """Number of records. Beyond them the oldest tombstone is removed; without one an unknown member is not
+    added."""
     tombstone_s: float = 86400.0

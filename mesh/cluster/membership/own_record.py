@@ -1,13 +1,13 @@
-"""What this broker says of itself, and when it says it again.
+"""Decides what this broker says about itself, and when it repeats that.
 
-Only a member raises its own incarnation. It does so when it hears anything about itself that is not what it
-says itself (**refutation**): that is how a broker which was paused, or cut off, comes back with the boot it
-had. A broker that was started again comes back with another boot. Refutations are told twice a period at
-most, whatever is said in between.
+Only a member raises its own incarnation. It does so whenever it hears anything about itself that differs from
+its own record (**refutation**). So a broker that was paused or cut off returns with the same boot. A broker
+that was restarted returns with another boot. Refutations are sent at most twice a period, whatever is said in
+between.
 
-Others are believed of a member up to a bound above its own last word (`mesh.cluster.membership.belief`), and
-it refutes twice as far: the member that it is about can refute whatever is believed, even if its last
-incarnations were not saved, and no chain of lies takes a record out of its member's reach.
+Others are believed about a member up to a bound above its own last word (`mesh.cluster.membership.belief`),
+and the member refutes up to twice that bound. So it can refute whatever is believed about it, even if its
+last incarnations were not saved. No chain of lies can take a record out of its member's reach.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class OwnRecord:
         self.refutations = 0
         self.refused_records = 0
         self.due: float | None = None
-        """When a refutation is to be told that had to wait."""
+        """When a delayed refutation is due."""
         self._roster = roster
         self._pause_s = options.period_s / 2
         self._refuted_at = now - options.period_s
         roster.toggle(record)
 
     def hear(self, record: MemberRecord, now: float, out: list[Instruction]) -> None:
-        """What others say of this broker."""
+        """Take a record that others have of this broker."""
         mine = self.record
         if record.incarnation < mine.incarnation or record == mine:
             return
         if mine.state is State.LEFT and record.key < mine.key:
-            return  # said before this broker left, which stands against it everywhere
+            return  # said before this broker left; its leaving wins everywhere
         if record.incarnation > min(mine.incarnation + 2 * INCARNATION_STEP_MAX, INCARNATION_MAX - 2):
             self.refused_records += 1
             return
@@ -55,17 +55,17 @@ class OwnRecord:
             self.due = self._refuted_at + self._pause_s
 
     def refute(self, now: float, out: list[Instruction]) -> None:
-        """Tell all what this broker says of itself now."""
+        """Announce this broker's present record."""
         self._refuted_at = now
         self.due = None
         out.append(Tell((self.record,)))
 
     def found_at(self, peer_url: str, client_url: str) -> None:
-        """Where this broker listens, before anybody was told anything."""
+        """Set where this broker listens, before anybody was told anything."""
         self.record = replace(self.record, peer_url=peer_url, client_url=client_url)
 
     def move(self, peer_url: str, client_url: str, out: list[Instruction]) -> None:
-        """This broker is to be found elsewhere, or knows only now where."""
+        """This broker has other addresses, or has only now learned them."""
         mine = self.record
         if (peer_url, client_url) == (mine.peer_url, mine.client_url):
             return
@@ -80,13 +80,13 @@ class OwnRecord:
         out.append(Tell((self.record,)))
 
     def say(self, record: MemberRecord, out: list[Instruction]) -> None:
-        """Speak differently of oneself from now on."""
+        """Change this broker's own record."""
         self._roster.toggle(self.record)
         self._roster.toggle(record)
         self.record = record
         out.append(SelfChanged(record))
 
     def become(self, state: NodeState, out: list[Instruction]) -> None:
-        """Another state of the node."""
+        """Change this broker's state."""
         out.append(NodeChanged(self.node_state, state))
         self.node_state = state

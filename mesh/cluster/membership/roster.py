@@ -1,16 +1,16 @@
-"""The table: who is held in it and for how long, and whether another broker's is equal.
+"""The table of members: which records it keeps and for how long, and whether another broker's table is equal.
 
-Beside the record that all share, each `Member` carries what this broker alone knows of it: whether it is
-linked, what it answered, which rounds it missed. `mesh.cluster.membership.judgement` goes by that.
+Besides the record that all share, each `Member` has what only this broker knows: whether it is linked, what
+it answered, which rounds it missed. `mesh.cluster.membership.judgement` uses that.
 
-**Tombstones.** The dead are remembered for a day, so that a stale record cannot raise them and so that both
-sides of a healed partition know whom to look for. A full table gives up its oldest tombstone, and without one
-takes nobody in.
+**Tombstones.** Dead members are remembered for a day. So a stale record cannot revive them, and both sides of
+a healed partition know which members to look for. A full table drops its oldest tombstone; without one it
+adds nobody.
 
 **Digest.** News can be lost with a link, so surveys and answers carry `Roster.digest`, a fingerprint of all
-living members; two digests that differ for half a period cause both tables to be exchanged. Every change of a
-record goes through the table, which keeps the digest by the way: n members join in n changes, so no change
-walks over them.
+living members. If two digests differ for half a period, both tables are exchanged. Every change of a record
+goes through the table, which updates the digest incrementally: n members join in n changes, so no change may
+iterate over all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DIGESTED: Final = struct.Struct("<QQB")
 
 
 class Member:
-    """What this broker knows of another, beyond the record that all share."""
+    """This broker's knowledge about another, besides the record that all share."""
 
     __slots__ = (
         "differs_since",
@@ -57,43 +57,43 @@ class Member:
         self.since = since
         self.linked = False
         self.seen_linked = False  # in this broker's run
-        self.heard_at = -inf  # the round that it answered last, or its link, began then
-        self.own_incarnation = 0  # the greatest that it said itself, on its link
+        self.heard_at = -inf  # when the round that it last answered, or its link, began
+        self.own_incarnation = 0  # the greatest that it announced itself, on its link
         self.judged = False
         self.voided = False  # unjudged by a void round, until it answers
         self.unjudged_rounds = 0
-        self.misses = 0  # rounds in a row, cleared by a refutation
-        self.link_misses = 0  # rounds in a row on this very link
+        self.misses = 0  # consecutive rounds; a refutation resets it
+        self.link_misses = 0  # consecutive rounds on its present link
         self.differs_since: tuple[bytes, bytes, float] | None = None
 
     def said_to_live(self) -> None:
-        """A record came by which it is alive: a refutation, or a return."""
-        self.misses = 0  # it lives, though perhaps not for us: see `judgement` on bad links
-        if not self.linked:  # who told us has it by way of a link: see `judgement` on hearsay
+        """A record says that it is alive: a refutation, or a return."""
+        self.misses = 0  # it is alive, though perhaps not reachable: see `judgement` on bad links
+        if not self.linked:  # the sender has it from a link: see `judgement` on hearsay
             self.judged, self.unjudged_rounds = False, 0
 
     def unjudge(self) -> None:
-        """Nothing is held against it until it answers once, or for some rounds."""
+        """Do not judge it until it answers once, or for some rounds."""
         self.judged, self.voided = False, True
         self.unjudged_rounds = self.misses = 0
 
 
 class Roster:
-    """All members but this broker, by id."""
+    """All members except this broker, by id."""
 
     def __init__(self, options: MembershipOptions) -> None:
         self.members: dict[int, Member] = {}
         self.digest = bytes(8)
-        """Eight bytes over id, incarnation and state of all living members, this broker among them; equal
-        tables have equal ones."""
+        """Eight bytes over id, incarnation and state of all living members, including this broker. Equal
+        tables have equal digests."""
         self.syncs = 0
         self._options = options
-        self._fingerprints = 0  # of all living members, together
+        self._fingerprints = 0  # of all living members, combined
 
     # --- changes
 
     def admit(self, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> Member | None:
-        """Take in a member never heard of; None if the table is full."""
+        """Add an unknown member. None if the table is full."""
         if not self._make_room(out):
             return None
         member = self.members[record.id] = Member(record, now)
@@ -110,7 +110,7 @@ class Roster:
         now: float,
         out: list[Instruction],
     ) -> None:
-        """Hold this of a member from now on."""
+        """Replace the record of a member."""
         before = member.record
         member.record = record
         self.toggle(before)
@@ -124,13 +124,13 @@ class Roster:
             out.append(MemberMoved(record))
 
     def forget(self, member: Member, out: list[Instruction]) -> None:
-        """Hold nothing of a member any more."""
+        """Remove a member."""
         del self.members[member.record.id]
         self.toggle(member.record)
         out.append(MemberForgotten(member.record))
 
     def expire(self, now: float, out: list[Instruction]) -> None:
-        """Forget tombstones of a day ago; let go of links to those who left and did not hang up."""
+        """Remove tombstones older than a day. Drop links to members that left and did not hang up."""
         for id, member in list(self.members.items()):
             if member.record.state in IN_VIEW:
                 continue
@@ -151,14 +151,14 @@ class Roster:
     # --- whether tables are equal
 
     def toggle(self, record: MemberRecord) -> None:
-        """Into the digest, or out of it again."""
+        """Add a record to the digest, or take it out again."""
         if record.in_view:
             self._fingerprints ^= _fingerprint(record)
             self.digest = self._fingerprints.to_bytes(8, "little")
 
     def compare(self, id: int, digest: bytes, now: float, out: list[Instruction]) -> None:
-        """The digest of another's table. News is on its way for some milliseconds after every change, so only
-        a difference that stays is worth an exchange of tables."""
+        """Compare another table's digest. News takes some milliseconds after every change, so only a lasting
+        difference is worth an exchange of tables."""
         member = self.members.get(id)
         if member is None:
             return
@@ -174,6 +174,6 @@ class Roster:
 
 
 def _fingerprint(record: MemberRecord) -> int:
-    """Eight well-mixed bytes of what a merge decides by; XOR of them does not depend on the order."""
+    """Eight well-mixed bytes of the fields that decide a merge. Their XOR does not depend on the order."""
     packed = _DIGESTED.pack(record.id, record.incarnation, RANKS[record.state])
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")

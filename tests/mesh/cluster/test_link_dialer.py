@@ -52,5 +52,5 @@ async def test_an_address_to_join_at_which_nobody_answers_is_a_warning_once(
         await asyncio.sleep(4 * UNREACHED_S)
     told = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert [line for line in told if "127.0.0.1:1 " in line] == [
-        "no link to tcp://127.0.0.1:1 for 5 s: nobody listens at tcp://127.0.0.1:1; trying on"
+        "no link to tcp://127.0.0.1:1 for 5 s: nobody listens at tcp://127.0.0.1:1; retrying"
     ]

@@ -60,7 +60,7 @@ def test_who_sends_what_no_broker_sends_is_no_broker(caplog: pytest.LogCaptureFi
     assert refused["token"] == 2
     ((level, sentence),) = said
     assert level == logging.WARNING and "SURVEYOR0" in sentence and "REQ, PUSH, PUB or SUB" in sentence
-    assert "is no broker and was hung up on" in sentence
+    assert "is no broker and was disconnected" in sentence
 
 
 @pytest.mark.parametrize(
