@@ -24,7 +24,7 @@ MINUTES ?= 60
 OUT ?= swarm-out
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check format lint types architecture docs-check fuzz machines mutants swarm bench build clean distclean
+.PHONY: help install demo test test-all check format lint types architecture docs-check fuzz machines mutants swarm bench build docs clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -40,7 +40,7 @@ $(VENV)/.demo-installed: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all-installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev,docs]'
 	@touch $@ $(VENV)/.demo-installed
 
 install: $(VENV)/.all-installed ## make .venv with everything in it
@@ -67,7 +67,7 @@ lint: $(VENV)/.all-installed
 
 types: $(VENV)/.all-installed
 	$(BIN)/mypy
-	$(BIN)/mypy docs/examples/*.py
+	$(BIN)/mypy docs/examples/*.py docs/site/*.py
 
 architecture: $(VENV)/.all-installed
 	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py
@@ -78,6 +78,9 @@ format: $(VENV)/.all-installed ## format, and mend what the linter can mend
 
 docs-check: $(VENV)/.all-installed ## run the code blocks of README and docs, and check their links
 	$(BIN)/python -m pytest tests/docs $(PYTEST_ARGS)
+
+docs: $(VENV)/.all-installed ## the site of the documentation, in build/site; needs no network
+	$(BIN)/python docs/site/build.py
 
 fuzz: $(VENV)/.all-installed ## look for bytes that break a decoder: SECONDS each, TARGETS to choose
 	$(BIN)/python -m tests.fuzz $(TARGETS) --seconds $(SECONDS)

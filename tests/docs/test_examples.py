@@ -8,6 +8,7 @@
   the end of the page).
 * Ports 7770 to 7779 are replaced by free ones, and home and runtime folders are the test's own. The shell
   stands in a folder with `docs` in it, as that of a clone.
+* A program of another library runs if that library is installed; one that imports ``nats`` finds a server.
 * ``<!-- not run: why -->`` on the line before a block leaves it out.
 """
 
@@ -37,6 +38,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"^(?P<before>[^\n]*)\n+```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+OTHERS = ("pynng", "zmq", "nats")
+"""Libraries that the pages on moving from them import."""
 COMMAND_TIMEOUT_S = 120.0
 PAGE_TIMEOUT_S = 600.0
 """A page has many commands, each of which has a limit of its own."""
@@ -207,6 +210,13 @@ def test_shell_lines_of_a_page_work_in_order(page: Path, shell: Shell) -> None:
 def test_python_blocks_are_programs_that_end_well(block: Block, shell: Shell) -> None:
     program = shell.folder / "example.py"
     program.write_text(shell.translated(block.code))
+    for library in OTHERS:
+        if f"import {library}" in block.code:
+            pytest.importorskip(library)
+    if "import nats" in block.code:
+        if shutil.which("nats-server") is None:
+            pytest.skip("nats-server is not installed")
+        shell.run("nats-server -js -sd jetstream -a 127.0.0.1 -p 7779 &")
     if "Broker(" not in block.code and "mesh" in block.code:
         shell.run("mesh broker --name example --listen tcp://127.0.0.1:7770 &")
         shell.environment["MANGROVE_URL"] = shell.translated("tcp://127.0.0.1:7770")
