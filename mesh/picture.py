@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, Final
 
 from mesh.printable import printable, printable_document
@@ -47,6 +48,8 @@ class Vertex:
     msgs_out_s: float | None = None
     bytes_in_s: float | None = None
     bytes_out_s: float | None = None
+    published_s: float | None = None
+    delivered_s: float | None = None
     published: int | None = None
     delivered: int | None = None
     dropped: int | None = None
@@ -59,6 +62,10 @@ class Vertex:
     taps: int = 0
     disk: tuple[str, ...] = ()
     """Files that it cannot write now, each with the reason."""
+    filling: str = ""
+    """How full its journal is, once that is a warning."""
+    run: str = ""
+    """Changes when the broker starts again, and its counters begin anew."""
     omitted: tuple[tuple[str, int], ...] = ()
     """Lists that its status has not in full, each with how many entries are missing."""
 
@@ -126,6 +133,11 @@ class Picture:
         values = (getattr(node, field) for node in self.nodes)
         return float(sum(value for value in values if value is not None))
 
+    def rate(self, field: str) -> float | None:
+        """The same of a rate; None: no broker told it."""
+        values = [value for node in self.nodes if (value := getattr(node, field)) is not None]
+        return float(sum(values)) if values else None
+
     @property
     def late_ms(self) -> float | None:
         """The worst loop lateness of all."""
@@ -154,18 +166,21 @@ def assemble(
     before = {(_id(status), status.get("boot")): status for status in previous}
     views = {_id(status): {_id(member): _state(member) for member in _members(status)} for status in statuses}
     edges = _edges(by_id, before)
-    nodes = _nodes(connected, by_id, views)
+    known = _nodes(connected, by_id, views)
+    ended = _ended(known)
+    named = tuple(sorted(_told_apart(known), key=lambda node: (node.name, node.id)))
+    nodes = tuple(node for node in named if node.id not in ended)
     return Picture(
         mesh=str(connected.get("mesh", "?")),
         connected=_id(connected),
         nodes=nodes,
         edges=edges,
         parts=_parts(nodes, edges),
-        news=_news(statuses, {node.id: node.name for node in nodes}),
+        news=_news(statuses, {node.id: node.name for node in named}),
         drops=_summed(statuses, "drops"),
         refused=_summed(statuses, "refused"),
         silent=tuple(map(printable, silent)),
-        unlisted=max(0, max(map(_known, statuses)) - len(nodes)),
+        unlisted=max(0, max(map(_known, statuses)) - len(known)),
         views=views,
         queues=tuple(_queues(statuses)),
         journals=tuple(_journals(statuses)),
@@ -243,8 +258,14 @@ def _nodes(
             records.setdefault(_id(member), member)
     for id, status in by_id.items():
         records.setdefault(id, status)
-    nodes = [_node(id, record, connected, by_id.get(id), views) for id, record in records.items()]
-    return tuple(sorted(_told_apart(nodes), key=lambda node: (node.name, node.id)))
+    return tuple(_node(id, record, connected, by_id.get(id), views) for id, record in records.items())
+
+
+def _ended(nodes: Sequence[Vertex]) -> set[str]:
+    """Ids of ended runs of brokers that run again: a broker without a state folder has another id after each
+    restart, and the same name and address."""
+    live = {(node.name, node.url) for node in nodes if node.state in LIVE}
+    return {node.id for node in nodes if node.state not in LIVE and (node.name, node.url) in live}
 
 
 def _told_apart(nodes: Sequence[Vertex]) -> Iterator[Vertex]:
@@ -294,6 +315,8 @@ def _node(
         bytes_out_s=number_in(own.get("rates"), "bytes_out_s"),
         published=number_in(own.get("totals"), "published"),
         delivered=number_in(own.get("totals"), "delivered"),
+        published_s=number_in(own.get("rates"), "published_s"),
+        delivered_s=number_in(own.get("rates"), "delivered_s"),
         dropped=number_in(own.get("totals"), "dropped"),
         lost=_over_links(own, "lost"),
         queued=_over_links(own, "queued"),
@@ -303,6 +326,8 @@ def _node(
         subscriptions=number_in(own, "subscriptions"),
         taps=len(listed(own, "taps")) + omitted(own).get("taps", 0),
         disk=_disk_trouble(own),
+        filling=_filling(own),
+        run=str(own.get("boot", "")),
         omitted=tuple(omitted(own).items()),
     )
 
@@ -323,6 +348,14 @@ def _disk_trouble(status: Status) -> tuple[str, ...]:
     if isinstance(journal, dict) and number_in(journal, "refused"):
         found.append(f"{journal['refused']} messages not stored for want of room")
     return tuple(found)
+
+
+def _filling(status: Status) -> str:
+    journal = status.get("journal")
+    if not isinstance(journal, dict) or not journal.get("filling"):
+        return ""
+    share = number_in(journal, "share")
+    return "journal nearly full" if share is None else f"journal {100 * share:.0f} % full"
 
 
 def _over_links(status: Status, key: str) -> int | None:
@@ -380,7 +413,11 @@ def _link_rate(
 
 
 def _parts(nodes: Sequence[Vertex], edges: Iterable[Edge]) -> tuple[tuple[str, ...], ...]:
-    """Connected components of the brokers that run, largest first; names order the rest."""
+    """Connected components of the brokers that run, largest first; names order the rest.
+
+    A component in which no broker answered is none: a broker that was killed has lost its links before the
+    others hold it for dead.
+    """
     part_of = {node.id: [node.id] for node in nodes if node.answered or node.state in LIVE}
     for edge in edges:
         a, b = part_of.get(edge.a), part_of.get(edge.b)
@@ -391,9 +428,23 @@ def _parts(nodes: Sequence[Vertex], edges: Iterable[Edge]) -> tuple[tuple[str, .
         for member in small:
             part_of[member] = large
     order = {node.id: rank for rank, node in enumerate(nodes)}
-    distinct = {id(part): part for part in part_of.values()}
+    answered = {node.id for node in nodes if node.answered}
+    distinct = {id(part): part for part in part_of.values() if not answered.isdisjoint(part)}
     parts = [tuple(sorted(part, key=order.__getitem__)) for part in distinct.values()]
     return tuple(sorted(parts, key=lambda part: (-len(part), order[part[0]])))
+
+
+def missing_links(picture: Picture) -> list[tuple[str, str]]:
+    """Live brokers of one part that have no link, in pairs of which one broker told all its links."""
+    linked = {(edge.a, edge.b) for edge in picture.edges}
+    live = {node.id for node in picture.nodes if node.answered or node.state in LIVE}
+    telling = {node.id for node in picture.nodes if node.answered and "members" not in dict(node.omitted)}
+    return [
+        pair
+        for part in picture.parts
+        for pair in combinations(sorted(live.intersection(part)), 2)
+        if pair not in linked and not telling.isdisjoint(pair)
+    ]
 
 
 def _summed(statuses: Sequence[Status], key: str) -> dict[str, int]:

@@ -55,7 +55,7 @@ PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
 PURE_DATABASE = ("room", "wal")
 PURE_JOURNAL = ("letters", "port", "records")
 PURE_OUTBOX = ("draining", "port", "records")
-PURE_HTTP = ("guard", "health", "messages", "metrics", "overview", "source", "trouble")
+PURE_HTTP = ("guard", "health", "messages", "metrics", "overview", "source")
 ACCESS_OF_CLIENTS = ("mesh.access.credentials", "mesh.access.keys", "mesh.access.proofs")
 PURE_CLIENTS = (
     "addresses",
@@ -330,6 +330,7 @@ LAYERS = (
         ),
     ),
     Layer(("mesh.picture",), ("mesh.printable",), pure=True),
+    Layer(("mesh.trouble",), ("mesh.picture", "mesh.printable"), pure=True),
     Layer(
         tuple(f"mesh.http.{name}" for name in PURE_HTTP),
         (
@@ -337,6 +338,7 @@ LAYERS = (
             "mesh.listen",
             "mesh.picture",
             "mesh.printable",
+            "mesh.trouble",
             *(f"mesh.http.{name}" for name in PURE_HTTP),
         ),
         pure=True,
@@ -413,7 +415,7 @@ LAYERS = (
     ),
     Layer(
         ("mesh.console",),
-        ("mesh.console", "mesh.clients", "mesh.errors", "mesh.picture", "mesh"),
+        ("mesh.console", "mesh.clients", "mesh.errors", "mesh.picture", "mesh.trouble", "mesh"),
         ("pyspark", "pandas", "pynng", "cyclopts"),
     ),
     Layer(("mesh.analysis",), ("mesh.analysis", "mesh.errors", "mesh.eventlog"), ("pynng", "zmq")),

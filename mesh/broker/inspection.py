@@ -303,6 +303,11 @@ class Inspection:
         return Traffic(*self._exchange.totals.traffic())
 
     @property
+    def messages(self) -> tuple[int, int]:
+        """Messages published and delivered, as in `load`. Cheap."""
+        return self._exchange.totals.messages()
+
+    @property
     def refused(self) -> dict[str, int]:
         """Connections and sessions refused or ended for a broken rule, by reason."""
         return self._refused(self.exchange.refused)

@@ -122,7 +122,8 @@ class Report:
 
     def update_rates(self) -> None:
         """To be called about once a second."""
-        self._rates.update(self._inspection.traffic, self._inspection.now)
+        inspection = self._inspection
+        self._rates.update(inspection.traffic, inspection.messages, inspection.now)
 
     def _about(self) -> About:
         inspection, options = self._inspection, self.options

@@ -163,7 +163,11 @@ class JournalView:
     times: CommitTimes
 
     def entry(self) -> dict[str, Any]:
-        """As the snapshot and ``stats`` rows show it."""
+        """The entry in a snapshot."""
+        return {**self.stats_row(), "share": self.status.share, "filling": self.status.filling}
+
+    def stats_row(self) -> dict[str, Any]:
+        """The entry in a ``stats`` row."""
         status, times = self.status, self.times
         return {
             "failing": status.failing or None,
@@ -222,12 +226,13 @@ class Rates:
     """Messages and bytes a second, over the last second or two."""
 
     def __init__(self, now: float) -> None:
-        self.current: dict[str, float] = self._rates(Traffic(), 1.0)
+        self.current: dict[str, float] = self._rates(Traffic(), (0, 0), 1.0)
         self._last = Traffic()
+        self._last_messages = (0, 0)
         self._last_at = now
 
-    def update(self, traffic: Traffic, now: float) -> None:
-        """Called about once a second with the counters since boot."""
+    def update(self, traffic: Traffic, messages: tuple[int, int], now: float) -> None:
+        """Called about once a second with the counters since boot; ``messages``: published and delivered."""
         elapsed = now - self._last_at
         if elapsed <= 0:
             return
@@ -238,12 +243,14 @@ class Rates:
             traffic.bytes_in - last.bytes_in,
             traffic.bytes_out - last.bytes_out,
         )
-        self.current = self._rates(change, elapsed)
-        self._last, self._last_at = traffic, now
+        published, delivered = (new - old for new, old in zip(messages, self._last_messages, strict=True))
+        self.current = self._rates(change, (published, delivered), elapsed)
+        self._last, self._last_messages, self._last_at = traffic, messages, now
 
     @staticmethod
-    def _rates(change: Traffic, elapsed: float) -> dict[str, float]:
-        return {f"{key}_s": round(max(0, value) / elapsed, 1) for key, value in change.counters().items()}
+    def _rates(change: Traffic, messages: tuple[int, int], elapsed: float) -> dict[str, float]:
+        counters = {**change.counters(), "published": messages[0], "delivered": messages[1]}
+        return {f"{key}_s": round(max(0, value) / elapsed, 1) for key, value in counters.items()}
 
 
 def build_snapshot(
@@ -326,5 +333,5 @@ def stats_fields(
     }
     if stored.journal is not None:
         fields["queues"] = stored.entries(QUEUES_LOGGED)
-        fields["journal"] = stored.journal.entry()
+        fields["journal"] = stored.journal.stats_row()
     return fields

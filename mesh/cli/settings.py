@@ -12,6 +12,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from mesh import Client
+from mesh.clients.calls import KEEPALIVE_S
+from mesh.clients.finding import default_place
 from mesh.config import ClientConfig, Config, load, seconds_problem
 from mesh.errors import Disconnected
 from mesh.listen import separate_urls
@@ -73,22 +75,29 @@ RETRY_S: Final = 0.1
 """From one attempt to the next while nobody listens."""
 
 
+WATCHING_KEEPALIVE_S: Final = 1.0
+"""Of a client that watches: it leaves a broker that has said nothing for three times as long."""
+
+
 @asynccontextmanager
-async def connected(settings: ClientConfig, outbox: str | None = None) -> AsyncIterator[Client]:
+async def connected(
+    settings: ClientConfig, outbox: str | None = None, *, watching: bool = False
+) -> AsyncIterator[Client]:
     """A client of the broker that the settings name. While nobody listens there it tries again until their
-    timeout, since a broker may be starting. With an outbox it connects in the background.
+    timeout, since a broker may be starting. With an outbox it connects in the background. A client that is
+    ``watching`` goes on with any other broker that it has heard of when its own is gone.
 
     Raises:
         Disconnected: there was no session in that time, or somebody else listens there.
     """
-    client = await _opened(settings, outbox)
+    client = await _opened(settings, outbox, watching)
     try:
         yield client
     finally:
         await client.aclose()
 
 
-async def _opened(settings: ClientConfig, outbox: str | None) -> Client:
+async def _opened(settings: ClientConfig, outbox: str | None, watching: bool) -> Client:
     tls = tls_config(
         ca=settings.tls_ca,
         cert=settings.tls_cert,
@@ -98,6 +107,9 @@ async def _opened(settings: ClientConfig, outbox: str | None) -> Client:
     )
     given = separate_urls(settings.url or "")
     url = given if len(given) > 1 else settings.url
+    if watching:
+        url = given or default_place().urls
+    keepalive_s = WATCHING_KEEPALIVE_S if watching else KEEPALIVE_S
     clock = asyncio.get_running_loop().time
     deadline = clock() + settings.timeout_s
     left_s = settings.timeout_s
@@ -107,6 +119,7 @@ async def _opened(settings: ClientConfig, outbox: str | None) -> Client:
             tls=tls,
             key=settings.key_file,
             token_file=settings.token_file,
+            keepalive_s=keepalive_s,
             connect_timeout=left_s,
             outbox=outbox,
         )

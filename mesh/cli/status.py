@@ -104,11 +104,11 @@ async def _watch(
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
     try:
-        async with connected(settings) as client:
+        async with connected(settings, watching=True) as client:
             if live:
                 await app.watch(client, console, interval_s)
             else:
-                await app.log(client, console, interval_s, count)
+                await app.follow(client, console, interval_s, count)
     except asyncio.CancelledError:
         if not terminated:
             raise

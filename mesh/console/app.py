@@ -2,12 +2,14 @@
 
 On a terminal it takes the whole screen, ends on ``q`` or Ctrl-C and leaves one line behind, since the screen
 it drew vanishes. Elsewhere it prints a line for each look and one for each event, which is what a log wants.
-A broker that goes away is not the end: the last picture stays, with a note, while the client reconnects.
+A broker that goes away is not the end: the client goes on with another one. Until that answers, the last
+picture stays, marked as old.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import termios
@@ -21,12 +23,14 @@ from rich.live import Live
 from rich.text import Text
 
 from mesh import Client
+from mesh.console.history import History
 from mesh.console.probe import Look, look
 from mesh.console.signs import Signs, signs_for
 from mesh.console.view import Screen, plain_line, plain_news
+from mesh.console.watched import Watched
 from mesh.errors import MeshError
-from mesh.picture import News, Picture
-from mesh.printable import printable
+from mesh.logs import log
+from mesh.picture import Picture, with_links_gathered
 
 REDRAW_MIN_S = 0.25
 """Never redraw more often: a screen that flickers is not read."""
@@ -56,36 +60,43 @@ class _Terminal:
 
     def __init__(self, console: Console) -> None:
         self.latest: Picture | None = None
+        self.past = History()
         self._console = console
         self._signs = signs_for(console.encoding)
         self._live = Live(console=console, screen=True, auto_refresh=False, transient=True)
         self._look: Look | None = None
-        self._since = time.monotonic()
+        self._watched = Watched()
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        with self._live:
-            self._live.update(Text("asking the mesh ..."), refresh=True)
-            yield
+        # What the client logs of a lost broker would be written into the picture, which says it itself.
+        quiet = logging.NullHandler()
+        log.addHandler(quiet)
+        try:
+            with self._live:
+                self._live.update(Text("asking the mesh ..."), refresh=True)
+                yield
+        finally:
+            log.removeHandler(quiet)
 
     async def look(self, client: Client, interval_s: float) -> None:
-        """One look, drawn; a look that fails leaves the last picture with a note."""
+        """One look, drawn; a look that fails leaves the last picture, and says how old it is."""
         try:
             seen = await look(client, max(interval_s, 0.5))
         except (MeshError, TimeoutError) as error:
-            said = printable(str(error)) or "no answer"
-            self._draw(f"{said} (for {time.monotonic() - self._since:.0f} s; still trying)")
+            self._draw(self._watched.failed(client, error, _now()))
             return
         self.latest = seen.picture(self._look)
+        self.past.add(self.latest, _now())
         self._look = seen
-        self._since = time.monotonic()
-        self._draw("")
+        self._draw(self._watched.answered(seen, _now()))
 
     def _draw(self, note: str) -> None:
         if self.latest is None:
             self._live.update(Text(f"no picture yet: {note}", "bold yellow"), refresh=True)
-        else:
-            self._live.update(Screen(self.latest, _clock(), note, self._signs), refresh=True)
+            return
+        screen = Screen(self.latest, _clock(), note, self._signs, self.past, stale=self._watched.is_stale)
+        self._live.update(screen, refresh=True)
 
 
 @contextmanager
@@ -113,26 +124,30 @@ def _keys() -> Iterator[asyncio.Event]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
 
 
-async def log(client: Client, console: Console, interval_s: float, count: int | None = None) -> None:
+async def follow(client: Client, console: Console, interval_s: float, count: int | None = None) -> None:
     """Plain lines: the mesh at each look, and each event once; ``count`` looks, or until the task ends."""
     lines = _Lines(signs_for(console.encoding))
+    watched, past = Watched(), History()
     before: Look | None = None
     while count is None or count > 0:
-        started = time.monotonic()
+        started = _now()
         try:
             seen = await look(client, max(interval_s, 0.5))
         except (MeshError, TimeoutError) as error:
-            said = printable(str(error)) or "no answer"
-            console.print(f"{_clock()} {said}", soft_wrap=True, highlight=False, markup=False)
+            said = [f"{_clock()} {watched.failed(client, error, _now())}"]
         else:
             picture = seen.picture(before)
+            past.add(picture, _now())
             before = seen
-            for line in [*lines.news(picture), plain_line(picture, _clock())]:
-                console.print(line, soft_wrap=True, highlight=False, markup=False)
+            moved = watched.answered(seen, _now())
+            said = [f"{_clock()} {moved}"] if moved else []
+            said += [*lines.news(picture), plain_line(picture, _clock(), past)]
+        for line in said:
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
         console.file.flush()
         count = count - 1 if count is not None else None
         if count != 0:
-            await asyncio.sleep(max(0.0, interval_s - (time.monotonic() - started)))
+            await asyncio.sleep(max(0.0, interval_s - (_now() - started)))
 
 
 class _Lines:
@@ -143,9 +158,13 @@ class _Lines:
         self._said: dict[tuple[str, str], None] = {}
 
     def news(self, picture: Picture) -> list[str]:
-        fresh: list[News] = [item for item in picture.news if (item.ts, item.text) not in self._said]
+        fresh = [item for item in picture.news if (item.ts, item.text) not in self._said]
         self._said = {(item.ts, item.text): None for item in picture.news}
-        return [plain_news(item, self._signs) for item in fresh]
+        return [plain_news(item, self._signs) for item in with_links_gathered(fresh)]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _clock() -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
+
 
 def number(value: float | None) -> str:
     """At most five characters: 999, 12.3k, 4.56M; ``-`` for what is not known."""
@@ -19,6 +21,26 @@ def number(value: float | None) -> str:
 def counted(count: Any, noun: str) -> str:
     """``1 session``, ``2 sessions``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def latency(value: float | None) -> str:
+    """Milliseconds with their unit: ``12 ms``, ``12 s``."""
+    if value is None:
+        return "-"
+    return f"{milliseconds(value)} ms" if value < 9999.5 else f"{value / 1e3:.0f} s"
+
+
+def shortened(text: str, cells: int, ellipsis: str = "…") -> str:
+    """``text`` in at most ``cells``, without its middle: names of many brokers differ at their ends."""
+    if cell_len(text) <= cells:
+        return text
+    room = cells - cell_len(ellipsis)
+    if room <= 0:
+        return set_cell_size(text, max(0, cells))
+    tail = text[-(room - room // 2) :]
+    while cell_len(tail) > room - room // 2:
+        tail = tail[1:]
+    return set_cell_size(text, room - cell_len(tail)).rstrip() + ellipsis + tail
 
 
 def milliseconds(value: float | None) -> str:

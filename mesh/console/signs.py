@@ -30,14 +30,15 @@ class Signs:
     arrow: str
     none: str
     unicode: bool
+    ellipsis: str
 
     def of(self, state: str) -> str:
         signs = {"alive": self.alive, "suspect": self.suspect, "dead": self.dead, "left": self.left}
         return signs.get(state, self.unknown)
 
 
-UNICODE: Final = Signs("●", "◐", "✕", "○", "◌", "→", "·", True)
-ASCII: Final = Signs("A", "S", "D", "L", "?", "->", ".", False)
+UNICODE: Final = Signs("●", "◐", "✕", "○", "◌", "→", "·", True, "…")
+ASCII: Final = Signs("A", "S", "D", "L", "?", "->", ".", False, "~")
 
 
 def signs_for(encoding: str) -> Signs:

@@ -18,10 +18,14 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from mesh.console.canvas import Canvas
+from mesh.console.figures import shortened
+from mesh.console.links import kind_of
 from mesh.console.signs import Signs, colour
-from mesh.picture import Edge, Picture, Vertex
+from mesh.picture import Edge, Picture, Vertex, missing_links
 
 DRAWN_MAX: Final = 30
+ALL_LINKS_OF: Final = 10
+"""Of more brokers than this, only links that are missing or bad are drawn; all of them would be a disc."""
 LABEL_MAX: Final = 14
 BUSY_MSGS_S: Final = 1.0
 """From this many messages a second on a link is drawn as busy."""
@@ -61,9 +65,12 @@ def _rings(picture: Picture, width: int, height: int, signs: Signs) -> list[Text
         places.update(_ring(part, left, right, height, longest))
         if left > 0:
             _wall(canvas, left - 1, height)
+    all_links = len(places) <= ALL_LINKS_OF
     for edge in picture.edges:
-        if edge.a in places and edge.b in places:
+        if edge.a in places and edge.b in places and (all_links or kind_of(edge) != "up"):
             _draw_edge(canvas, edge, places[edge.a], places[edge.b])
+    for a, b in missing_links(picture):
+        canvas.line(*_dots(places[a]), *_dots(places[b]), "red", dashed=True)
     for id, (column, row) in places.items():
         left, right = next(pair for part, pair in zip(picture.parts, slices, strict=True) if id in part)
         _draw_node(canvas, nodes[id], column, row, left, right, signs)
@@ -111,7 +118,8 @@ def _wall(canvas: Canvas, column: int, height: int) -> None:
 
 def _draw_edge(canvas: Canvas, edge: Edge, start: tuple[float, float], end: tuple[float, float]) -> None:
     busy = edge.msgs_s is not None and edge.msgs_s >= BUSY_MSGS_S
-    style = "yellow" if not edge.whole else "cyan" if busy else "bright_black"
+    kind = kind_of(edge)
+    style = "yellow" if kind in ("half", "losing") else "cyan" if busy else "bright_black"
     canvas.line(*_dots(start), *_dots(end), style, dashed=not edge.whole)
 
 
@@ -126,19 +134,13 @@ def _draw_node(
     style = f"bold {colour(node.state)}" + (" underline" if node.connected else "")
     sign = signs.of(node.state)
     for length in (LABEL_MAX, 8, 5, 3, 0):
-        name = _shortened(node.name, length)
+        name = shortened(node.name, length) if length else ""
         text = f"{sign} {name}" if name else sign
         wide = cell_len(text)
         at = max(left, min(right - wide, round(column - wide / 2 + 0.5)))
         for drop in (0, 1, -1):
             if canvas.label(at, round(row) + drop, text, style):
                 return
-
-
-def _shortened(name: str, length: int) -> str:
-    if cell_len(name) <= length:
-        return name
-    return set_cell_size(name, length - 1) + "…" if length > 1 else ""
 
 
 def matrix(picture: Picture, width: int, height: int, signs: Signs) -> list[Text]:

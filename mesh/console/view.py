@@ -7,129 +7,37 @@ important columns are left out: a screen of 80 x 24 has those that an alarm need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from rich import box
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.layout import Layout
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from mesh.console.figures import counted, duration, milliseconds, number
+from mesh.console.brokers import LATE_WARN_MS, broker_rows, brokers_table
+from mesh.console.figures import counted, duration, latency, milliseconds, number
+from mesh.console.history import History
 from mesh.console.queues import journals_line, queues_table
 from mesh.console.signs import UNICODE, Signs, colour
 from mesh.console.topology import topology
-from mesh.picture import Edge, News, Picture, Vertex, listed, omitted
+from mesh.picture import News, Picture, listed, missing_links, omitted, with_links_gathered
 from mesh.printable import printable_document
+from mesh.trouble import BAD, troubles
 
-LATE_WARN_MS: Final = 50.0
-"""A loop later than this is worth a colour: a tenth of the heartbeat's deadline."""
 WIDE: Final = 110
 INTEREST_SHOWN: Final = 20
 """Patterns in the report of a status."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the brokers' table: ``need`` orders what goes first where room is short."""
-
-    title: str
-    cell: Callable[[Vertex, Signs], Text]
-    width: int
-    need: int
-    right: bool = True
-
-
-def _text(value: str, style: str = "") -> Text:
-    return Text(value, style, no_wrap=True, overflow="ellipsis")
-
-
-def _worry(value: float | None, limit: float, shown: str) -> Text:
-    return _text(shown, "bold yellow" if value is not None and value > limit else "")
-
-
-COLUMNS: Final = (
-    Column("broker", lambda n, s: _text(n.name, "bold" if n.connected else ""), 12, 0, right=False),
-    Column("state", lambda n, s: _text(_state_word(n, s), colour(n.state)), 10, 1, right=False),
-    Column("rtt ms", lambda n, s: _text("self" if n.connected else milliseconds(n.rtt_ms)), 6, 2),
-    Column("in/s", lambda n, s: _text(number(n.msgs_in_s)), 5, 3),
-    Column("out/s", lambda n, s: _text(number(n.msgs_out_s)), 5, 4),
-    Column("drop", lambda n, s: _worry(n.dropped, 0, number(n.dropped)), 4, 5),
-    Column("late", lambda n, s: _worry(n.late_ms, LATE_WARN_MS, milliseconds(n.late_ms)), 4, 6),
-    Column("lost", lambda n, s: _worry(n.lost, 0, number(n.lost)), 5, 8),
-    Column("queue", lambda n, s: _text(number(n.queued)), 5, 10),
-    Column("bytes/s", lambda n, s: _text(number(_sum(n.bytes_in_s, n.bytes_out_s))), 7, 9),
-    Column("sess", lambda n, s: _text(number(n.sessions)), 4, 11),
-    Column("subs", lambda n, s: _text(number(n.subscriptions)), 4, 12),
-    Column("MB", lambda n, s: _text("-" if n.rss_bytes is None else f"{n.rss_bytes / 1e6:.0f}"), 4, 13),
-    Column("inc", lambda n, s: _text(str(n.incarnation)), 3, 14),
-    Column("since", lambda n, s: _text(duration(n.since_s)), 5, 7),
-    Column("address", lambda n, s: _text(n.url), 24, 15, right=False),
-)
-
-
-def _sum(*values: float | None) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def _state_word(node: Vertex, signs: Signs) -> str:
-    """The state, and how many say so where not all do: ``alive 3/4``."""
-    word = node.mode if node.connected and node.mode in ("joining", "isolated", "leaving") else node.state
-    if 0 < node.agree < node.observers:
-        return f"{signs.of(node.state)} {word[:4]} {node.agree}/{node.observers}"
-    return f"{signs.of(node.state)} {word}"
-
-
-def brokers_table(picture: Picture, width: int, rows: int, signs: Signs = UNICODE) -> Table:
-    """The brokers with their figures, as many columns and brokers as fit into ``width`` and ``rows``."""
-    names = max((cell_len(node.name) for node in picture.nodes), default=6)
-    chosen = _fitting(width, names)
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=False, header_style="bright_black")
-    for column in chosen:
-        table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            width=_width(column, names),
-            no_wrap=True,
-            overflow="ellipsis",
-        )
-    # Trouble first, if not everyone fits; otherwise the order of names, which never jumps.
-    shown = list(picture.nodes)
-    if len(shown) > rows - 1:
-        shown.sort(key=lambda node: (node.state == "alive", not node.connected))
-        hidden = len(shown) - max(0, rows - 2)
-        shown = shown[: max(0, rows - 2)]
-    else:
-        hidden = 0
-    for node in shown:
-        table.add_row(*(column.cell(node, signs) for column in chosen))
-    if hidden:
-        table.add_row(Text(f"+{hidden} more", "bright_black", no_wrap=True))
-    return table
-
-
-def _width(column: Column, names: int) -> int:
-    return min(max(names, 6), 20) if column.title == "broker" else column.width
-
-
-def _fitting(width: int, names: int) -> list[Column]:
-    left, chosen = width + 1, set()  # the last column needs no gap behind it
-    for column in sorted(COLUMNS, key=lambda column: column.need):
-        need = _width(column, names) + 1
-        if need > left:
-            break
-        left -= need
-        chosen.add(column.title)
-    return [column for column in COLUMNS if column.title in chosen]
-
-
-def head(picture: Picture, width: int, signs: Signs = UNICODE) -> list[Text]:
+def head(picture: Picture, width: int, signs: Signs = UNICODE, past: History | None = None) -> list[Text]:
     """Two lines: what the mesh is, and what it does."""
+    return [_who(picture, signs), _does(picture, width, past)]
+
+
+def _who(picture: Picture, signs: Signs) -> Text:
     who = Text(no_wrap=True, overflow="ellipsis")
     who.append("mangrove ", "bold cyan").append(picture.mesh, "bold")
     who.append(f"  {counted(len(picture.nodes), 'broker')}")
@@ -146,19 +54,30 @@ def head(picture: Picture, width: int, signs: Signs = UNICODE) -> list[Text]:
     if connected is not None:
         mode = f" {connected.mode.upper()}" if connected.mode not in (None, "ready") else ""
         who.append(f"  via {connected.name}", "bright_black").append(mode, "bold yellow")
+    return who
+
+
+def _does(picture: Picture, width: int, past: History | None) -> Text:
+    def total(key: str) -> float:
+        return picture.total(key) if past is None else past.total(key)
+
     does = Text(no_wrap=True, overflow="ellipsis")
+    does.append(f"published {number(picture.rate('published_s'))}/s ({number(total('published'))})")
+    does.append(f"  delivered {number(picture.rate('delivered_s'))}/s ({number(total('delivered'))})")
+    dropping = past is not None and any(past.drops_s.values())
+    does.append("  ").append(f"dropped {number(total('dropped'))}", "bold yellow" if dropping else "")
     late = picture.late_ms
-    does.append(f"in {number(picture.total('msgs_in_s'))}/s  out {number(picture.total('msgs_out_s'))}/s  ")
-    if width >= 90:
-        does.append(f"{number(picture.total('bytes_in_s') + picture.total('bytes_out_s'))}B/s  ")
-    does.append(
-        f"published {number(picture.total('published'))}  delivered {number(picture.total('delivered'))}  "
+    does.append("  ").append(
+        f"late {latency(late)}", "bold yellow" if late is not None and late > LATE_WARN_MS else ""
     )
-    dropped = picture.total("dropped")
-    does.append(f"dropped {number(dropped)}", "bold yellow" if dropped else "")
-    does.append("  late ")
-    does.append(f"{milliseconds(late)} ms", "bold yellow" if late is not None and late > LATE_WARN_MS else "")
-    return [who, does]
+    if width >= WIDE:
+        bytes_s = picture.total("bytes_in_s") + picture.total("bytes_out_s")
+        does.append(
+            f"  all brokers: in {number(picture.rate('msgs_in_s'))}/s"
+            f" out {number(picture.rate('msgs_out_s'))}/s {number(bytes_s)}B/s",
+            "bright_black",
+        )
+    return does
 
 
 def news_lines(news: Sequence[News], rows: int, width: int = 200, signs: Signs = UNICODE) -> list[Text]:
@@ -180,26 +99,31 @@ def _said_by(observers: Sequence[str], width: int) -> str:
     return "seen by " + ", ".join(observers[:4]) + more
 
 
-def trouble_lines(picture: Picture, rows: int) -> list[Text]:
-    """All trouble: a split, silent brokers, full disks, bad links, drops and refusals by reason."""
-    names = {node.id: node.name for node in picture.nodes}
-    said: list[str] = []
-    if len(picture.parts) > 1:
-        said.append("split: " + " | ".join(" ".join(names[id] for id in part) for part in picture.parts))
-    said += [f"silent: {name}" for name in picture.silent]
-    said += [f"{node.name}: {trouble}" for node in picture.nodes for trouble in node.disk]
-    said += [f"{name} lives at {' and '.join(homes)}: remove one" for name, homes in picture.twice]
-    said += [f"{node.name}: {_left_out(node.omitted)} cut off" for node in picture.nodes if node.omitted]
-    said += [_link_trouble(edge, names) for edge in picture.edges if not edge.whole or edge.lost]
-    said += [f"{number(count)} dropped: {_words(reason)}" for reason, count in picture.drops.items()]
-    said += [f"{number(count)} refused: {_words(reason)}" for reason, count in picture.refused.items()]
+def trouble_lines(picture: Picture, rows: int, past: History | None = None) -> list[Text]:
+    """All that is wrong now, the worst first, in at most so many lines; ``none`` in green if nothing is."""
+    found = troubles(picture, {} if past is None else past.drops_s, missing_links(picture))
+    said = [(trouble.text, "bold red" if trouble.level == BAD else "yellow") for trouble in found]
+    said += [
+        (f"{node.name}: {_left_out(node.omitted)} cut off", "yellow")
+        for node in picture.nodes
+        if node.omitted
+    ]
     if len(said) > rows == 1:
-        said = [f"1 of {len(said)}: {said[0]}"]
+        said = [(f"1 of {len(said)}: {said[0][0]}", said[0][1])]
     elif len(said) > rows:
-        said = [*said[: max(0, rows - 1)], f"+{len(said) - rows + 1} more"]
+        said = [*said[: max(0, rows - 1)], (f"+{len(said) - rows + 1} more", "yellow")]
     if not said:
         return [Text("none", "green")]
-    return [Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in said]
+    return [Text(line, style, no_wrap=True, overflow="ellipsis") for line, style in said]
+
+
+def counted_lines(picture: Picture) -> list[Text]:
+    """What was dropped and refused since the start of each broker, by reason."""
+    return [
+        Text(f"{number(count)} {what} since the start: {_words(reason)}", "yellow", overflow="ellipsis")
+        for what, counts in (("dropped", picture.drops), ("refused", picture.refused))
+        for reason, count in counts.items()
+    ]
 
 
 def whole(count: int) -> str:
@@ -215,19 +139,26 @@ def _words(reason: str) -> str:
     return reason.replace("_", " ")
 
 
-def _link_trouble(edge: Edge, names: dict[str, str]) -> str:
-    link = f"{names.get(edge.a, edge.a)} - {names.get(edge.b, edge.b)}"
-    return f"{link}: one end only" if not edge.whole else f"{link}: {number(edge.lost)} lost"
-
-
 class Screen:
     """The whole frame, drawn for whatever size the terminal has at that moment."""
 
-    def __init__(self, picture: Picture, clock: str = "", note: str = "", signs: Signs = UNICODE) -> None:
+    def __init__(
+        self,
+        picture: Picture,
+        clock: str = "",
+        note: str = "",
+        signs: Signs = UNICODE,
+        past: History | None = None,
+        *,
+        stale: bool = False,
+    ) -> None:
+        """``past`` has the looks before, this one included. ``stale``: the picture is old."""
         self.picture = picture
+        self.past = past
         self.clock = clock
         self.note = note
         self.signs = signs
+        self.stale = stale
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, height = options.max_width, options.height or console.height
@@ -244,7 +175,7 @@ def _frame(screen: Screen, width: int, height: int) -> RenderableType:
     drawing = max(20, min(width * 35 // 100, body * 5)) if not wide else min(width // 2 - 8, body * 4)
     frame = Layout()
     rows = [
-        Layout(Group(*head(picture, width, signs)), name="head", size=2),
+        Layout(Group(*_head(screen, width)), name="head", size=2),
         Layout(name="body", size=body),
         Layout(name="feed", size=feed),
         Layout(_hints(screen), name="hints", size=1),
@@ -262,18 +193,31 @@ def _frame(screen: Screen, width: int, height: int) -> RenderableType:
             size=drawing,
         ),
         Layout(
-            _panel(brokers_table(picture, width - drawing - 4, body - 2, signs), "brokers", signs, pad=1),
+            _panel(
+                brokers_table(broker_rows(picture, screen.past), width - drawing - 4, body - 2, signs),
+                "brokers",
+                signs,
+                pad=1,
+            ),
             name="brokers",
         ),
     )
-    news = _lines(news_lines(picture.news, feed - 2, width, signs))
+    news = _lines(news_lines(with_links_gathered(picture.news), feed - 2, width, signs))
     events = Layout(_panel(news, "events", signs, pad=1), name="events")
     trouble = Layout(
-        _panel(_lines(trouble_lines(picture, feed - 2)), "trouble", signs, pad=1), name="trouble"
+        _panel(_lines(trouble_lines(picture, feed - 2, screen.past)), "trouble", signs, pad=1), name="trouble"
     )
-    trouble.size = 26 if not wide else min(48, width // 3)
+    trouble.size = min(34, width // 2) if not wide else min(48, width // 3)
     frame["feed"].split_row(events, trouble)
     return frame
+
+
+def _head(screen: Screen, width: int) -> list[Text]:
+    lines = head(screen.picture, width, screen.signs, screen.past)
+    if not screen.stale:
+        return lines
+    who = Text("as it was: ", "bold white on red", no_wrap=True, overflow="ellipsis")
+    return [who + Text(lines[0].plain, "bright_black"), Text(lines[1].plain, "bright_black", no_wrap=True)]
 
 
 def _hints(screen: Screen) -> Text:
@@ -299,16 +243,21 @@ def _lines(lines: Sequence[Text]) -> Text:
     return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
 
-def plain_line(picture: Picture, clock: str) -> str:
+def plain_line(picture: Picture, clock: str, past: History | None = None) -> str:
     """The state of the mesh in one line of key=value, for logs and pipes."""
+
+    def total(key: str) -> float:
+        return picture.total(key) if past is None else past.total(key)
+
     states = " ".join(f"{state}={picture.count(state)}" for state in ("alive", "suspect", "dead", "left"))
     late = picture.late_ms
     return (
         f"{clock} mesh={picture.mesh} brokers={len(picture.nodes) + picture.unlisted} {states} "
         f"parts={len(picture.parts)} "
-        f"in={number(picture.total('msgs_in_s'))}/s out={number(picture.total('msgs_out_s'))}/s "
-        f"published={picture.total('published'):.0f} delivered={picture.total('delivered'):.0f} "
-        f"dropped={picture.total('dropped'):.0f} late_ms={milliseconds(late)}"
+        f"published_s={number(picture.rate('published_s'))} "
+        f"delivered_s={number(picture.rate('delivered_s'))} "
+        f"published={total('published'):.0f} delivered={total('delivered'):.0f} "
+        f"dropped={total('dropped'):.0f} late_ms={'-' if late is None else format(late, '.1f')}"
     )
 
 
@@ -327,12 +276,15 @@ def status_report(picture: Picture, status: dict[str, Any], width: int, signs: S
     for key, value in _about(status):
         about.add_row(key, value)
     parts: list[RenderableType] = [*head(picture, width, signs), Text(), about, Text()]
-    parts.append(brokers_table(picture, width, len(picture.nodes) + 1, signs))
+    parts.append(brokers_table(broker_rows(picture), width, len(picture.nodes) + 1, signs))
     if picture.queues:
         parts += [Text(), queues_table(picture.queues, width)]
     wrong = trouble_lines(picture, 20)
     if wrong[0].plain != "none":
         parts += [Text(), *wrong]
+    before = counted_lines(picture)
+    if before:
+        parts += [Text(), *before]
     return Group(*parts)
 
 

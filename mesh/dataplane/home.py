@@ -339,6 +339,13 @@ class Home:
         self._gauge.look([durable.name for durable in durables])
 
     def journal_status(self) -> JournalStatus:
-        """Figures of what the journal was given."""
-        keeping = self._keeping
-        return JournalStatus(self._journal.failure, keeping.stored, keeping.duplicates, keeping.refused)
+        """Figures of what the journal was given, and of its room."""
+        keeping, room = self._keeping, self._room_watch
+        return JournalStatus(
+            self._journal.failure,
+            keeping.stored,
+            keeping.duplicates,
+            keeping.refused,
+            room.share,
+            room.filling,
+        )

@@ -62,6 +62,10 @@ class JournalStatus:
     """Messages that came again after they were kept."""
     refused: int
     """Messages refused because the disk was full or too slow."""
+    share: float | None = None
+    """Part of its room that is taken, when it was looked at last; None: not known."""
+    filling: bool = False
+    """The notice `mesh.dataplane.room_watch` gives has begun and is not over."""
 
 
 class Gauge:

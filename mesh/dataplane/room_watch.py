@@ -36,6 +36,13 @@ class RoomWatch:
         self._since: float | None = None
         """When the notice began. None if there is none."""
         self._notices: list[Notice] = []
+        self.share: float | None = None
+        """Part of the room that was taken at the last look; None: not known."""
+
+    @property
+    def filling(self) -> bool:
+        """Whether the notice has begun and is not over."""
+        return self._since is not None
 
     def scan(self, now: float) -> list[Notice]:
         """The notices to send now."""
@@ -53,6 +60,7 @@ class RoomWatch:
             return  # the disk gives no figure, or the journal has failed, which has its own notice
         used, usable = found
         share = used / max(1, used + usable)
+        self.share = round(share, 3)
         about = {"share": round(share, 3), "used": used, "usable": usable}
         if self._since is None and share >= BEGINS:
             self._since = now

@@ -59,6 +59,12 @@ class Totals:
             bytes_out += link.port.bytes_out
         return messages_in, messages_out, bytes_in, bytes_out
 
+    def messages(self) -> tuple[int, int]:
+        """Messages published by clients here and delivered to them. Cheap, like `traffic`."""
+        unresolved = sum(client.unresolved for client in self._sessions.pipes.values())
+        delivered = self._tally.delivered + sum(port.messages_out for port in self._ports()) - unresolved
+        return self._tally.published, delivered
+
     def _ports(self) -> list[Port]:
         """Ports of clients and of subscribers of other protocols."""
         clients = [client.port for client in self._sessions.pipes.values()]
@@ -71,6 +77,7 @@ class Totals:
         subscriptions = [sub for session in sessions for sub in session.subscriptions.values()]
         members, links = self._members.all(), self._members.neighbours()
         messages_in, messages_out, bytes_in, bytes_out = self.traffic()
+        published, delivered = self.messages()
         unresolved = sum(client.unresolved for client in self._sessions.pipes.values())
         drops = self._drops(
             slow_subscriber=sum(subscription.dropped for subscription in subscriptions),
@@ -78,8 +85,8 @@ class Totals:
             slow_link=sum(link.outlet.dropped for link in links),
         )
         return ExchangeStatistics(
-            published=tally.published,
-            delivered=tally.delivered + sum(port.messages_out for port in self._ports()) - unresolved,
+            published=published,
+            delivered=delivered,
             dropped=sum(count for reason, count in drops.items() if reason not in NO_LOSS),
             unwanted=tally.unwanted,
             msgs_in=messages_in,

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mesh.http.trouble import troubles
-from mesh.picture import LIVE, Picture, Status, Vertex, assemble, listed, with_links_gathered
+from mesh.picture import Picture, Status, Vertex, assemble, listed, missing_links, with_links_gathered
 from mesh.printable import printable_document
+from mesh.trouble import troubles
 
 SCHEMA: Final = 1
 BROKERS_MAX: Final = 128
@@ -61,7 +61,8 @@ class Overview:
         self._sample(picture, rates)
         nodes = _chosen(picture.nodes)
         changes = _changes(statuses)
-        links, missing = _links(picture, nodes)
+        missing = missing_links(picture)
+        links = _links(picture, nodes, missing)
         return _json(
             {
                 "schema": SCHEMA,
@@ -199,39 +200,29 @@ def _changes(statuses: Sequence[Status]) -> dict[str, list[list[Any]]]:
     return {id: changes[-CHANGES_MAX:] for id, changes in told.items()}
 
 
-def _links(picture: Picture, nodes: Sequence[Vertex]) -> tuple[dict[str, Any], list[str]]:
-    """Links as ``[a, b, kind, round trip, messages a second]`` by the places of brokers. Two
-    brokers that live in one part without a link have one of the kind ``missing``; these are also named."""
+def _links(picture: Picture, nodes: Sequence[Vertex], missing: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Links as ``[a, b, kind, round trip, messages a second]`` by the places of brokers. The kind of a
+    ``missing`` pair is that word."""
     place = {node.id: number for number, node in enumerate(nodes)}
     good: list[list[Any]] = []
     bad: list[list[Any]] = []
-    linked = set()
+    linked = 0
     for edge in picture.edges:
         if edge.a not in place or edge.b not in place:
             continue
-        linked.add((edge.a, edge.b))
+        linked += 1
         kind = "half" if not edge.whole else "losing" if edge.dropped or edge.lost else "whole"
         ends = [place[edge.a], place[edge.b], kind, edge.rtt_ms, _short(edge.msgs_s)]
         (good if kind == "whole" else bad).append(ends)
-    missing: list[str] = []
-    for part in picture.parts:
-        members = sorted(id for id in part if id in place)
-        answering = {node.id for node in nodes if node.answered or node.state in LIVE}
-        for number, a in enumerate(members):
-            for b in members[number + 1 :]:
-                if a in answering and b in answering and (a, b) not in linked:
-                    missing.append(f"{nodes[place[a]].name} - {nodes[place[b]].name}")
-                    if len(bad) < LINKS_MAX:
-                        bad.append([place[a], place[b], "missing", None, None])
+    bad += [[place[a], place[b], "missing", None, None] for a, b in missing if a in place and b in place]
     shown = bad + good if len(nodes) <= ALL_LINKS_OF else bad
-    told = {
+    return {
         "links": shown[:LINKS_MAX],
-        "links_up": len(linked),
+        "links_up": linked,
         "links_bad": len(bad),
         "links_missing": len(missing),
         "rtt_ms_max": max((edge.rtt_ms for edge in picture.edges if edge.rtt_ms is not None), default=None),
     }
-    return told, missing
 
 
 def _queues(picture: Picture) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.console.view import Screen, status_report
-from mesh.picture import News, compose, with_links_gathered
+from mesh.picture import News, compose, missing_links, with_links_gathered
+from mesh.trouble import troubles
 from tests.mesh.console import statuses
 from tests.mesh.console.statuses import NAMES, broker_id, link, member, status
 from tests.mesh.console.test_view import drawn
@@ -90,13 +91,44 @@ def test_brokers_of_one_name_are_told_apart_by_their_ids() -> None:
     """The feed had `link alpha - alpha up`, the table two rows called alpha."""
     names = {"b1": "alive", "c2": "left", "d3": "dead"}
     members = [
-        statuses.member("alpha", state, id=f"{start}{0:014x}", is_self=start == "b1")
+        statuses.member("alpha", state, id=f"{start}{0:014x}", is_self=start == "b1", url=f"tcp://{start}:1")
         for start, state in names.items()
     ]
     status = statuses.status("alpha", members, id=f"b1{0:014x}")
     assert [node.name for node in compose([status]).nodes] == ["alpha", "alpha~c200", "alpha~d300"]
     members[2]["state"] = "suspect"
     assert [node.name for node in compose([status]).nodes] == ["alpha~b100", "alpha~c200", "alpha~d300"]
+
+
+def test_the_ended_runs_of_a_broker_that_runs_again_are_left_out() -> None:
+    """A broker without a state folder was held for dead, and was trouble, for as long as the mesh remembered
+    its last run; the table had two brokers that looked alike."""
+    members = [statuses.member("alpha", is_self=True), statuses.member("beta", "dead", id="d" * 16)]
+    members.append(statuses.member("beta"))
+    picture = compose([statuses.status("alpha", members)])
+    assert [(node.name, node.state) for node in picture.nodes] == [("alpha", "alive"), ("beta", "alive")]
+    assert picture.unlisted == 0
+    members[1]["url"] = "tcp://elsewhere:7770"
+    assert len(compose([statuses.status("alpha", members)]).nodes) == 3, "that is another broker"
+
+
+def test_a_killed_broker_that_nobody_misses_yet_is_no_part_of_its_own() -> None:
+    """One killed broker was called a mesh split into 2 parts until the others held it for dead."""
+    answers = [each for each in statuses.calm() if each["name"] != "beta"]
+    for answer in answers:
+        for each in answer["members"]:
+            if each["name"] == "beta":
+                each["link"] = None
+    picture = compose(answers, silent=("beta",))
+    assert picture.count("alive") == 5 and len(picture.parts) == 1
+    assert [each.text for each in troubles(picture, {}, missing_links(picture))] == [
+        "beta did not say how it is"
+    ]
+
+
+def test_links_of_brokers_that_nobody_asked_are_not_missing() -> None:
+    picture = compose([statuses.status("alpha")])
+    assert missing_links(picture) == [] and troubles(picture, {}, []) == []
 
 
 def test_observers_may_have_different_reasons_for_the_same_news() -> None:

@@ -137,7 +137,7 @@ async def test_of_two_homes_of_one_name_one_is_to_be_chosen_and_the_status_warns
             assert broker.statistics()["queues_twice"] == {"mail": ["alpha", "beta"]}
             capsys.readouterr()
             assert await asyncio.to_thread(main, ["status", "--url", other.url, "--timeout", "60"]) == 0
-            assert "mail lives at alpha and beta: remove one" in capsys.readouterr().out
+            assert "durable subscription mail has homes at alpha, beta; remove one" in capsys.readouterr().out
             code, _, err = await run(capsys, broker, "rm", "mail", "--yes")
             assert code == 64 and "'mail' lives at 2 brokers: " in err and "--home" in err
             code, _, err = await run(capsys, broker, "show", "mail", "--home", "gamma")

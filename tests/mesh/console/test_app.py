@@ -26,6 +26,7 @@ class FakeMesh:
         self._survey_fails = survey_fails
         self.extra: list[bytes] = []
         self.missing: list[str] = []
+        self.broker, self.url, self.connected = "alpha", "tcp://10.0.0.5:7770", False
 
     async def status(self) -> dict[str, Any]:
         step = self._script.pop(0) if len(self._script) > 1 else self._script[0]
@@ -90,7 +91,7 @@ async def test_a_connected_broker_that_does_not_answer_is_an_error() -> None:
 async def test_the_log_has_a_line_a_look_and_each_event_once() -> None:
     console = recorded()
     mesh = FakeMesh(statuses.calm(), statuses.calm(), statuses.after_a_kill())
-    await app.log(client(mesh), console, 0.0, count=3)
+    await app.follow(client(mesh), console, 0.0, count=3)
     lines = said(console)
     assert sum("mesh=demo" in line for line in lines) == 3
     assert sum("alpha started" in line for line in lines) == 1
@@ -101,9 +102,12 @@ async def test_the_log_has_a_line_a_look_and_each_event_once() -> None:
 async def test_the_log_goes_on_while_the_connected_broker_is_away() -> None:
     console = recorded()
     mesh = FakeMesh(statuses.calm(), Disconnected("the broker went away"), statuses.calm())
-    await app.log(client(mesh), console, 0.0, count=3)
+    await app.follow(client(mesh), console, 0.0, count=3)
     lines = said(console)
-    assert sum("the broker went away" in line for line in lines) == 1
+    (away,) = [line for line in lines if "no broker answers" in line]
+    assert away.endswith(
+        "no broker answers for 0s; looking for one at tcp://10.0.0.5:7770 (the broker went away)"
+    )
     assert sum("mesh=demo" in line for line in lines) == 2
 
 

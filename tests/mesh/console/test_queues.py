@@ -82,7 +82,7 @@ def test_the_screen_of_80_columns_has_queues_and_warns_of_two_homes() -> None:
     assert "0 duplicates, commits p50 - ms" in shown
     assert "durable subscriptions" in shown and "q19" in shown and "+18 more" in shown and "alpha" in shown
     report = "\n".join(text(status_report(compose([one]), one, 120), 120))
-    assert "mail lives at alpha and beta: remove one" in report
+    assert "durable subscription mail has homes at alpha, beta; remove one" in report
     assert "alpha: stores no messages: the disk failed" in report and "q19" in report
 
 

@@ -38,6 +38,12 @@ class Watched:
         assert {(notice.name, notice.kind) for notice in found} <= {("", "filling")}
         return [(notice.about["state"], notice.about["share"]) for notice in found]
 
+    @property
+    def shown(self) -> tuple[float | None, bool]:
+        """What the status has of it."""
+        status = self.world.home.journal_status()
+        return status.share, status.filling
+
 
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
@@ -48,13 +54,16 @@ def test_it_begins_at_80_percent_and_is_over_below_70(watched: Watched) -> None:
     assert watched.told() == []
     watched.taken = 79
     assert watched.told() == []
+    assert watched.shown == (0.79, False)
     watched.taken = 80
     assert watched.told() == [("begins", 0.8)]
+    assert watched.shown == (0.8, True), "the status has it, too, for as long as it lasts"
     for taken in (95, 80, 79, 70):
         watched.taken = taken
         assert watched.told() == [], "a message more or less does not make it flicker"
     watched.taken = 69
     assert watched.told(keeping=False) == [("over", 0.69)], "somebody made room"
+    assert watched.shown == (0.69, False)
     watched.taken = 85
     assert watched.told() == [("begins", 0.85)]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mesh.http import overview, trouble
+from mesh import trouble
+from mesh.http import overview
 from mesh.http.overview import BROKERS_MAX, HISTORY_MAX, NEWS_MAX, Overview
 from tests.mesh.console import statuses
 from tests.mesh.console.statuses import broker_id, changed, link, member, status
@@ -145,5 +146,5 @@ def test_news_are_bounded_and_trouble_too() -> None:
     found = frame(dropping, made=made, now=2.0)
     assert len(found["news"]) == NEWS_MAX
     assert len(found["trouble"]) == trouble.TROUBLES_MAX
-    assert found["trouble"][-1]["text"] == "31 more are not shown"
+    assert found["trouble"][-1]["text"] == "30 more are not shown"
     assert link() and overview.SCHEMA == 1

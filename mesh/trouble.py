@@ -25,9 +25,10 @@ class Trouble(NamedTuple):
     text: str
 
 
-def troubles(picture: Picture, drops_s: Mapping[str, float | None], missing: Sequence[str]) -> list[Trouble]:
-    """``drops_s``: messages that each broker drops a second, by id. ``missing``: pairs of brokers of one part
-    without a link, as ``a - b``."""
+def troubles(
+    picture: Picture, drops_s: Mapping[str, float | None], missing: Sequence[tuple[str, str]]
+) -> list[Trouble]:
+    """``drops_s``: messages that each broker drops a second, by id. ``missing``: of `missing_links`."""
     found = [
         *_members(picture),
         *_links(picture, missing),
@@ -66,15 +67,19 @@ def _members(picture: Picture) -> Iterator[Trouble]:
     if suspect:
         yield Trouble(WARN, _said(suspect, "misses heartbeats", "miss heartbeats"))
     silent = _names(picture, lambda node: node.state == "alive" and not node.answered)
-    if silent:
+    if silent and picture.silent:
         yield Trouble(WARN, _said(silent, "did not say how it is", "did not say how they are"))
 
 
-def _links(picture: Picture, missing: Sequence[str]) -> Iterator[Trouble]:
-    if missing:
-        yield Trouble(WARN, f"no link: {listed(missing)}")
+def _links(picture: Picture, missing: Sequence[tuple[str, str]]) -> Iterator[Trouble]:
     names = {node.id: node.name for node in picture.nodes}
-    half = [f"{names[edge.a]} - {names[edge.b]}" for edge in picture.edges if not edge.whole]
+    if missing:
+        yield Trouble(WARN, f"no link: {listed([f'{names[a]} - {names[b]}' for a, b in missing])}")
+    half = [
+        f"{names.get(edge.a, edge.a)} - {names.get(edge.b, edge.b)}"
+        for edge in picture.edges
+        if not edge.whole
+    ]
     if half:
         yield Trouble(WARN, f"a link that only one end reports: {listed(half)}")
 
@@ -101,6 +106,8 @@ def _disks(picture: Picture) -> Iterator[Trouble]:
     for node in picture.nodes:
         for sentence in node.disk:
             yield Trouble(BAD, f"{node.name}: {sentence}")
+        if node.filling:
+            yield Trouble(WARN, f"{node.name}: {node.filling}")
 
 
 def _queues(picture: Picture) -> Iterator[Trouble]:
