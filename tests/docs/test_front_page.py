@@ -1,0 +1,39 @@
+"""README names what is there: every command, and every package that the base installs."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from mesh.cli.app import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+CLI_PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
+
+
+NAMES = [name for name, _, _ in COMMANDS]
+
+
+def test_readme_and_the_page_of_the_command_line_have_every_command() -> None:
+    """`mesh drain`, `mesh key` and `mesh check` were missing in the table of README."""
+    rows = "\n".join(line for line in README.splitlines() if line.startswith("| `mesh"))
+    assert not [name for name in NAMES if f"`mesh {name}`" not in rows]
+    assert not [name for name in NAMES if not re.search(rf"^## .*mesh {name}\b", CLI_PAGE, re.MULTILINE)]
+
+
+def test_readme_names_what_the_base_installs() -> None:
+    """README named networkx, which is in an extra, and neither h11 nor prometheus-client."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    packages = sorted(re.split(r"[><=\[ ]", requirement)[0] for requirement in project["dependencies"])
+    sentence = re.search(r"The base needs ([\w, -]+?), which come as wheels", " ".join(README.split()))
+    assert sentence is not None
+    assert sorted(re.split(r", | and ", sentence[1])) == packages
+
+
+def test_every_extra_is_on_the_page_of_the_installation() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    page = (ROOT / "docs" / "start" / "install.md").read_text()
+    table = "\n".join(line for line in page.splitlines() if line.startswith("|"))
+    assert not [extra for extra in project["optional-dependencies"] if f"`{extra}`" not in table]
