@@ -1,4 +1,4 @@
-"""Topics and patterns: what may be published to, and which pattern wants which topic. Pure."""
+"""Topics and patterns: their grammar, their relations, and which pattern wants which topic. Pure."""
 
 from mesh.topics.grammar import (
     SIZE_MAX,

@@ -1,12 +1,12 @@
-"""Topics and patterns: what may be published to, what may be asked for, and which pattern wants which topic.
+"""The grammar of topics and patterns, and which pattern wants which topic.
 
-A topic is tokens of ``[A-Za-z0-9_-]+`` joined by dots, at most 255 bytes and 16 tokens. A pattern is the
-same with ``*`` for exactly one token and, as its last token, ``#`` for zero or more. Topics whose first
-token begins with ``$`` are the system's: only the mesh publishes to them, and only patterns whose own
-first token begins with ``$`` match them (so ``#`` does not).
+A topic is tokens of ``[A-Za-z0-9_-]+`` joined by dots, at most 255 bytes and 16 tokens. A pattern may also
+have the token ``*`` for exactly one token and, at its end, ``#`` for zero or more. Topics whose first token
+begins with ``$`` are the system's: only the mesh publishes to them. Only patterns whose own first token
+begins with ``$`` match them, so ``#`` does not.
 
 Everything that comes from a user or a peer passes `check_topic` or `check_pattern` once, when it is first
-seen; after that topics travel as the bytes they were and are looked up, never parsed.
+seen. After that topics travel as their bytes and are looked up, never parsed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_topic(topic: str) -> bytes:
 
 
 def check_public_topic(topic: str) -> bytes:
-    """As `check_topic`, for what a program publishes to: the system's own topics are refused."""
+    """As `check_topic`, for a topic that a program publishes to: the system's own topics are refused."""
     encoded = check_topic(topic)
     if topic[0] == "$":
         raise TopicError(
@@ -42,20 +42,20 @@ def check_public_topic(topic: str) -> bytes:
 
 
 def check_pattern(pattern: str) -> str:
-    """The pattern itself when it is one. Raises `TopicError` with what is wrong and where."""
+    """The pattern itself if it is valid. Raises `TopicError` with what is wrong and where."""
     if isinstance(pattern, str) and _PATTERN.fullmatch(pattern) and _is_short(pattern):
         return pattern
     raise TopicError(_complaint("pattern", pattern, wildcards=True))
 
 
 def is_system(topic_or_pattern: str) -> bool:
-    """True for what belongs to the mesh itself."""
+    """True for topics and patterns of the mesh itself."""
     return topic_or_pattern.startswith("$")
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether one valid pattern wants one valid topic (the slow, obvious way; `PatternTrie` is the fast
-    one)."""
+    """True if a valid pattern wants a valid topic. This is the slow, obvious way; `PatternTrie` is the fast
+    one."""
     if is_system(topic) != is_system(pattern):
         return False
     wanted, tokens = pattern.split("."), topic.split(".")

@@ -46,7 +46,7 @@ def meet(one: str, other: str) -> str | None:
 
 
 def _split(pattern: str) -> tuple[list[str], bool]:
-    """The tokens before a last ``#``, and whether there is one. A topic has one token at least, so ``#``
+    """The tokens before a last ``#``, and whether there is one. A topic has at least one token, so ``#``
     alone is ``*.#``."""
     tokens = pattern.split(".")
     if tokens[-1] != "#":

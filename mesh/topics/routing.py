@@ -1,24 +1,24 @@
-"""From a topic to everybody who wants it: one dictionary look-up a block.
+"""From a topic to everybody who wants it, by one dictionary look-up for each block.
 
-A `Route` is the answer for one topic: the local subscriptions (with taps and the broker's own responders)
-and the members, other brokers, with interest. Routes with the same takers share them, so that a thousand
-subscribers of ``#`` cost one tuple and not one a topic.
+A `Route` is the answer for one topic: the local subscriptions (with taps and the broker's own responders) and
+the members, other brokers, with interest. Routes with the same takers share them, so that a thousand
+subscribers of ``#`` cost one tuple, not one for each topic.
 
-A member that wants a topic is not always who takes its blocks: ``taker_of`` says where blocks for a member go
-next, and several members behind the same neighbour make one taker.
+Blocks for a member may go to a neighbour first: ``taker_of`` says where they go next. Several members behind
+the same neighbour make one taker.
 
-Roles: everybody who subscribes gets what is published; only ``answers`` subscriptions get requests and
-surveys. Which broker answers a request first is a question of round-trip time: the nearest.
+**Roles.** Every subscription gets published messages; only ``answers`` subscriptions get requests and
+surveys. A request goes to the nearest broker first, by round-trip time.
 
-**Patterns with many stars** make a look-up long. Another broker's are widened (`mesh.topics.stars`), since
-nobody can refuse them: it may get blocks and questions for nobody, and answers as if its interest had gone
-meanwhile. A client's are exact and few.
+**Patterns with many stars** make a look-up long. Those of another broker cannot be refused, so they are
+widened (`mesh.topics.stars`). That broker may then get blocks and questions that it does not want, and
+answers as if its interest had ended meanwhile. Those of a client are exact and few.
 
 **The cache** holds routes by the topic's bytes. A change of interest costs by its own size, not by that of
 the cache or of all interest. A pattern without wildcards removes one route. Any other pattern makes routes
 stale: those whose topic has its first token, or all if it begins with a wildcard. Topics are in `GROUPS`
-groups by their first token, and the routes of a group share a flag, `Route.fresh`. Whoever reads the cache
-directly looks at the flag::
+groups by their first token, and the routes of a group share a flag, `Route.fresh`. Code that reads the cache
+directly checks the flag::
 
     route = router.cache.get(topic)
     if route is None or not route.fresh[0]:
@@ -26,7 +26,7 @@ directly looks at the flag::
 
 Stale routes are removed a few at a time. The cache is bounded by bytes, and dropped whole when it is full.
 
-**The end of large interest** is long work, too. A taker that ends is hidden at once, so that no route has it
+**The end of large interest** takes long, too. A taker that ends is hidden at once, so that no route has it
 any more. Its patterns are removed in parts afterwards (`hide`, `forget_remote`).
 
 Pure.
@@ -45,22 +45,23 @@ from mesh.topics import STARS_MAX, PatternTrie, check_pattern, check_topic, wide
 from mesh.wire.session_frames import Role
 
 CACHE_BYTES_MAX: Final = 64 << 20
-"""Memory that cached routes may take, about; a flood of distinct topics costs the cache, not the memory."""
+"""Memory that cached routes may take, about. A flood of distinct topics then costs the cache, not the
+memory."""
 ROUTE_BYTES: Final = 500
-"""What one route takes without its topic and takers, about."""
+"""Bytes of one route without its topic and takers, about."""
 TAKERS_BYTES: Final = 150
-"""What one tuple of takers takes without its items, about; 8 bytes more for each item."""
+"""Bytes of one tuple of takers without its items, about; each item takes 8 bytes more."""
 GROUPS: Final = 256
 """Groups of topics whose routes become stale together."""
 SWEPT_AT_ONCE: Final = 32
-"""Stale routes removed at each change and each new route."""
+"""Stale routes removed at each change and for each new route."""
 
 Local = TypeVar("Local", bound=Hashable)
 Remote = TypeVar("Remote", bound=Hashable)
 
 
 class Route(Generic[Local, Remote]):
-    """Who wants one topic; tuples, so that a route can be kept while it is used."""
+    """The takers of one topic, in tuples, so that a route can be kept while it is used."""
 
     __slots__ = ("everybody", "fresh", "local", "local_answers", "remote", "remote_answers", "topic")
 
@@ -76,13 +77,13 @@ class Route(Generic[Local, Remote]):
     ) -> None:
         self.topic = topic
         self.everybody = everybody
-        """Whoever takes a block of this topic: ``local``, and the takers of ``remote``, each once."""
+        """Every taker of a block of this topic: ``local``, and the takers of ``remote``, each once."""
         self.local = local
         self.remote = remote
         self.local_answers = local_answers
         self.remote_answers = remote_answers
         self.fresh = fresh
-        """Its only item is False once interest has changed that may concern the topic."""
+        """Its only item becomes False once interest changes in a way that may concern the topic."""
 
 
 class Wanted(Generic[Remote]):
@@ -94,7 +95,8 @@ class Wanted(Generic[Remote]):
         self.remote: Remote | None = remote
         self.patterns: dict[str, int] = {}
         self.widened: dict[str, list[int]] = {}
-        """Widened patterns, each of which stands for several with many stars: how many of each role."""
+        """Widened patterns, each of which stands for several with many stars, with the number of those in
+        each role."""
 
 
 class _Group:
@@ -109,7 +111,7 @@ class _Group:
         self.size = 0
 
     def share(self, takers: tuple[Any, ...]) -> tuple[Any, ...]:
-        """An equal tuple that some route of the group has already, or this one."""
+        """An equal tuple that a route of the group has already, or this one."""
         shared = self.shared.get(takers)
         if shared is None:
             shared = self.shared[takers] = takers
@@ -117,7 +119,8 @@ class _Group:
         return shared
 
     def unshare(self, route: Route[Any, Any]) -> None:
-        """A route is removed: who was in it may be gone, and must not be kept."""
+        """Share the tuples of a removed route no longer: a taker in them may be gone, and must not be
+        kept."""
         for takers in (route.everybody, route.local, route.remote, route.local_answers, route.remote_answers):
             self.shared.pop(takers, None)
 
@@ -145,15 +148,14 @@ class Router(Generic[Local, Remote]):
         self._groups = [_Group() for _ in range(GROUPS)]
         self._stale: deque[_Group] = deque()
         self.steps = 0
-        """Nodes of the tries that were followed for all routes that were not cached: what they cost."""
+        """Trie nodes visited for routes that were not cached: their cost."""
         self.cache: dict[bytes, Route[Local, Remote]] = {}
         """Read directly on the path of every block; a miss goes through `route`."""
 
     # --- interest
 
     def subscribe(self, patterns: Iterable[str], role: int, local: Local) -> None:
-        """Patterns are checked by the caller's `check_pattern` or raise `TopicError` here, before any
-        change."""
+        """Add patterns of a local subscription. Raises `TopicError` before any change."""
         checked = [check_pattern(pattern) for pattern in patterns]
         for pattern in checked:
             self._local.add(pattern, local)
@@ -170,18 +172,17 @@ class Router(Generic[Local, Remote]):
             self._changed(patterns)
 
     def hide(self, ended: Iterable[Local]) -> None:
-        """Let no route have these any more. Their patterns are unsubscribed afterwards, then they are to be
-        `release`d."""
+        """Take these out of all routes. Unsubscribe their patterns afterwards, then `release` them."""
         self._hidden.update(ended)
         self._changed(("#",))
 
     def release(self, ended: Local) -> None:
-        """The last pattern of a hidden one is unsubscribed."""
+        """Note that the last pattern of a hidden one is unsubscribed."""
         self._hidden.discard(ended)
 
     def change_remote(self, remote: Remote, added: Iterable[tuple[str, int]], removed: Iterable[str]) -> None:
-        """A broker wants these (pattern, role) pairs too, or in another role, and those patterns no longer.
-        Raises `TopicError` before any change."""
+        """Add these (pattern, role) pairs to a broker's interest, or change their roles, and remove those
+        patterns. Raises `TopicError` before any change."""
         added = [(check_pattern(pattern), int(role)) for pattern, role in added]
         wanted = self._wanted.get(remote)
         if wanted is None:
@@ -202,8 +203,8 @@ class Router(Generic[Local, Remote]):
         self._changed(changed)
 
     def forget_remote(self, remote: Remote) -> Wanted[Remote] | None:
-        """A broker wants nothing any more; what it wanted is to be removed by `discard`. It may come back and
-        want something meanwhile."""
+        """Forget a broker's interest; `discard` removes what it wanted. The broker may come back and want
+        something meanwhile."""
         wanted = self._wanted.pop(remote, None)
         if wanted is not None:
             wanted.remote = None
@@ -211,7 +212,7 @@ class Router(Generic[Local, Remote]):
         return wanted
 
     def discard(self, wanted: Wanted[Remote], most: int) -> bool:
-        """Remove some of what a forgotten broker wanted; whether there is more."""
+        """Remove some of what a forgotten broker wanted; True if there is more."""
         patterns = wanted.patterns
         for _ in range(min(most, len(patterns))):
             pattern, role = patterns.popitem()
@@ -219,8 +220,9 @@ class Router(Generic[Local, Remote]):
         return bool(patterns)
 
     def _put(self, wanted: Wanted[Remote], pattern: str, before: int | None, now: int | None) -> str:
-        """A pattern has another role, None: none, for a broker. Returns the pattern that stands for it."""
-        if pattern.count("*") >= STARS_MAX:  # those with just so many may stand for others, too
+        """Change the role of a broker's pattern; None stands for no role. Returns the pattern that stands for
+        it."""
+        if pattern.count("*") >= STARS_MAX:  # patterns with exactly that many may stand for others, too
             pattern = widened(pattern)
             counts = wanted.widened.setdefault(pattern, [0, 0])
             for role, change in ((before, -1), (now, 1)):
@@ -242,11 +244,11 @@ class Router(Generic[Local, Remote]):
     # --- routes
 
     def limit_steps(self, most: int | None) -> None:
-        """Call ``steps_exceeded`` once after so many more steps; None: do not."""
+        """Call ``steps_exceeded`` once after so many more steps; None for no limit."""
         self._steps_most = inf if most is None else self.steps + most
 
     def forget_routes(self) -> None:
-        """Empty the cache: it is full, or where blocks for a member go next has changed."""
+        """Empty the cache: it is full, or blocks for a member go another way."""
         for group in self._groups:
             group.fresh[0] = False
         self._groups = [_Group() for _ in range(GROUPS)]
@@ -255,7 +257,7 @@ class Router(Generic[Local, Remote]):
         self._cache_bytes = 0
 
     def route(self, topic: bytes) -> Route[Local, Remote]:
-        """The route of a topic as it came from the wire. Raises `TopicError` when it is no topic."""
+        """The route of a topic as it came from the wire. Raises `TopicError` if it is not a topic."""
         found = self.cache.get(topic)
         if found is not None and found.fresh[0]:
             return found
@@ -299,7 +301,7 @@ class Router(Generic[Local, Remote]):
     # --- what a change makes stale
 
     def _changed(self, patterns: Iterable[str]) -> None:
-        """Interest in these patterns is another now."""
+        """Make routes stale: interest in these patterns has changed."""
         if not self.cache:
             return
         stale: dict[int, None] = {}
@@ -342,5 +344,5 @@ def _members(found: list[Wanted[Remote]]) -> tuple[Remote, ...]:
 
 
 def _group_of(text: str) -> int:
-    """Of a topic, or of a pattern that begins with a plain token."""
+    """The group of a topic, or of a pattern that begins with a plain token."""
     return zlib.crc32(text.partition(".")[0].encode()) % GROUPS

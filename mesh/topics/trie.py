@@ -1,4 +1,4 @@
-"""Patterns with the values that want them, found by topic: a trie by token."""
+"""Patterns with the values that want them, found by topic: a trie of tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = TypeVar("Value", bound=Hashable)
 class PatternTrie(Generic[Value]):
     """Patterns with the values that want them; `match` finds the values for one topic.
 
-    A value may stand under several patterns and is found once. The order of what is found depends on what was
+    A value may stand under several patterns and is found once. The order of the result depends on what was
     added and when, never on hashes.
     """
 
@@ -21,14 +21,15 @@ class PatternTrie(Generic[Value]):
         self._root: _Node[Value] = _Node()
         self._size = 0
         self.steps = 0
-        """Nodes that all look-ups together have followed."""
+        """Nodes that all look-ups together have visited."""
 
     def __len__(self) -> int:
-        """Pairs of pattern and value."""
+        """Number of pairs of pattern and value."""
         return self._size
 
     def add(self, pattern: str, value: Value) -> None:
-        """Let ``value`` be found by topics that ``pattern`` (a checked one) wants; again is nothing new."""
+        """Let topics that the checked ``pattern`` wants find ``value``. A pair that is there already changes
+        nothing."""
         node = self._root
         for token in pattern.split("."):
             child = node.children.get(token)
@@ -65,7 +66,7 @@ class PatternTrie(Generic[Value]):
             return []
         found: dict[Value, None] = {}
         tokens = topic.split(".")
-        wild = not topic.startswith("$")  # '*' and '#' in first place never reach the system's topics
+        wild = not topic.startswith("$")  # '*' and '#' in first place never match the system's topics
         nodes = [self._root]
         for token in tokens:
             following: list[_Node[Value]] = []
@@ -84,7 +85,7 @@ class PatternTrie(Generic[Value]):
             wild = True
         for node in nodes:
             found.update(node.values)
-            if "#" in node.children:  # '#' is also zero tokens
+            if "#" in node.children:  # '#' also matches zero tokens
                 found.update(node.children["#"].values)
         return list(found)
 

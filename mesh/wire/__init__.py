@@ -1,1 +1,2 @@
-"""What goes on the wire between brokers, and between a broker and a client: frames, read strictly. Pure."""
+"""The frames on the wire, between brokers and between a broker and a client, and their strict readers.
+Pure."""

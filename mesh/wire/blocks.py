@@ -1,7 +1,7 @@
-"""The block: what is sealed once, forwarded unopened and opened by the subscriber.
+"""The block: sealed once by the publisher, forwarded unopened, and opened by the subscriber.
 
-A block holds messages of one topic and one level from one publisher, in order. Its header has fixed width
-with the topic last, so a broker reads all it needs in one ``Struct`` call and forwards the rest untouched
+A block holds messages of one topic and one level from one publisher, in order. Its header has a fixed width,
+with the topic last. So a broker reads all it needs in one ``Struct`` call and forwards the rest untouched
 (byte table in ``docs/reference/wire-format.md``)::
 
     0  u8   format, 1
@@ -19,9 +19,9 @@ with the topic last, so a broker reads all it needs in one ``Struct`` call and f
             HEADERS only: u32 size of each record's headers, 0 = none; then the headers, a msgpack map each
             bodies
 
-A body above `SPLIT` bytes travels as several blocks of one piece each under one sequence number;
-`Assembler` puts them together at the subscriber. Sequence numbers are given when a block is sealed and
-belong to (publisher, boot), not to a topic: a retry sends the sealed bytes unchanged.
+A body above `SPLIT` bytes travels as several blocks, each with one piece, all under one sequence number.
+`Assembler` puts them together at the subscriber. Sequence numbers are given when a block is sealed. They
+belong to (publisher, boot), not to a topic. A retry sends the sealed bytes unchanged.
 
 This module is pure: bytes in, bytes or lists out.
 """
@@ -51,18 +51,18 @@ LEVELS: Final = ("sent", "accepted", "stored")
 """Names of the levels by their number on the wire."""
 
 SPLIT: Final = 65536 - 512
-"""Bytes of bodies (and headers) after which a block is sealed; one larger body becomes pieces of this size.
-A frame with such a block still fits one read of 64 KiB, which spares the receiver a copy."""
+"""Bytes of bodies (and headers) after which a block is sealed; a larger body becomes pieces of this size. A
+frame with such a block still fits one read of 64 KiB, which spares the receiver a copy."""
 COUNT_MAX: Final = 4096
-"""Records in one block at most: a block overdraws a window of credit by no more than this."""
+"""Most records in one block. A block overdraws a window of credit by no more than this."""
 BLOCK_MAX: Final = SPLIT + 8192 + 36 + 255 + 8 + COUNT_MAX * 8
 """No block is larger; a frame that claims more is refused."""
 BODY_MAX: Final = 64 << 20
 """Largest body of one message."""
 UNFINISHED_MAX: Final = 2 * BODY_MAX
-"""Bytes that unfinished large bodies may take where they are put together: two of the largest always fit."""
+"""Bytes that unfinished large bodies may take while they are put together: two of the largest always fit."""
 PIECE_COST: Final = 512
-"""Bytes that a piece counts for there beside its own, so that tiny ones have a bound too."""
+"""Bytes that a piece counts for beside its own, so that tiny pieces have a bound too."""
 HEADERS_MAX: Final = 8192
 """Largest encoded headers of one message."""
 
@@ -72,7 +72,7 @@ SUFFIX: Final = struct.Struct(">QQ")
 _PIECE: Final = struct.Struct(">II")
 _COUNT_AND_SIZE: Final = struct.Struct(">II")
 PIECE_SIZE: Final = _PIECE.size
-"""Bytes behind a piece's topic that say which piece of how large a body it is."""
+"""Bytes behind a piece's topic: the size of the whole body, and the offset of this piece."""
 
 HeaderValue = str | bytes | int | float | bool | None
 Headers = Mapping[str, HeaderValue]
@@ -82,7 +82,7 @@ Headers = Mapping[str, HeaderValue]
 
 
 def suffix_of(topic: bytes, publisher: int, boot: int) -> bytes:
-    """The constant end of a topic's block headers, made once per topic."""
+    """The constant end of a topic's block headers, made once for each topic."""
     return SUFFIX.pack(publisher, boot) + topic
 
 
@@ -96,14 +96,15 @@ def seal(
     level: int = SENT,
     headers: Sequence[bytes] | None = None,
 ) -> bytes:
-    """One block of whole records; ``headers`` are encoded already, empty where a record has none."""
+    """Seal one block of whole records; ``headers`` are already encoded, and empty for a record without
+    any."""
     flags, size, table = layout(bodies, headers)
     head = HEAD.pack(FORMAT, flags, level, len(topic), len(bodies), size, sequence, publisher, boot)
     return b"".join((head, topic, table, *bodies))
 
 
 def layout(bodies: Sequence[bytes], headers: Sequence[bytes] | None = None) -> tuple[int, int, bytes]:
-    """Flags, the size field and everything between topic and bodies for these records."""
+    """The flags, the size field and everything between topic and bodies for these records."""
     sizes = list(map(len, bodies))
     size = sizes[0] if sizes else 0
     count = len(sizes)
@@ -127,7 +128,7 @@ def seal_pieces(
     level: int = SENT,
     headers: bytes = b"",
 ) -> list[bytes]:
-    """One body larger than `SPLIT` as blocks of a piece each; its headers travel with the first."""
+    """Seal one body larger than `SPLIT` as blocks of one piece each; its headers go with the first."""
     if len(body) > BODY_MAX:
         raise ValueError(f"a body of {len(body)} bytes is above the limit of {BODY_MAX}")
     blocks: list[bytes] = []
@@ -141,9 +142,10 @@ def seal_pieces(
 
 
 def split(bodies: Sequence[bytes], headers: Sequence[bytes] | None = None) -> list[tuple[int, int]]:
-    """Where to split records into blocks of at most `SPLIT` bytes and `COUNT_MAX` records: (from, to) pairs.
+    """The places to split records into blocks of at most `SPLIT` bytes and `COUNT_MAX` records: (from, to)
+    pairs.
 
-    A record that is too large by itself stands alone.
+    A record that is too large for that gets a block of its own.
     """
     count = len(bodies)
     sizes = list(map(len, bodies))
@@ -166,10 +168,11 @@ def split(bodies: Sequence[bytes], headers: Sequence[bytes] | None = None) -> li
 
 
 def cut(block: bytes, first: int, count: int) -> bytes:
-    """``count`` records of a sealed block from its record ``first`` on, as a block of the same publisher.
+    """Cut ``count`` records out of a sealed block, from its record ``first`` on: a block of the same
+    publisher.
 
-    Its records keep their sequence numbers and headers. A cut of all records is the block itself. A piece of
-    a body has one record, so that nothing else can be cut from it.
+    The records keep their sequence numbers and headers. A cut of all records is the block itself. A piece of
+    a body has one record, so nothing else can be cut from it.
 
     Raises ValueError for records that the block does not have, `BlockError` if its tables are damaged.
     """
@@ -196,9 +199,9 @@ def cut(block: bytes, first: int, count: int) -> bytes:
 
 @lru_cache(
     maxsize=8
-)  # a block is cut from its front to its end: adding up its sizes each time costs their square
+)  # blocks are cut from front to end: adding up the sizes for each cut would take quadratic time
 def _starts(block: bytes) -> tuple[list[int], list[int]]:
-    """Where the headers and the body of each record begin, and in each list the end of the last."""
+    """The offsets of each record's headers and body; each list ends with the end of the last record."""
     form, flags, _, topic_size, count, size, *_ = HEAD.unpack_from(block)
     at = HEAD_SIZE + topic_size
     at, sizes, header_sizes = _tables(block, at, len(block), form, flags, count, size)
@@ -207,7 +210,7 @@ def _starts(block: bytes) -> tuple[list[int], list[int]]:
 
 
 def pack_headers(headers: Headers | None) -> bytes:
-    """Headers of one message as bytes. Raises ValueError or TypeError with a sentence for the caller."""
+    """Encode the headers of one message. Raises ValueError or TypeError with a sentence for the caller."""
     if not headers:
         return b""
     for key, value in headers.items():
@@ -230,10 +233,10 @@ _SCALARS: Final = frozenset((str, bytes, int, float, bool, type(None)))
 
 
 def unpack_headers(encoded: bytes) -> dict[str, HeaderValue] | None:
-    """Headers of one record or question as they were given, None for none.
+    """Decode the headers of one record or question; None if there are none.
 
-    Takes what `pack_headers` makes and nothing else: raises `BlockError` for anything above `HEADERS_MAX`,
-    for bytes that are not msgpack, and for a map of anything but names and plain values.
+    Accepts only what `pack_headers` makes. Raises `BlockError` for more than `HEADERS_MAX` bytes, for bytes
+    that are not msgpack, and for a map of anything but names and plain values.
     """
     if not encoded:
         return None
@@ -241,7 +244,7 @@ def unpack_headers(encoded: bytes) -> dict[str, HeaderValue] | None:
         raise BlockError(f"the headers of a record have {len(encoded)} bytes; allowed are {HEADERS_MAX}")
     try:
         headers: Any = msgpack.unpackb(encoded, max_array_len=0, max_ext_len=0)
-    except ValueError as error:  # every error of msgpack is one; that of a forbidden byte has no text
+    except ValueError as error:  # every msgpack error is one; that of a forbidden byte has no text
         raise BlockError(
             f"the headers of a record are not msgpack: {str(error) or 'a forbidden byte'}"
         ) from error
@@ -258,8 +261,9 @@ def unpack_headers(encoded: bytes) -> dict[str, HeaderValue] | None:
 def check_headers(data: bytes, start: int) -> None:
     """Raise `BlockError` unless the headers of every record in a block that passed `check` can be unpacked.
 
-    Costs nothing for a block without headers, and once for equal ones. What the broker that lets a block in
-    asks, so that one publisher's nonsense reaches nobody; the brokers behind it need not ask again.
+    The broker that receives a block from a client calls this, so that one publisher's bad headers reach
+    nobody; other brokers need not check again. It costs nothing for a block without headers, and equal
+    headers are checked once.
     """
     if data[start + 1] & HEADERS:
         for encoded in dict.fromkeys(open_block(data, start).headers or ()):
@@ -270,7 +274,8 @@ def check_headers(data: bytes, start: int) -> None:
 
 
 class Opened:
-    """A block, read: its header fields and its records. Plain slots: one is made for each block received."""
+    """A block that was read: its header fields and its records. Plain slots, since one is made for each
+    received block."""
 
     __slots__ = (
         "bodies",
@@ -338,7 +343,7 @@ def open_block(data: bytes, start: int = 0) -> Opened:
 def check(data: bytes, start: int) -> None:
     """Raise `BlockError` unless a well-formed block fills ``data`` from ``start``; makes no records.
 
-    What a broker asks of a client's block, so that no subscriber gets one it cannot open.
+    A broker calls this for every block of a client, so that no subscriber gets one it cannot open.
     """
     end = len(data)
     if end - start < HEAD_SIZE:
@@ -360,8 +365,8 @@ def check(data: bytes, start: int) -> None:
 def check_piece(data: bytes, start: int) -> None:
     """Raise `BlockError` unless a checked block with the flag PIECE is one that `seal_pieces` makes.
 
-    Whoever keeps pieces until a body is whole asks for it: so a body has at most ``BODY_MAX // SPLIT + 1`` of
-    them, each with its place.
+    It is for those who keep pieces until a body is whole. It guarantees that a body has at most ``BODY_MAX //
+    SPLIT + 1`` pieces, each with its place.
     """
     block = open_block(data, start)
     offset, size = block.offset, len(block.bodies[0])
@@ -373,13 +378,13 @@ def check_piece(data: bytes, start: int) -> None:
 
 
 def is_last_piece(data: bytes, start: int) -> bool:
-    """Whether a checked block with the flag PIECE ends its body."""
+    """True if a checked block with the flag PIECE ends its body."""
     block = open_block(data, start)
     return block.offset + len(block.bodies[0]) == block.whole_size
 
 
 def offset_of(data: bytes | memoryview, start: int = 0) -> int:
-    """Where the piece in a checked block begins in its body; 0 for a block of whole messages."""
+    """Offset of the piece in a checked block within its body; 0 for a block of whole messages."""
     if not data[start + 1] & PIECE:
         return 0
     _, offset = _PIECE.unpack_from(data, start + HEAD_SIZE + data[start + 3])
@@ -393,7 +398,7 @@ def published_by(block: bytes, publisher: int) -> bytes:
 
 
 def largest_body(data: bytes, start: int = 0) -> int:
-    """Bytes of the largest body in a checked block; of a piece, of the body that it is of."""
+    """Size of the largest body in a checked block; for a piece, of the whole body."""
     flags, count, size = data[start + 1], *_COUNT_AND_SIZE.unpack_from(data, start + 4)
     at = start + HEAD_SIZE + data[start + 3]
     if flags & PIECE:
@@ -402,15 +407,15 @@ def largest_body(data: bytes, start: int = 0) -> int:
 
 
 def sizes_sum(sizes: tuple[int, ...] | None, size: int) -> int:
-    """Bytes of the one body of a piece, by either layout."""
+    """Size of the one body of a piece, in either layout."""
     return size if sizes is None else sum(sizes)
 
 
 def _tables(
     data: bytes, at: int, end: int, form: int, flags: int, count: int, size: int
 ) -> tuple[int, tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Offset behind the tables, sizes of the bodies (None: equal) and of the headers (None: none); all
-    checked."""
+    """Check the tables; return the offset behind them, the sizes of the bodies (None: equal) and those of the
+    headers (None: none)."""
     if form != FORMAT:
         raise BlockError(f"a block of format {form}; this program knows {FORMAT}")
     if flags & ~(EQUAL | HEADERS | PIECE):
@@ -438,13 +443,13 @@ def _tables(
 
 
 def slices(data: bytes, at: int, sizes: Sequence[int]) -> list[bytes]:
-    """Neighbouring pieces of ``data`` of these sizes."""
+    """Cut ``data`` into neighbouring parts of these sizes."""
     ends = list(accumulate(sizes, initial=at))
     return [data[start:stop] for start, stop in zip(ends, islice(ends, 1, None), strict=False)]
 
 
 def equal_slices(data: bytes, at: int, count: int, size: int) -> Sequence[bytes]:
-    """``count`` neighbours of one size: one call of a compiled Struct (15 ns a record against 87 by
+    """Cut ``count`` neighbours of one size, by one call of a compiled Struct (15 ns a record against 87 by
     slicing)."""
     if count > 1024:
         return (
@@ -455,7 +460,7 @@ def equal_slices(data: bytes, at: int, count: int, size: int) -> Sequence[bytes]
     return _equal_struct(count, size).unpack_from(data, at)
 
 
-@lru_cache(maxsize=512)  # a memo of a pure function, bounded; publishers use few (count, size) pairs
+@lru_cache(maxsize=512)  # a bounded memo of a pure function; publishers use few (count, size) pairs
 def _equal_struct(count: int, size: int) -> struct.Struct:
     return struct.Struct(f"{size}s" * count)
 
@@ -463,10 +468,10 @@ def _equal_struct(count: int, size: int) -> struct.Struct:
 class Assembler:
     """Puts pieces of large bodies together, one body at a time for each (publisher, topic).
 
-    Unfinished bodies take at most ``bytes_max``, each piece `PIECE_COST` beside its bytes. Beyond that the
-    body that was continued longest ago is given up, and counted in ``given_up``. A body also ends when
-    a piece does not continue it, or begins the next one. Where that piece was dropped, or its publisher
-    stopped, the loss was counted.
+    Unfinished bodies take at most ``bytes_max``, where each piece counts `PIECE_COST` beside its bytes.
+    Beyond that the body that was continued longest ago is given up, and counted in ``given_up``. A body also
+    ends when a piece does not continue it, or begins the next one. The loss was then counted where that piece
+    was dropped, or where its publisher stopped.
     """
 
     __slots__ = ("_bytes", "_open", "bytes_max", "given_up")
@@ -478,7 +483,7 @@ class Assembler:
         self._open: dict[tuple[int, int, bytes], _Unfinished] = {}
 
     def add(self, block: Opened) -> tuple[bytes, bytes] | None:
-        """One piece; (body, headers) when it was the last one missing."""
+        """Add one piece; returns (body, headers) if it was the last one missing."""
         key = (block.publisher, block.boot, block.topic)
         piece = block.bodies[0]
         body = self._open.pop(key, None)
@@ -496,7 +501,7 @@ class Assembler:
             return b"".join(body.pieces), body.headers
         body.cost += len(piece) + PIECE_COST
         self._bytes += len(piece) + PIECE_COST
-        self._open[key] = body  # behind those that were continued before
+        self._open[key] = body  # to the end: behind bodies that were continued earlier
         while self._bytes > self.bytes_max:
             self._bytes -= self._open.pop(next(iter(self._open))).cost
             self.given_up += 1
@@ -515,10 +520,11 @@ class _Unfinished:
 
 
 class Seen:
-    """Which sequence numbers of which publishers passed already: where a retry could come through twice.
+    """Remembers the sequence numbers of each publisher that have passed, wherever a retry could come through
+    twice.
 
-    For each (publisher, boot) at most ``ranges_max`` ranges are kept (the lowest are forgotten first, as
-    if never seen) and at most ``publishers_max`` publishers (the one unheard for longest is forgotten).
+    For each (publisher, boot) at most ``ranges_max`` ranges are kept; the lowest are forgotten first, as if
+    never seen. At most ``publishers_max`` publishers are kept; the one silent for longest is forgotten.
     ``forgotten`` counts both.
     """
 
@@ -534,7 +540,7 @@ class Seen:
         return len(self._publishers)
 
     def add(self, publisher: int, boot: int, sequence: int, count: int) -> bool:
-        """Note the records as seen; False when all of them were before (a sealed block never changes its
+        """Note the records as seen; False if all of them were seen before (a sealed block never changes its
         bounds)."""
         key = (publisher, boot)
         ranges = self._publishers.get(key)

@@ -3,8 +3,8 @@
 They travel in sessions whose sides both have the capability `STORED`, and on links where both have `DURABLE`
 (`mesh.wire.capabilities`). `mesh.wire.session_frames` encodes and decodes them, as it does its own frames.
 
-A durable subscription lives at its *home*, the broker where it was made, whose journal keeps its messages. A
-client attaches to it and gets work::
+A durable subscription lives at its *home*, the broker where it was made. The home's journal keeps its
+messages. A client attaches to it and gets work::
 
     client                               home
     ATTACH  ---------------------------> find the subscription, or make it
@@ -27,8 +27,9 @@ A publisher's block of level stored goes to its entry broker as DATA, and from t
           <------------ ACK with the homes
 
 **Which messages.** A row is a block in the home's journal; its messages have indexes from 0. WORK carries
-neighbouring messages of one row, in a block that is cut out of it or is the whole. DONE names them by row,
-first index and bitmap: message ``first + i`` for each bit i, the lowest bit of the first byte first.
+neighbouring messages of one row, in a block that is all of the row or cut out of it. DONE names messages by
+row, first index and bitmap. Bit i stands for message ``first + i``, and the lowest bit of the first byte
+comes first.
 """
 
 from __future__ import annotations
@@ -45,39 +46,40 @@ KIND_MIN: Final = 64
 KIND_MAX: Final = 95
 
 NAME_MAX: Final = 255
-"""Characters of a durable subscription's name, and its bytes in UTF-8, with `DEAD_PREFIX` if it has that."""
+"""Limit of a durable subscription's name, in characters and in bytes of UTF-8, with `DEAD_PREFIX` if it has
+that."""
 QUEUES: Final = "$sys.queues"
-"""Topic of questions about durable subscriptions, to any home; with an id behind it, to that home."""
+"""Topic of questions about durable subscriptions, for any home. With an id behind it, for that home."""
 DEAD_PREFIX: Final = "$dlq."
-"""With a subscription's name behind it, the name of the subscription that keeps its dead letters. So a name
-without it is that much shorter."""
+"""This prefix and a subscription's name make the name of the subscription that keeps its dead letters. So a
+name without the prefix has a limit that is that much lower."""
 PATTERN_MAX: Final = 255
 PATTERNS_MAX: Final = 64
-"""Patterns of one durable subscription."""
+"""Most patterns of one durable subscription."""
 SENTENCE_MAX: Final = 400
 URL_MAX: Final = 512
 NAMES_MAX: Final = 1024
-"""Brokers that one frame names."""
+"""Most brokers that one frame names."""
 SETTLED_MAX: Final = 8192
-"""Rows in one DONE frame, and blocks in one KEPT frame."""
+"""Most rows in one DONE frame, and blocks in one KEPT frame."""
 BITMAP_MAX: Final = 512
 """Bytes of a bitmap: one bit for each message of the fullest block."""
 BACK_OFF: Final = 1 << 32
-"""In RETRY: after a delay that the home chooses."""
+"""In RETRY: a delay that the home chooses."""
 AFTER_MAX_MS: Final = 7 * 86_400_000
 """The longest other delay in RETRY."""
 BEHIND_MAX: Final = (1 << 32) - 1
-"""A client's DATA of level stored says in its head's subscription field how far below the block's first
-number the publisher's lowest unacknowledged number lies, at most this."""
+"""Largest distance in the subscription field of a client's DATA of level stored. The field says how far below
+the block's first number the publisher's lowest unacknowledged number lies."""
 FOLLOWS: Final = 1
-"""A client's DATA of level stored says so in its head's sequence field if another block of the topic, which
-is not answered yet, was sent before it in the session: it is refused if that one was. Otherwise 0."""
+"""In the sequence field of a client's DATA of level stored: another block of the topic was sent before it in
+the session, and is not answered yet. This block is refused if that one was. Otherwise the field is 0."""
 KEEP: Final = 2
 """Flag of DATA on a link: keep the block, and answer with KEPT."""
 
 
 class Durable(IntEnum):
-    """Second byte of such a frame."""
+    """Second byte of these frames."""
 
     ATTACH = 64
     ATTACHED = 65
@@ -94,44 +96,44 @@ class Durable(IntEnum):
 
 
 WORK: Final = int(Durable.WORK)
-"""Plain, for the path of every block."""
+"""The kind as a plain int, for the path of every block."""
 
 
 class Kept(IntEnum):
-    """What a home says of a block."""
+    """The outcome of a block at a home."""
 
     KEPT = 0
     """It is on disk."""
     CONFLICT = 1
-    """Other messages came under these numbers."""
+    """Other messages came under these numbers before."""
     PAST = 2
-    """The publisher waits for these numbers no more, as it said."""
+    """The publisher has said that it no longer waits for these numbers."""
     UNWANTED = 3
-    """Nothing here keeps its topic."""
+    """No subscription here wants its topic."""
     REFUSED = 4
-    """It is certainly not kept: the sentence says why."""
+    """It is certainly not kept; the sentence says why."""
     DOUBT = 5
-    """It may be kept: the sentence says why nobody knows."""
+    """It may be kept; the sentence says why nobody knows."""
     PART = 6
-    """This piece of a large body is on disk, others are missing."""
+    """This piece of a large body is on disk; others are missing."""
 
 
 DETACHED_REASONS: Final = (
     "held_elsewhere",  # the subscription's home is another broker, at the URL
     "other_patterns",
     "bad_name",
-    "unknown",  # there is none of this name, and no patterns to make it of
+    "unknown",  # there is none of this name, and no patterns to make one
     "no_state",  # this broker has no state folder
     "limit",
     "removed",
     "failed",  # the journal failed
     "leaving",
-    "not_allowed",  # the client's principal may not subscribe to it; to a client without `PROOF`: limit
+    "not_allowed",  # the client's principal may not subscribe to it; a client without `PROOF` is told limit
 )
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with the name of a durable subscription, if anything is."""
+    """Say what is wrong with the name of a durable subscription; None if nothing is."""
     if not name:
         return "is empty"
     if not name.isprintable():
@@ -222,9 +224,9 @@ LAYOUTS: Final[dict[int, Layout]] = {
 # --- WORK: [68, bin(number, row, first, attempt, flags), bin(block)]
 
 REDELIVERED: Final = 1
-"""Flag of WORK: somebody had these messages before, as far as is known since the home started."""
+"""Flag of WORK: a consumer had these messages before, as far as the home knows since it started."""
 SUSPECT: Final = 2
-"""Flag of WORK: one message, which was in flight when its consumer died."""
+"""Flag of WORK: it is one message, which was in flight when its consumer died."""
 
 WORK_HEAD: Final = struct.Struct(">BBBBIQHHBBI")
 """array byte, kind, bin8, size of the head, number, row, first, attempt, flags, bin32, size of the block."""
@@ -236,7 +238,7 @@ _BIN32: Final = 0xC6
 
 
 def work_head(number: int, row: int, first: int, attempt: int, flags: int, size: int) -> bytes:
-    """What goes before a block of ``size`` bytes."""
+    """The head that goes before a block of ``size`` bytes."""
     return WORK_HEAD.pack(
         _ARRAY, Durable.WORK, _BIN8, _HEAD, number, row, first, min(attempt, 0xFFFF), flags, _BIN32, size
     )

@@ -1,11 +1,11 @@
-"""Checks of the fields of frames that a peer sends: each says the value is as it must be, or what is wrong.
+"""Checks of the fields of frames that a peer sends: each returns the value, or says what is wrong.
 
 A check takes the name of a field and its value, and returns the value, perhaps as a better type. It raises
-`FieldError` with a sentence that names the field and shows at most 40 characters of what came. `read_fields`
+`FieldError` with a sentence that names the field and shows at most 40 characters of the value. `read_fields`
 applies a layout, which is a list of such checks, to the fields of a frame.
 
-Fields behind those of a layout are ignored: a later version may have added them. That is all a later version
-may do to a frame, so that an earlier one still reads it.
+Fields behind those of a layout are ignored: a later version may have added them. A later version changes
+frames in no other way, so that an earlier one can still read them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 SHOWN_MAX: Final = 40
-"""Characters of a peer's value that a sentence shows."""
+"""Most characters of a peer's value that a sentence shows."""
 
 Check = Callable[[str, Any], Any]
 Layout = tuple[tuple[str, Check], ...]
@@ -25,7 +25,7 @@ class FieldError(ValueError):
 
 
 def read_fields(frame: str, layout: Layout, values: Sequence[Any]) -> list[Any]:
-    """The checked fields of a frame called ``frame``. Raises `FieldError`."""
+    """Check the fields of a frame called ``frame`` and return them. Raises `FieldError`."""
     if len(values) < len(layout):
         raise FieldError(f"{frame} has {len(values)} fields, expected {len(layout)}")
     return [check(name, value) for (name, check), value in zip(layout, values, strict=False)]
@@ -90,6 +90,6 @@ def list_of(item: Check, size_max: int) -> Check:
 
 
 def shown(value: Any) -> str:
-    """A value as a sentence shows it."""
+    """The value as a sentence shows it."""
     full = repr(value)
     return full if len(full) <= SHOWN_MAX else f"{full[:SHOWN_MAX]}... ({type(value).__name__})"

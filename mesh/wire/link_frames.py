@@ -1,12 +1,12 @@
-"""The frames that two brokers exchange over a link, and how they are read.
+"""The frames that two brokers exchange over a link, and their reader.
 
 A link is three connections: a Bus, and two for the heartbeat (`mesh.cluster.links`). On the Bus an SP payload
-is one frame; a heartbeat's frames stand behind one backtrace word.
+is one frame; a heartbeat's frames follow one backtrace word.
 
 A frame is a msgpack array whose second byte is its kind: 32 to 63. Kinds 0 to 31 belong to
 `mesh.wire.session_frames`, whose frames travel on the same Bus. Each kind has a list of typed fields
-(`LAYOUTS`). A missing field, or one of another type or out of range, is a `LinkError` that names it. Fields
-behind those are ignored, since a later version may have added them.
+(`LAYOUTS`). A field that is missing, of another type or out of range is a `LinkError` that names it. Further
+fields are ignored, since a later version may have added them.
 
 This module is pure.
 """
@@ -36,12 +36,12 @@ NAME_MAX: Final = 64
 HOST_MAX: Final = 255
 URL_MAX: Final = 512
 RECORDS_MAX: Final = 256
-"""Records in one MEMBERS frame; a greater table takes several."""
+"""Records in one MEMBERS frame; a larger table takes several."""
 PATTERNS_MAX: Final = 2048
-"""Patterns in one INTEREST frame; a greater table takes several."""
+"""Patterns in one INTEREST frame; a larger table takes several."""
 SENTENCE_MAX: Final = 400
 HOMES_MAX: Final = 1024
-"""Homes of durable subscriptions in a mesh."""
+"""Most homes of durable subscriptions in a mesh."""
 DURABLE_MAX: Final = 512
 """Durable subscriptions in one frame; a home with more takes several."""
 DURABLE_VERSION_MAX: Final = 1 << 62
@@ -58,21 +58,21 @@ class LinkKind(IntEnum):
     REFUSED = 37
     MEMBERS = 40
     GOODBYE = 41
-    """The LEFT record of the sender has been heard."""
+    """The receiver has got the LEFT record of the sender."""
     INTEREST = 44
-    """A part of the whole interest of the sender."""
+    """A part of the sender's whole interest."""
     INTEREST_CHANGE = 45
     INTEREST_HELD = 46
-    """The receiver's interest is known here up to a version."""
+    """The sender knows the receiver's interest up to a version."""
     INTEREST_WANTED = 47
     """Send your whole interest again."""
     DURABLE = 48
-    """A part of the durable subscriptions of one home. Anybody may tell those of anybody."""
+    """A part of the durable subscriptions of one home. Any broker may send those of any home."""
     DURABLE_CHANGE = 49
     DURABLE_HELD = 50
-    """Of these homes the sender has these versions, on disk if it has a state folder."""
+    """The sender has these versions of these homes, on disk if it has a state folder."""
     DURABLE_WANTED = 51
-    """Send all of this home again."""
+    """Send everything of this home again."""
     SURVEY = 56
     ANSWER = 57
 
@@ -207,20 +207,20 @@ ADDED: Final[dict[int, tuple[str, Check, Any]]] = {
     LinkKind.INTEREST: ("owner", _id, 0),
     LinkKind.INTEREST_CHANGE: ("owner", _id, 0),
 }
-"""The field behind those of version 1, and what it is if it is left out. HELLO has an offer there."""
+"""The field behind those of version 1, and its value if it is left out. In HELLO it is the offer."""
 
 _pack: Final = msgspec.msgpack.Encoder().encode
-"""msgpack's own packb makes a packer for each frame, with a buffer of 256 KiB (3 to 30 us instead of 0.4); a
-packer that is kept must not be shared by threads, this encoder may be."""
+"""msgpack's own packb makes a packer for each frame, with a buffer of 256 KiB (3 to 30 us instead of 0.4). A
+packer that is kept must not be shared by threads; this encoder may be."""
 
 
 def encode(kind: int, *fields: Any) -> bytes:
-    """One frame."""
+    """Encode one frame."""
     return _pack((int(kind), *fields))
 
 
 def decode(frame: bytes) -> list[Any]:
-    """Kind and checked fields. Raises `LinkError` with what is wrong."""
+    """Decode a frame into its kind and checked fields. Raises `LinkError` with what is wrong."""
     try:
         value = msgpack.unpackb(frame, strict_map_key=True)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
@@ -249,7 +249,7 @@ def _fields(value: list[Any], layout: Layout) -> list[Any]:
 
 
 def encode_record(record: MemberRecord) -> list[Any]:
-    """A record as MEMBERS carries it."""
+    """A record as a MEMBERS frame carries it."""
     return [
         record.id,
         record.incarnation,
@@ -263,7 +263,8 @@ def encode_record(record: MemberRecord) -> list[Any]:
 
 
 def members_frames(records: list[MemberRecord], *, reply: bool = False) -> list[bytes]:
-    """Records in as many frames as they need; ``reply`` (in the last) asks for the receiver's table."""
+    """Pack records into as many frames as they need; ``reply`` (in the last) asks for the receiver's
+    table."""
     chunks = [records[start : start + RECORDS_MAX] for start in range(0, len(records), RECORDS_MAX)]
     return [
         encode(
@@ -277,7 +278,7 @@ def members_frames(records: list[MemberRecord], *, reply: bool = False) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a broker says of itself first."""
+    """A broker's first frame on a link, about itself."""
 
     mesh: str
     id: int
@@ -293,11 +294,11 @@ class Hello:
 
     @classmethod
     def of(cls, fields: list[Any]) -> Hello:
-        """Of the fields that `decode` returns."""
+        """Make one from the fields that `decode` returns."""
         return cls(*fields[1:])  # the version is the offer's newest
 
     def encode(self) -> bytes:
-        """The frame. One that offers version 1 alone has exactly the fields of version 1."""
+        """Encode the frame. If it offers version 1 alone, it has exactly the fields of version 1."""
         return encode(
             LinkKind.HELLO,
             self.offer.newest,
@@ -316,7 +317,7 @@ class Hello:
 
     @property
     def record(self) -> MemberRecord:
-        """The member behind it."""
+        """The record of the sending member."""
         return MemberRecord(
             self.id,
             self.incarnation,

@@ -1,8 +1,8 @@
-"""What brokers tell each other about one of them, and which of two records stands.
+"""The record that brokers exchange about a member, and which of two records wins.
 
-Every broker holds one record of each member, ALIVE, SUSPECT, DEAD or LEFT. Records are merged by
-(incarnation, rank) with ALIVE < SUSPECT < DEAD < LEFT, so the order in which news arrives does not matter and
-repeating it does nothing::
+Every broker holds one record of each member: ALIVE, SUSPECT, DEAD or LEFT. Records are merged by
+(incarnation, rank) with ALIVE < SUSPECT < DEAD < LEFT. So the order in which news arrives does not matter,
+and repeated news changes nothing::
 
                     one round missed            three in a row
     (nothing) --> ALIVE -----------> SUSPECT ------------------> DEAD
@@ -11,9 +11,8 @@ repeating it does nothing::
                     +---- refutation or return (greater incarnation)
     any state --> LEFT, by the member's own word
 
-Only a member raises its own incarnation (`mesh.cluster.membership.own_record`), so whatever others say of
-it, its own
-next word stands.
+Only a member raises its own incarnation (`mesh.cluster.membership.own_record`). So whatever others say about
+it, its own next record wins.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from typing import Final
 
 INCARNATION_MAX: Final = 1 << 62
 INCARNATION_STEP_MAX: Final = 1 << 32
-"""How far above a member's own word others may speak of it: honest brokers raise it by one at a time."""
+"""How far above a member's own incarnation the records of others may be. Honest brokers raise it by one at a
+time."""
 
 
 class State(StrEnum):
-    """Of a member; `UNKNOWN` is only ever the state before the first record."""
+    """The state of a member. `UNKNOWN` is only the state before the first record."""
 
     UNKNOWN = "unknown"
     ALIVE = "alive"
@@ -39,14 +39,14 @@ class State(StrEnum):
 
 RANKS: Final = {State.ALIVE: 0, State.SUSPECT: 1, State.DEAD: 2, State.LEFT: 3}
 STATES: Final = (State.ALIVE, State.SUSPECT, State.DEAD, State.LEFT)
-"""By rank."""
+"""The states by rank."""
 IN_VIEW: Final = (State.ALIVE, State.SUSPECT)
-"""Of who counts as a living member."""
+"""The states of a living member."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """What brokers tell each other about one of them."""
+    """The record that brokers exchange about a member."""
 
     id: int
     incarnation: int
@@ -59,8 +59,9 @@ class MemberRecord:
 
     @property
     def key(self) -> tuple[int, int, int, str, str, str, str]:
-        """Of two records about one member the greater key wins. Incarnation and rank decide; the rest makes
-        the order total, so that merging stays order-free even where a peer tells lies."""
+        """The record's rank among records of one member; the greater key wins. Incarnation and rank decide.
+        The other fields make the order total, so that the order of merges never matters, even if a peer
+        lies."""
         return (
             self.incarnation,
             RANKS[self.state],
@@ -73,17 +74,17 @@ class MemberRecord:
 
     @property
     def in_view(self) -> bool:
-        """Counts as a living member: suspects do until they are dead."""
+        """True if it counts as a living member; a suspect does until it is dead."""
         return self.state in IN_VIEW
 
 
 def merge(left: MemberRecord, right: MemberRecord) -> MemberRecord:
-    """The one of two records about one member that stands."""
+    """The winner of two records about one member."""
     return right if outweighs(right, left) else left
 
 
 def outweighs(new: MemberRecord, old: MemberRecord) -> bool:
-    """Whether the key of one is greater. Most of what is heard is known already, so keys are made last."""
+    """True if the key of ``new`` is greater. Most news is known already, so keys are compared last."""
     if new is old:
         return False
     if new.incarnation != old.incarnation:

@@ -1,8 +1,8 @@
-"""What two Mangrove programs say to each other over a duplex pipe: the frames, strictly read, and credit.
+"""The frames that two Mangrove programs exchange over a duplex pipe, their strict reader, and credit.
 
-A session frame is a msgpack array. Its first byte is therefore 0x90 to 0x9f, which no stock ``topic
-payload`` begins with, and its second byte is the kind, a positive fixint: 0 to 31 are below, 32 to 63 are
-the brokers' own link frames (`mesh.wire.link_frames`) on the same pipe, 64 and up are those of level stored
+A session frame is a msgpack array. So its first byte is 0x90 to 0x9f, with which no stock ``topic payload``
+begins. Its second byte is the kind, a positive fixint. Kinds 0 to 31 are below. Kinds 32 to 63 are the
+brokers' link frames (`mesh.wire.link_frames`) on the same pipe. Kinds from 64 on are those of level stored
 (`mesh.wire.durable_frames`). Clients carry sessions over raw Req/Rep behind an SP backtrace, brokers over a
 Bus pipe.
 
@@ -29,19 +29,20 @@ The course of a client's session::
     PING    ---------------------------> PONG; any frame counts as life
     BYE     <--------------------------> ends the session in order; ERROR ends it for a broken rule
 
-Between brokers DATA and CREDIT go the same way, and FORWARD, ASKED, RETURN and LONGER carry requests and
-surveys. Where both have the capability, each begins a link with RECEIVED: how many messages it has received
-from the other in all, by earlier links.
+Brokers use DATA and CREDIT in the same way, and carry requests and surveys by FORWARD, ASKED, RETURN and
+LONGER. If both have the capability, each begins a link with RECEIVED: the number of messages that it has
+received from the other over earlier links.
 
-**Credit** is counted in messages and bytes of blocks. Who sends keeps a `SendCredit`, who receives a
-`ReceiveWindow`; both count alike. With both above zero one block may overdraw them; a block sent at zero
-or below breaks the rule and costs the session. A receiver gives credit back by the quarter window.
+**Credit** is counted in messages and bytes of blocks. The sender keeps a `SendCredit`, the receiver a
+`ReceiveWindow`, and both count alike. While both numbers are above zero, one block may overdraw them. A block
+sent at zero or below breaks the rule and costs the session. A receiver gives credit back by the quarter
+window.
 
-**Strictness.** Every frame has a fixed list of typed fields (`LAYOUTS`). `decode` refuses a missing or
-wrong one with a `SessionError` that names it, and leaves out fields behind them, which a later version may
-have added. What HELLO and WELCOME have behind theirs is read by `mesh.wire.session_opening`. DATA is the
-exception in form, not in strictness: `DATA_HEAD` is a fixed-width msgpack prefix (array of 3, kind, 16 bytes
-of binary head, then the block as binary), read by one ``Struct`` call.
+**Strictness.** Every frame has a fixed list of typed fields (`LAYOUTS`). `decode` refuses a missing or wrong
+one with a `SessionError` that names it. It leaves out further fields, which a later version may have added;
+`mesh.wire.session_opening` reads those of HELLO and WELCOME. DATA is the exception in form, not in
+strictness. `DATA_HEAD` is a msgpack prefix of fixed width (array of 3, kind, 16 bytes of binary head, then
+the block as binary), read by one ``Struct`` call.
 
 This module is pure.
 """
@@ -76,18 +77,18 @@ MESSAGES_MAX: Final = 1 << 31
 """Most credit, in messages, that may be outstanding."""
 BYTES_MAX: Final = 1 << 40
 BODY_MAX: Final = 960_000
-"""Largest body of a request, survey or answer: these travel whole, in one frame below a socket's receive
+"""Largest body of a request, survey or answer. These travel whole, in one frame below a socket's receive
 limit."""
 LIST_MAX: Final = 65536
 SUBSCRIPTIONS_MAX: Final = 4096
-"""Subscriptions of one session."""
+"""Most subscriptions of one session."""
 PATTERNS_BYTES: Final = 60_000
 """Bytes of patterns in one frame, as our clients send them: such a frame fits one read of 64 KiB."""
 TIMEOUT_MAX_S: Final = 4_000_000.0
-"""Longest time a frame can speak of, 46 days; longer ones are taken for it."""
+"""Longest time that a frame can carry, 46 days; longer ones are cut to it."""
 NAME_MAX: Final = 255
 ADDRESSES_MAX: Final = 32
-"""Addresses of other brokers that one frame may tell."""
+"""Most addresses of other brokers in one frame."""
 ADDRESS_SIZE_MAX: Final = 255
 NONCE_SIZE: Final = 32
 PROOF_MAX: Final = 64
@@ -138,24 +139,24 @@ CREDIT: Final = int(Kind.CREDIT)
 
 
 class Leaving(IntEnum):
-    """What a LEAVING frame says; its number and reason are 0 and empty where nothing else is said."""
+    """The message of a LEAVING frame. Its number and reason are 0 and empty unless a meaning is given here."""
 
     GOAWAY = 0
-    """Broker to client: it is about to leave; the number is how many milliseconds it serves on."""
+    """Broker to client: it is about to leave, and serves for this many milliseconds more."""
     MOVED = 1
     """Client to broker: it is at another broker."""
     MARK = 2
-    """Broker to broker: send this number back behind all that waits."""
+    """Broker to broker: send this number back behind all frames that wait."""
     MARKED = 3
-    """Broker to broker: it is back."""
+    """Broker to broker: the number of a MARK, sent back."""
 
 
 class Role(IntEnum):
-    """What a subscription is for."""
+    """The use of a subscription."""
 
     LISTEN = 0
     ANSWERS = 1
-    """Listens too, and gets requests and surveys."""
+    """It listens too, and also gets requests and surveys."""
 
 
 class Status(IntEnum):
@@ -166,23 +167,23 @@ class Status(IntEnum):
     """The subscriber refused to answer; the body is its reason."""
     NO_RESPONDERS = 2
     GONE = 3
-    """Whoever was asked disappeared before it answered: it may or may not have acted."""
+    """The program that was asked disappeared before it answered: it may or may not have acted."""
     TIMEOUT = 4
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What a success is worth: the level that was reached, and by whom."""
+    """A success: the level that was reached, and by whom."""
 
     level: str
     broker: str
-    """Name of the broker that said so; empty for level sent before any broker was reached."""
+    """Name of the acknowledging broker; empty for level sent before any broker was reached."""
     seq: int
-    """Sequence number of the first message, 0 for level sent (blocks are numbered when they are sealed)."""
+    """Sequence number of the first message; 0 for level sent (blocks are numbered when they are sealed)."""
     count: int = 1
     absent: tuple[str, ...] = ()
-    """Live brokers that could not be reached or whose interest was not known then."""
+    """Live brokers that could not be reached, or whose interest was not known at that time."""
     homes: tuple[str, ...] = ()
-    """Of level stored: brokers that keep it on disk for durable subscriptions."""
+    """At level stored: brokers that keep it on disk for durable subscriptions."""
 
 
 # --- fields
@@ -283,29 +284,29 @@ LAYOUTS: Final[dict[int, Layout]] = {
 }
 """The fields of each kind, after the kind itself."""
 ADDED: Final[dict[int, tuple[str, Check]]] = {Kind.ACK: ("homes", _texts)}
-"""A list behind the fields of version 2; left out it is empty."""
+"""A list behind the fields of version 2; empty if it is left out."""
 
 _OPENING: Final = (Kind.HELLO, Kind.WELCOME)
 
 
 def milliseconds(seconds: float) -> int:
-    """A duration as frames carry it: at least 1 ms, at most what fits."""
+    """A duration in milliseconds, as frames carry it: at least 1, at most what fits."""
     return max(1, round(min(seconds, TIMEOUT_MAX_S) * 1000))
 
 
 _pack: Final = msgspec.msgpack.Encoder().encode
-"""msgpack's own packb makes a packer for each frame, with a buffer of 256 KiB (3 to 30 us instead of 0.4); a
-packer that is kept must not be shared by threads, this encoder may be."""
+"""msgpack's own packb makes a packer for each frame, with a buffer of 256 KiB (3 to 30 us instead of 0.4). A
+packer that is kept must not be shared by threads; this encoder may be."""
 
 
 def encode(kind: int, *fields: object) -> bytes:
-    """A frame of any kind but DATA. The caller's own mistakes are caught by the peer; this only packs."""
+    """Encode a frame of any kind but DATA. It does not check the fields; the peer does."""
     return _pack((int(kind), *fields))
 
 
 def decode(frame: bytes, start: int = 0) -> list[Any]:
-    """[kind, field, ...] of the frame that fills ``frame`` from ``start``, all checked; of HELLO and WELCOME
-    also what lies behind their fields, unchecked. DATA and WORK have readers of their own. Raises
+    """Decode the frame that fills ``frame`` from ``start``: [kind, field, ...], all checked. HELLO and
+    WELCOME also give their further fields, unchecked. DATA and WORK have readers of their own. Raises
     `SessionError`."""
     kind = kind_of(frame, start)
     layout = LAYOUTS.get(kind)
@@ -341,12 +342,12 @@ def decode(frame: bytes, start: int = 0) -> list[Any]:
 
 
 def name_of(kind: int) -> str:
-    """Of a kind in `LAYOUTS`, as sentences show it."""
+    """The name of a kind in `LAYOUTS`, as sentences show it."""
     return Kind(kind).name if kind <= KIND_MAX else Durable(kind).name
 
 
 def kind_of(frame: bytes, start: int = 0) -> int:
-    """The kind byte. Raises `SessionError` for what is no session frame at all."""
+    """The kind byte. Raises `SessionError` for anything but a session frame."""
     if len(frame) < start + 2 or frame[start] & 0xF0 != 0x90:
         raise SessionError(f"a frame of {len(frame) - start} bytes is not a session frame")
     return frame[start + 1]
@@ -364,14 +365,14 @@ _HEAD: Final = 16
 _BIN32: Final = 0xC6
 
 AGAIN: Final = 1
-"""Flag of DATA: this block was sent before and may have arrived. Said for captures and for relays to come;
-receivers judge by `Seen`, which remembers every block of level accepted."""
+"""Flag of DATA: this block was sent before and may have arrived. It is for captures and for relays to come.
+Receivers judge by `Seen`, which remembers every block of level accepted."""
 
 DATA_CONSTANTS: Final = (_ARRAY, int(Kind.DATA), _BIN8, _HEAD, _BIN32)
 
 
 def data_head(hops: int, flags: int, subscription: int, sequence: int, size: int) -> bytes:
-    """What goes before a block of ``size`` bytes."""
+    """The head that goes before a block of ``size`` bytes."""
     return DATA_HEAD.pack(_ARRAY, DATA, _BIN8, _HEAD, hops, flags, 0, subscription, sequence, _BIN32, size)
 
 
@@ -400,8 +401,8 @@ def read_data(frame: bytes, start: int = 0) -> tuple[int, int, int, int]:
 
 
 def messages_in(frame: bytes, start: int = 0) -> int:
-    """How many messages a frame from a broker carries: those of a DATA frame's block; a question counts as
-    one, as in credit; other frames carry none."""
+    """Number of messages in a frame from a broker: those of a DATA frame's block. A question counts as one,
+    as in credit; other frames carry none."""
     kind = frame[start + 1]
     if kind == DATA:
         return int.from_bytes(frame[start + DATA_SIZE + 4 : start + DATA_SIZE + 8], "big")
@@ -412,8 +413,8 @@ def messages_in(frame: bytes, start: int = 0) -> int:
 
 
 class SendCredit:
-    """What this side may still send. ``messages`` and ``bytes`` are read and lowered in place by the
-    sender."""
+    """Credit for what this side may still send. The sender reads and lowers ``messages`` and ``bytes`` in
+    place."""
 
     __slots__ = ("bytes", "messages")
 
@@ -431,7 +432,7 @@ class SendCredit:
         self.bytes -= size
 
     def grant(self, messages: int, size: int) -> None:
-        """Credit from the peer. Raises `SessionError` when it passes every sensible window."""
+        """Add credit from the peer. Raises `SessionError` if the sum passes every sensible window."""
         self.messages += messages
         self.bytes += size
         if self.messages > MESSAGES_MAX or self.bytes > BYTES_MAX:
@@ -441,7 +442,7 @@ class SendCredit:
 
 
 class ReceiveWindow:
-    """What the peer may still send here, and what is to be given back to it."""
+    """Credit that the peer has left for sending here, and credit to be given back to it."""
 
     __slots__ = ("bytes", "bytes_left", "messages", "messages_left", "owed_bytes", "owed_messages")
 
@@ -454,7 +455,7 @@ class ReceiveWindow:
         self.owed_bytes = 0
 
     def arrive(self, messages: int, size: int) -> None:
-        """A block came in. Raises `CreditExceeded` when the peer had no credit left to send it."""
+        """Note that a block arrived. Raises `CreditExceeded` if the peer had no credit left for it."""
         if self.messages_left <= 0 or self.bytes_left <= 0:
             raise CreditExceeded(
                 f"a block of {messages} messages and {size} bytes was sent at a credit of "
@@ -464,13 +465,13 @@ class ReceiveWindow:
         self.bytes_left -= size
 
     def settle(self, messages: int, size: int) -> bool:
-        """That much has been consumed; True when a quarter window is owed and a grant is due."""
+        """Note that so much was consumed; True when a quarter window is owed and a grant is due."""
         self.owed_messages += messages
         self.owed_bytes += size
         return self.owed_messages * 4 >= self.messages or self.owed_bytes * 4 >= self.bytes
 
     def grant(self) -> tuple[int, int]:
-        """(messages, bytes) to give to the peer now; they count as given."""
+        """The (messages, bytes) to give back to the peer now; they count as given."""
         messages, size = self.owed_messages, self.owed_bytes
         self.owed_messages = self.owed_bytes = 0
         self.messages_left += messages
@@ -487,11 +488,10 @@ LAPSES: Final = 3
 
 
 class Keepalive:
-    """Whether the other side still lives, by when it was last heard; never judged by a timer that was
-    itself late.
+    """Judges if the other side still lives, by when it was last heard; a late timer never counts against it.
 
-    ``interval_s`` 0 = no keepalive. `check` is called about once an interval with the time at which it was
-    meant to be called: what this side slept through is not held against the peer.
+    With ``interval_s`` 0 there is no keepalive. `lapsed` is called about once an interval, and told how late
+    that is: time that this side slept through does not count against the peer.
     """
 
     __slots__ = ("heard_at", "interval_s")
@@ -501,7 +501,7 @@ class Keepalive:
         self.heard_at = now
 
     def lapsed(self, now: float, late_s: float = 0.0) -> bool:
-        """True once `LAPSES` intervals passed in silence; ``late_s`` is how late this very check is."""
+        """True once `LAPSES` intervals have passed in silence. ``late_s`` is how late this check is."""
         if not self.interval_s:
             return False
         if late_s > self.interval_s / 2:

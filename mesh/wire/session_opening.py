@@ -1,20 +1,19 @@
-"""How a client's session begins: HELLO, WELCOME, what they agree on, and the id of the client as a publisher.
+"""The opening of a client's session: HELLO, WELCOME, their agreement, and the client's publisher id.
 
 **Versions.** HELLO and WELCOME carry an offer (`mesh.wire.capabilities`) behind the fields of version 1. A
-broker of version 1 refuses the longer HELLO with exactly the sentence `TOO_LONG_FOR_FIRST`; its client dials
+broker of version 1 refuses the longer HELLO with exactly the sentence `TOO_LONG_FOR_FIRST`. Its client dials
 again and says the HELLO of version 1.
 
 **Publisher ids.** Brokers and subscribers recognise a retry by (publisher, boot, sequence), which every
-subscriber sees. So that nobody can publish under an id that is not theirs, the id is 63 bits of the SHA-256
-of a secret. The client says the secret in HELLO, where only its broker reads it, and any broker can check it,
-as a retry may come through another one. Such an id has its highest bit set in blocks (`verified`). A client
-that gives no secret, as in version 1, may claim any id without that bit, and so none that was verified.
+subscriber sees. To keep a client from publishing under another's id, the id is 63 bits of the SHA-256 of a
+secret. The client says the secret in HELLO, where only its broker reads it. Any broker can check it, as a
+retry may come through another one. Such an id has its highest bit set in blocks (`verified`). A client
+without a secret, as in version 1, may claim any id without that bit, and so none that was verified.
 
-**Principals.** A client that can prove who it is names in HELLO what it has: a method and an identity. The
-broker answers with CHALLENGE, the client with PROVE (`mesh.access.proofs`), and WELCOME names the principal
-that the client is; it is empty for an anonymous one. The id of a principal as a publisher is made of its
-secret and its name (`publisher_of`). So one principal cannot publish under the id of another, on whichever
-broker, though it knows the other's secret.
+**Principals.** A client that can prove who it is names in HELLO a method and an identity. The broker answers
+with CHALLENGE, the client with PROVE (`mesh.access.proofs`), and WELCOME names the client's principal; it is
+empty for an anonymous client. A principal's publisher id is made of its secret and its name (`publisher_of`).
+So one principal cannot publish under the id of another, on any broker, even if it knows the other's secret.
 
 This module is pure.
 """
@@ -34,29 +33,29 @@ SECRET_MIN: Final = 16
 SECRET_MAX: Final = 64
 """Bytes of a secret."""
 SECRET_SIZE: Final = 32
-"""Bytes of a secret as our clients draw it."""
+"""Bytes of a secret that our clients draw."""
 METHOD_MAX: Final = 16
 IDENTITY_MAX: Final = 64
 
 TOO_LONG_FOR_FIRST: Final = "a HELLO frame has 7 fields, expected 5"
-"""How a broker of version 1 refuses the HELLO of later ones."""
+"""The refusal by which a broker of version 1 answers the HELLO of later ones."""
 
 _VERIFIED: Final = 1 << 63
 
 
 def client_id(secret: bytes) -> int:
-    """The id that belongs to a secret: the first 8 bytes of its SHA-256 without their highest bit."""
+    """The id derived from a secret: the first 8 bytes of its SHA-256 without their highest bit."""
     return int.from_bytes(sha256(secret).digest()[:8], "big") & ~_VERIFIED
 
 
 def verified(id: int) -> int:
-    """The publisher that blocks name for an id that nobody else can claim: a client's with its secret, or a
-    broker's own."""
+    """The publisher in blocks for an id that nobody else can claim: a client's with its secret, or a broker's
+    own."""
     return id | _VERIFIED
 
 
 def publisher_of(secret: bytes, principal: str = "") -> int:
-    """The publisher that blocks of a client with this secret name, as a principal or as nobody (empty)."""
+    """The publisher in the blocks of a client with this secret, as this principal (empty: anonymous)."""
     if not principal:
         return verified(client_id(secret))
     digest = sha256(b"mangrove publisher 1 " + len(secret).to_bytes(1, "big") + secret + principal.encode())
@@ -65,7 +64,7 @@ def publisher_of(secret: bytes, principal: str = "") -> int:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a client says of itself, and what both then speak."""
+    """The client's HELLO, and the agreement that follows from it."""
 
     agreed: Agreed
     client: int
@@ -73,13 +72,13 @@ class Hello:
     name: str
     keepalive_s: float
     secret: bytes = b""
-    """Empty: the client gave none."""
+    """The client's secret; empty if it gave none."""
     claim: tuple[str, bytes] | None = None
-    """What it can prove: a method and an identity; None: nothing."""
+    """A method and an identity that it can prove; None for neither."""
 
     def publisher(self, principal: str) -> int:
-        """Whom the client's blocks must name, if it is that principal (empty: nobody). A client that is not
-        told its principal cannot know another id than its own."""
+        """The publisher that the client's blocks must name, if it is that principal (empty: anonymous). A
+        client that is not told its principal can only know the id of its secret."""
         if not self.secret:
             return self.client
         return publisher_of(self.secret, principal if self.agreed.has(PROOF) else "")
@@ -93,8 +92,8 @@ def hello(
     keepalive_s: float,
     claim: tuple[str, bytes] | None = None,
 ) -> bytes:
-    """The HELLO of a client. To ``FIRST`` belongs that of version 1, which keeps the secret. ``claim``: what
-    it can prove, a method and an identity."""
+    """The HELLO of a client. The offer ``FIRST`` gives that of version 1, which leaves out the secret.
+    ``claim`` is what it can prove: a method and an identity."""
     fields: list[object] = [offer.newest, client_id(secret), boot, name, round(keepalive_s * 1000)]
     if offer != FIRST:
         fields += [offer.packed(), secret]
@@ -104,7 +103,7 @@ def hello(
 
 
 def read_hello(fields: list[Any]) -> Hello:
-    """The fields of a HELLO as `decode` gives them, without the kind.
+    """Read the fields of a HELLO, as `decode` gives them, without the kind.
 
     Raises:
         SessionError: offer or claim is malformed, or the secret is not that of the client's id.
@@ -141,7 +140,7 @@ _principal: Final = text(NAME_MAX)
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What a broker says of itself, and what both then speak."""
+    """The broker's WELCOME, and the agreement that follows from it."""
 
     agreed: Agreed
     broker: str
@@ -150,7 +149,7 @@ class Welcome:
     bytes: int
     """The first credit for publishing."""
     principal: str = ""
-    """Who the client is to the broker; empty: nobody known."""
+    """The client's principal; empty if it is anonymous."""
 
 
 def welcome(
@@ -163,7 +162,7 @@ def welcome(
     size: int,
     principal: str = "",
 ) -> bytes:
-    """The WELCOME to a client with which that was agreed."""
+    """The WELCOME to a client, after this agreement."""
     more: list[object] = [] if agreed.version == FIRST.newest else [SESSION.packed()]
     if agreed.has(PROOF):
         more.append(principal)
@@ -171,7 +170,8 @@ def welcome(
 
 
 def read_welcome(fields: list[Any], said: Offer) -> Welcome:
-    """The fields of a WELCOME as `decode` gives them, without the kind, in answer to a HELLO with that offer.
+    """Read the fields of a WELCOME, as `decode` gives them, without the kind. ``said`` is the offer of the
+    HELLO that it answers.
 
     Raises:
         SessionError: the offer or the principal is malformed.
