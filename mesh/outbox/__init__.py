@@ -1,4 +1,4 @@
 """Sealed blocks on a client's disk, until homes have stored them.
 
-`outbox` needs apsw, so a client imports it when it opens one and not before.
+`outbox` needs apsw, so a client imports it only when it opens one.
 """

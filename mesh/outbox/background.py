@@ -1,7 +1,7 @@
 """An outbox in the background of an event loop: changes and questions are handed over to its worker.
 
-At most `WAITING_MAX` bytes of blocks wait, or one large body; more are refused with `StorageError`: the disk
-stands still.
+At most `WAITING_MAX` bytes of blocks wait, or one large body. More are refused with `StorageError`, since the
+disk does not keep up.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ WAITING_MAX: Final = 64 << 20
 
 
 class BackgroundOutbox(BackgroundDatabase[Job, Told, tuple[Opening, Holding]]):
-    """One outbox and one worker; an `OpenedOutbox` once `open` has returned. Public methods are called in the
-    loop that called it.
+    """One outbox and one worker; an `OpenedOutbox` once `open` has returned. Public methods call back in the
+    loop that called them.
 
     ``open_outbox`` is called where the worker runs. ``wall_time`` gives seconds since the epoch.
     """
 
     opening: Opening
-    """What was found when it was opened."""
+    """Facts found when it was opened."""
     holding: Holding
-    """What it holds, as of the last change that was told."""
+    """The contents after the last change whose outcome is known."""
 
     def __init__(self, open_outbox: Callable[[], Outbox], wall_time: Callable[[], float]) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class BackgroundOutbox(BackgroundDatabase[Job, Told, tuple[Opening, Holding]]):
     async def open(self) -> None:
         """Let the worker open the outbox. Raises what `Outbox.open` raises.
 
-        An outbox whose opening is cancelled is closed as soon as it is open.
+        If the opening is cancelled, the outbox is closed as soon as it is open.
         """
         self.opening, self.holding = await self._opened_in_background()
 
@@ -57,8 +57,8 @@ class BackgroundOutbox(BackgroundDatabase[Job, Told, tuple[Opening, Holding]]):
             raise StorageError("this outbox is closed")
 
     def append(self, sealed: Sequence[bytes], told: Callable[[list[OutboxBlock] | Exception], None]) -> None:
-        """`Outbox.append`, with what else waits. Raises `StorageError` when too much waits, or when it is
-        closed."""
+        """`Outbox.append`, together with other waiting changes. Raises `StorageError` if too much waits, or
+        if it is closed."""
         self.check()
         size = sum(map(len, sealed))
         if self._waiting_bytes and self._waiting_bytes + size > WAITING_MAX:
@@ -71,7 +71,7 @@ class BackgroundOutbox(BackgroundDatabase[Job, Told, tuple[Opening, Holding]]):
     def free(
         self, ranges: Sequence[tuple[int, int]], told: Callable[[list[OutboxBlock] | Exception], None]
     ) -> None:
-        """`Outbox.free`, with what else waits."""
+        """`Outbox.free`, together with other waiting changes."""
         self.check()
         self._hand_over(Change((), ranges, told, 0))
 
@@ -86,7 +86,7 @@ class BackgroundOutbox(BackgroundDatabase[Job, Told, tuple[Opening, Holding]]):
         self.ask(lambda outbox: outbox.read(after_row, bytes_max, without=without), told)
 
     def ask(self, question: Callable[[Outbox], Any], told: Callable[[Any], None]) -> None:
-        """Whatever a short look into the outbox finds."""
+        """Take a short look into the outbox, and report what it found."""
         self.check()
         self._hand_over(Question(question, told))
 

@@ -1,35 +1,36 @@
-"""Which block of an outbox is sent next, and what may be freed. Pure.
+"""Which block of an outbox is sent next, and which rows may be freed. Pure.
 
 Rows are sent in the order of appending, several at a time: as many as a window holds are *under way*. A row
-is freed when homes have stored it, and until then it is sent again in each new session.
+is freed when homes have stored it. Until then it is resent in each new session.
 
 **Sessions.** A session speaks for one boot, and the outbox may hold blocks of several: `boot` says which one
-a session should be of. It changes when nothing is under way any more.
+a session should have. It changes only when nothing is under way.
 
-**Topics that are refused.** No home keeps the topic, or one of them is away. The topic is *held*: its rows
-are passed over, so that others go on. After a pause the oldest of them is sent alone, as a probe. If it is
-stored, the topic goes on behind it; if it is refused, the pause doubles, up to `PAUSE_MAX_S`. When more than
-`HELD_MAX` topics would be held, sending pauses as a whole and begins again at the oldest row, with one alone.
+**Refused topics.** A topic is refused if no home keeps it, or if one of its homes is away. The topic is
+*held*: its rows are passed over, so that others go on. After a pause its oldest row is sent alone, as a
+probe. If that is stored, the topic goes on behind it; if it is refused, the pause doubles, up to
+`PAUSE_MAX_S`. If more than `HELD_MAX` topics would be held, all sending pauses, and begins again at the
+oldest row, with one row alone.
 
-So the messages of a topic are stored in their order. Of a block that *follows* another of its topic the
-broker knows so, and refuses it if it refused the other. One case is not covered: a home that refuses a block,
-as its disk is nearly full, and has room for a later one that it was given already.
+So the messages of a topic are stored in their order. The broker knows if a block *follows* another of its
+topic, and refuses it if it refused the other. One case is not covered: a home refuses a block since its disk
+is nearly full, and then has room for a later one that it was given already.
 
-**The lowest number.** With each block goes the lowest number of its boot that the publisher still waits for;
-homes forget what lies below, and refuse it if it comes again. So it never rises above a row that could come
-again: one that is not freed *on disk*, since a power loss would bring it back, or one that was passed over.
-While a topic is held it does not rise at all.
+**The lowest number.** Each block carries the lowest number of its boot that the publisher still waits for.
+Homes forget the numbers below it, and refuse them if they come again. So it never rises above a row that
+could come again: a row that is not freed *on disk*, since a power loss would bring it back, or one that was
+passed over. While a topic is held it does not rise at all.
 
-A row that is damaged is never sent. The outbox keeps it, and ``damaged`` counts it. The lowest number does
-not rise above it: a backup may have it whole. A large body with a damaged piece is damaged.
+A damaged row is never sent. The outbox keeps it, and ``damaged`` counts it. The lowest number does not rise
+above it, since a backup may have it whole. A large body with a damaged piece is damaged.
 
-**Numbers that homes hold for past** lie below a lowest number that they were told. What lay in the outbox at
-its opening was freed then, and has come back: by a backup, a copy, or a disk that lied. So it was stored.
-This program has said no such thing of blocks appended since. So another one sends under its numbers, and
-the block is refused: the message is kept, and its topic held.
+**Numbers that homes take for past** lie below a lowest number that they were told. If such a block lay in the
+outbox at its opening, it was freed then and has come back, by a backup, a copy, or a disk that lied. So it
+was stored. If it was appended since, this program has not passed its number. So another program sends under
+its numbers, and the block is refused: the message is kept, and its topic held.
 
-A block that takes long (PENDING) stays under way, and takes its part of the window. A large body is sent
-again then, after a pause: it may wait for a piece that a home has lost and nobody else has any more.
+A block that takes long (PENDING) stays under way and keeps its part of the window. A large body is then
+resent after a pause: it may wait for a piece that a home has lost and nobody else has any more.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ from mesh.outbox.records import Damaged, OutboxBlock
 
 WINDOW_BYTES: Final = 4 << 20
 WINDOW_BLOCKS: Final = 1024
-"""Bytes and blocks that are under way, and that are read ahead of it: at least one of each."""
+"""Bytes and blocks that may be under way, and that are read ahead of it: at least one block of each."""
 HELD_MAX: Final = 64
 PAUSE_MIN_S: Final = 0.5
 PAUSE_MAX_S: Final = 15.0
 BODY_S: Final = 2.0
 BODY_MAX_S: Final = 32.0
-"""First and longest pause before a large body is sent again that takes long."""
+"""First and longest pause before a large body that takes long is resent."""
 PIECE_MISSING: Final = "another piece of its body is damaged"
 CONFLICT: Final = "another program, perhaps a copy of this one, has sent other messages under their numbers"
 
 Range = tuple[int, int]
-"""Rows, or numbers of messages: the first and the last."""
+"""The first and the last row, or the first and the last number of messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,9 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A sealed block; ``below``: how far below its first number the lowest one lies that is waited for;
-    ``again``: an earlier session or run may have sent it; ``follows``: another of its topic is under way."""
+    """A sealed block to send. ``below``: how far the lowest number that is waited for lies below its first
+    number. ``again``: an earlier session or run may have sent it. ``follows``: another block of its topic is
+    under way."""
 
     block: bytes
     below: int
@@ -89,7 +91,7 @@ class _Sent(NamedTuple):
 
 
 class _Held:
-    """A topic that was refused: from ``row`` on. ``probe``: boot and number of the block that is tried."""
+    """A topic that was refused, from ``row`` on. ``probe``: boot and number of the block that is tried."""
 
     __slots__ = ("due", "pause_s", "probe", "reason", "row")
 
@@ -102,18 +104,19 @@ class _Held:
 
 
 class Draining:
-    """See the module. ``opened_at``: the last row that lay in the outbox when it was opened."""
+    """Decides what an outbox sends, and what it may free. ``opened_at``: the last row that lay in it when it
+    was opened."""
 
     def __init__(self, opened_at: int, *, window_bytes: int = WINDOW_BYTES, held_max: int = HELD_MAX) -> None:
         self.window_bytes = window_bytes
         self.held_max = held_max
         self.session_boot: int | None = None
-        """The boot of the current session; None: there is none."""
+        """The boot of the current session; None if there is none."""
         self._opened_at = self._end = self._sent_to = opened_at
         self._cursor = 0
-        """Rows up to here were read, or passed over."""
+        """Rows up to this one were read or passed over."""
         self._asked: Range | None = None
-        """The read under way: behind which row, and the end then."""
+        """The read in flight: the row behind which it reads, and the last row at that time."""
         self._ready: deque[OutboxBlock] = deque()
         self._ready_bytes = 0
         self._under_way: dict[int, _Sent] = {}
@@ -123,24 +126,24 @@ class Draining:
         self._in_topic: dict[bytes, int] = {}
         """Numbers under way, by topic."""
         self._long: dict[int, tuple[float, float]] = {}
-        """When a large body under way is sent again, by its number, and after what pause once more."""
+        """By number of a large body under way: when it is resent, and the pause after that."""
         self._freeing: dict[int, _Sent] = {}
         self._held: dict[bytes, _Held] = {}
         self._damaged: dict[int, Damaged] = {}
         self._broken: set[tuple[int, int]] = set()
-        """Their boots and first numbers."""
+        """Boots and first numbers of bodies with a damaged piece."""
         self._alone = False
-        """Whether one number is under way at most, since all was refused."""
+        """True if at most one number may be under way, since everything was refused."""
         self._pause_s = PAUSE_MIN_S
         self._paused_to: float | None = None
         self._paused_why = ""
         self._told: dict[int, int] = {}
-        """Of each boot, the lowest number that homes were told."""
+        """By boot, the lowest number that homes were told."""
 
-    # --- what there is
+    # --- contents
 
     def appended(self, rows: Sequence[OutboxBlock]) -> None:
-        """Rows were committed."""
+        """Add rows that were committed."""
         for row in rows:
             follows = self._cursor == self._end and self._asked is None
             self._end = row.row
@@ -149,7 +152,8 @@ class Draining:
                 self._add_ready(row)
 
     def wants(self) -> Read | None:
-        """What to read now; `found` is the answer. None: nothing, or a read is under way."""
+        """The next read; give its result to `found`. None if there is nothing to read, or a read is in
+        flight."""
         if self._asked is not None or self._cursor >= self._end or not self._reads_ahead():
             return None
         self._asked = (self._cursor, self._end)
@@ -157,12 +161,12 @@ class Draining:
         return Read(self._cursor, self.window_bytes, passed_over)
 
     def found(self, rows: Sequence[OutboxBlock | Damaged]) -> None:
-        """The answer to `wants`."""
+        """Take the result of a read that `wants` asked for."""
         assert self._asked is not None
         after_row, end = self._asked
         self._asked = None
         if after_row != self._cursor:
-            return  # it was put back meanwhile
+            return  # rows were put back meanwhile
         self._cursor = rows[-1].row if rows else end
         for row in rows:
             if row.row in self._under_way or row.row in self._freeing:
@@ -178,42 +182,42 @@ class Draining:
 
     @property
     def drained(self) -> bool:
-        """Whether all rows are freed, except damaged ones."""
+        """True if all rows are freed, except damaged ones."""
         return self._cursor >= self._end and not (
             self._ready or self._under_way or self._freeing or self._held or self._asked
         )
 
     @property
     def damaged(self) -> int:
-        """Blocks that were found damaged."""
+        """Number of blocks that were found damaged."""
         return len(self._damaged)
 
     def held(self) -> dict[bytes, str]:
-        """Topics that are refused, and why."""
+        """Refused topics, and the reasons."""
         return {topic: held.reason for topic, held in self._held.items()}
 
     @property
     def paused(self) -> str:
-        """Why sending as a whole pauses; empty while it does not."""
+        """Why all sending pauses; empty while it does not."""
         return self._paused_why if self._paused_to is not None or self._alone else ""
 
     # --- sessions
 
     @property
     def boot(self) -> int | None:
-        """The boot that the session should be of; None: any will do."""
+        """The boot that the session should have; None if any will do."""
         if self._under_way:
             return self.session_boot
         return self._ready[0].boot if self._ready else self.session_boot
 
     def session_began(self, boot: int) -> None:
-        """A session of this boot is there; one that was is over."""
+        """Note that a session of this boot began; a previous one is over."""
         if self.session_boot is not None:
             self.session_over()
         self.session_boot = boot
 
     def session_over(self) -> None:
-        """Nothing is under way any more: it is sent again in the next session."""
+        """Note that the session ended: nothing is under way any more, and is resent in the next session."""
         self.session_boot = None
         self._goes_again(self._under_way.values())
         self._under_way.clear()
@@ -227,7 +231,7 @@ class Draining:
 
     @property
     def next_due(self) -> float | None:
-        """When `take`, and then `wants`, have something to do though nothing has happened."""
+        """When `take`, and then `wants`, may have something to do although nothing has happened."""
         if self.session_boot is None:
             return None
         if self._paused_to is not None:
@@ -237,8 +241,8 @@ class Draining:
         return min([*due, *(at for at, _ in self._long.values())], default=None)
 
     def take(self, now: float, bytes_max: int, messages_max: int = 1 << 62) -> list[Send]:
-        """What to send now, in order, of so many bytes and messages or one block more; it is under way then.
-        Ask again after whatever happened, and then look at `wants`."""
+        """The blocks to send now, in order, of at most so many bytes and messages but for the last one; they
+        are under way from now on. Ask again after each event, and then look at `wants`."""
         self._end_pauses(now)
         if self._long:
             self._send_again_what_takes_long(now)
@@ -266,11 +270,11 @@ class Draining:
         return sends
 
     def acknowledged(self, ranges: Iterable[Range]) -> list[Range]:
-        """Homes have stored these numbers: rows to free. `freed` says when they are."""
+        """Note that homes have stored these numbers; returns the rows to free. Call `freed` when they are."""
         return self._acknowledged(self._answered(ranges))
 
     def past(self, ranges: Iterable[Range], now: float) -> list[Range]:
-        """Homes hold these numbers for past: rows to free, as `acknowledged`."""
+        """Note that homes take these numbers for past; returns the rows to free, as `acknowledged`."""
         rows = self._answered(ranges)
         self._refuse([row for row in rows if row.row > self._opened_at], CONFLICT, now)
         return self._acknowledged([row for row in rows if row.row <= self._opened_at])
@@ -289,23 +293,23 @@ class Draining:
         return _merged([row.row for row in rows])
 
     def freed(self, ranges: Iterable[Range]) -> None:
-        """These rows are freed on disk."""
+        """Note that these rows are freed on disk."""
         for first, last in ranges:
             for row in range(first, last + 1):
                 self._freeing.pop(row, None)
 
     def refused(self, ranges: Iterable[Range], reason: str, now: float) -> None:
-        """Certainly no home has these numbers."""
+        """Note that certainly no home has these numbers."""
         self._refuse(self._answered(ranges), reason, now)
 
     def takes_long(self, ranges: Iterable[Range], now: float) -> None:
-        """Some homes have not said yet that they keep these numbers."""
+        """Note that some homes have not confirmed yet that they keep these numbers."""
         for first, last in ranges:
             for number, rows in self._numbers.items():
                 if first <= number <= last and len(rows) > 1 and number not in self._long:
                     self._long[number] = (now + BODY_S, 2 * BODY_S)
 
-    # --- within
+    # --- internals
 
     def _answered(self, ranges: Iterable[Range]) -> list[_Sent]:
         rows = [row for first, last in ranges for row in self._pop(first, last)]
@@ -328,7 +332,7 @@ class Draining:
         for row in rows:
             if self._paused_to is None:
                 self._hold(row, reason, now)
-            else:  # all begins anew; what was read meanwhile left it out, as it was under way
+            else:  # everything begins anew; a read in flight left out this row, as it was under way
                 self._put_back(row.row - 1)
         if len(self._held) > self.held_max:
             self._held.clear()
@@ -336,12 +340,12 @@ class Draining:
             self._paused_why = reason
             self._paused_to = now + self._pause_s
             self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s)
-            self._withdraw_what_is_not_whole()
+            self._withdraw_partial_body()
             self._put_back(0)
 
-    def _withdraw_what_is_not_whole(self) -> None:
-        """A body of which pieces are still to be sent, as may be what was sent last, is not answered
-        before."""
+    def _withdraw_partial_body(self) -> None:
+        """Take back the body that was sent last if some of its pieces may still be unsent: nobody answers it
+        before it is whole."""
         if self._under_way:
             last = next(reversed(self._under_way.values()))
             if self._cursor < self._end or any(row.first == last.first for row in self._ready):
@@ -367,11 +371,11 @@ class Draining:
         self._ready_bytes += len(row.block)
 
     def _put_back(self, row: int) -> None:
-        """Read again what lies behind a row."""
+        """Read again from behind a row."""
         self._cursor = min(self._cursor, row)
         while self._ready and self._ready[-1].row > row:
             self._ready_bytes -= len(self._ready.pop().block)
-        if self._asked is not None:  # its answer is void
+        if self._asked is not None:  # its result is void
             self._asked = (-1, self._end)
 
     def _is_passed_over(self, topic: bytes) -> bool:
@@ -379,7 +383,7 @@ class Draining:
         return held is not None and held.probe is None
 
     def _has_room_for(self, row: OutboxBlock) -> bool:
-        if not self._under_way or row.first in self._numbers:  # pieces of a body, stored with the last one
+        if not self._under_way or row.first in self._numbers:  # pieces of a body are stored with the last one
             return True
         if self._alone:
             return False
@@ -387,7 +391,7 @@ class Draining:
         return fits and len(self._under_way) < WINDOW_BLOCKS
 
     def _may_go(self, row: OutboxBlock) -> bool:
-        """Whether a block may be sent now. On a topic that is being probed only the probe may; the first
+        """True if a block may be sent now. On a topic that is being probed only the probe may; the first
         block that comes is the probe."""
         held = self._held.get(row.topic)
         if held is None:
@@ -397,7 +401,7 @@ class Draining:
         return held.probe == (row.boot, row.first)
 
     def _begin(self, row: OutboxBlock) -> bool:
-        """It is under way; whether others of its topic are."""
+        """Note that a block is under way; True if others of its topic are."""
         others = self._in_topic.get(row.topic, 0)
         if row.first in self._numbers:
             others -= 1
@@ -410,7 +414,8 @@ class Draining:
         return others > 0
 
     def _pop(self, first: int, last: int) -> list[_Sent]:
-        """Take what is under way of these numbers; nearly always it begins with the first of them."""
+        """Take out the rows under way that have these numbers; nearly always they begin at the first
+        number."""
         numbers = self._numbers
         popped: list[_Sent] = []
         while first <= last:
@@ -441,8 +446,8 @@ class Draining:
             held.due = now + held.pause_s
 
     def _goes_again(self, sent: Iterable[_Sent]) -> None:
-        """Rows were sent and are not answered. On a topic that is held since, they go before what was
-        refused."""
+        """Have rows resent that were sent and not answered. On a topic that became held since, they go before
+        the refused block."""
         for row in sent:
             held = self._held.get(row.topic)
             if held is not None:
@@ -457,20 +462,20 @@ class Draining:
         if due:
             under_way = {row.topic for row in self._under_way.values()}
             for topic in due:
-                if topic not in under_way:  # what was sent behind the refused block is answered first
+                if topic not in under_way:  # blocks sent behind the refused one are answered first
                     held = self._held[topic]
                     held.probe = _PROBE
                     self._put_back(held.row)
 
     def _give_up_probes(self) -> None:
-        """All is read: a topic whose refused block is damaged by now has nothing to probe."""
+        """Give up probes once everything is read: the refused block of such a topic is damaged by now."""
         topics = {row.topic for row in self._ready}
         for topic in [topic for topic, held in self._held.items() if held.probe == _PROBE]:
             if topic not in topics:
                 del self._held[topic]
 
     def _lowest(self, boot: int) -> int:
-        """The lowest number of a boot that may be told."""
+        """The lowest number of a boot that homes may be told."""
         if self._held or self._paused_to is not None:
             return self._told.get(boot, 0)
         unfreed: list[_Sent | Damaged] = [
@@ -487,7 +492,7 @@ _PROBE: Final = (-1, -1)
 
 
 def _merged(rows: list[int]) -> list[Range]:
-    """Rows as ranges."""
+    """Merge rows into ranges."""
     ranges: list[Range] = []
     for row in sorted(rows):
         if ranges and ranges[-1][1] + 1 == row:

@@ -1,8 +1,9 @@
-"""What gathers while an outbox commits is its next commit: blocks to append, rows to free, and questions.
+"""Changes and questions that gather while an outbox commits: they become its next commit.
 
-Changes that gathered are one commit as far as it holds them; each is told what became of it. When there is no
-room for all of them, or one of them is wrong, each is tried alone: what fits is kept, and what is freed is
-freed. A change is all or none. Questions are answered behind the changes that were handed over before them.
+Changes that gathered become one commit, as far as it has room for them. Each change is told its outcome. If
+there is no room for all of them, or if one is invalid, each is tried alone: a block that fits is kept, and
+rows are freed. A change happens whole or not at all. Questions are answered after the changes that came
+before them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ COMMIT_BYTES_MAX: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Blocks to append and rows to free; ``told`` gets the rows appended, or why nothing was changed."""
+    """Blocks to append and rows to free. ``told`` gets the appended rows, or the reason why nothing
+    changed."""
 
     sealed: Sequence[bytes]
     ranges: Sequence[tuple[int, int]]
@@ -31,7 +33,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A look into the outbox; ``told`` gets what it found, or the exception it ended in."""
+    """A look into the outbox. ``told`` gets the result, or the exception that ended it."""
 
     ask: Callable[[Outbox], Any]
     told: Callable[[Any], None]
@@ -42,7 +44,7 @@ Done = tuple[Job, Any]
 
 
 def carry_out(outbox: Outbox, jobs: Sequence[Job], now_us: int) -> Iterator[list[Done]]:
-    """Do what gathered; what each job came to, a commit or a question at a time."""
+    """Do the gathered jobs; yield their outcomes, a commit or a question at a time."""
     changes = [job for job in jobs if isinstance(job, Change)]
     for together in _commits(changes):
         yield _commit(outbox, together, now_us)
@@ -83,5 +85,5 @@ def _commit(outbox: Outbox, changes: Sequence[Change], now_us: int) -> list[Done
 def _result(work: Callable[[], Any]) -> Any:
     try:
         return work()
-    except Exception as error:  # whatever it is belongs to those who wait, not to the worker
+    except Exception as error:  # any error belongs to those who wait, not to the worker
         return error

@@ -1,17 +1,18 @@
 """Sealed blocks on a client's disk: there when `append` returns, until they are freed.
 
-**Owner.** Homes know a retry by its publisher, boot and numbers, and refuse other messages under the
+**Owner.** Homes recognise a retry by its publisher, boot and numbers, and refuse other messages under the
 same ones. So the publisher's secret lies in the file: after a restart it is the same publisher. Each opening
-draws a new ``boot`` for the blocks that it seals; blocks that lie there keep theirs. So two outboxes that
-were one, by a copy or a backup, may send the same blocks, which homes store once, and never different ones
-under the same numbers. A process that was forked may not use its parent's.
+draws a new ``boot`` for the blocks that it seals; older blocks keep theirs. So two outboxes that were one, by
+a copy or a backup, may send the same blocks, which homes store once. They never send different blocks under
+the same numbers. A forked process must not use its parent's outbox.
 
-**Bounds.** Blocks of at most ``max_bytes`` in all, `ROW_COST` more for each; then `append` is refused with
-`StoreFull`, and nothing is lost. So it is while a disk has less than a reserve (`mesh.database.room`). The
-file does not shrink; what was freed is used again. It takes up to twice the bytes of the blocks, as a page
-holds one or several whole blocks of up to 16 KB, and the log beside it up to 8 MiB.
+**Bounds.** The blocks take at most ``max_bytes`` in all; each counts `ROW_COST` bytes more. Beyond that
+`append` is refused with `StoreFull`, and nothing is lost. It is refused, too, while a disk has less than a
+reserve (`mesh.database.room`). The file does not shrink; freed space is used again. It takes up to twice the
+bytes of the blocks, as a page holds one or several whole blocks of up to 16 KB. The log beside it takes up to
+8 MiB.
 
-One thread at a time.
+Use it from one thread at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from mesh.wire.session_opening import SECRET_SIZE, client_id, verified
 ROW_COST: Final = 64
 """Bytes that each block counts for beside its own."""
 ROWS_MAX: Final = 1024
-"""Rows that are read at once, however small."""
+"""Most rows that are read at once, however small."""
 
 
 class Outbox:
@@ -52,18 +53,18 @@ class Outbox:
         self.path = database.place.path
         self.max_bytes = max_bytes
         self.secret: bytes = every(self._db, "select value from meta where key = 'secret'")[0][0]
-        """The secret to which ``publisher`` belongs."""
+        """The secret from which ``publisher`` is derived."""
         self.publisher = verified(client_id(self.secret))
         self.boot = boot
-        """That of blocks that are sealed from now on."""
+        """The boot of blocks that are sealed from now on."""
         self.opened_at = self._row = every(self._db, "select coalesce(max(row), 0) from block")[0][0]
         """The last row that lay there when it was opened: it may have been sent before."""
         self._last = 0
         oldest = one(self._db, "select appended_us from block order by row limit 1")
         self._oldest_us: int | None = oldest[0] if oldest else None
         self.copied = self._note_identity()
-        """Whether this file is not the one that was opened last under its name: what lies in it may be sent
-        from the other one, too."""
+        """True if this file is not the one that was opened last under its name: the other one may send the
+        same blocks."""
         self.damaged_before: Sequence[str] = database.place.damaged_before()
         """Outboxes of this name that were set aside earlier and are still there."""
         self._read_total()
@@ -81,11 +82,11 @@ class Outbox:
         vfs: str | None = None,
         pid: Callable[[], int] = os.getpid,
     ) -> Outbox:
-        """The outbox at a path, made if there is none.
+        """Open the outbox at a path; create it if necessary.
 
-        ``token`` gives that many unguessable bytes. ``files`` and ``vfs`` (the name of an apsw VFS) are how
-        the disk is reached, ``pid`` which process this is. Raises `Locked`, `StoreFull`, or an `OutboxError`:
-        `OutboxForeign`, `OutboxNewer`, `OutboxReadOnly`, `OutboxDamaged` when it had to be set aside.
+        ``token`` gives that many unguessable bytes. ``files`` and ``vfs`` (the name of an apsw VFS) give
+        access to the disk; ``pid`` is this process. Raises `Locked`, `StoreFull`, or an `OutboxError`:
+        `OutboxForeign`, `OutboxNewer`, `OutboxReadOnly`, or `OutboxDamaged` if it had to be set aside.
         """
         if max_bytes < 1:
             raise ValueError(f"an outbox of {max_bytes} bytes holds nothing; max_bytes is 1 or more")
@@ -102,26 +103,26 @@ class Outbox:
             raise
 
     def append(self, sealed: Sequence[bytes], now_us: int) -> list[OutboxBlock]:
-        """Keep blocks of this publisher and boot, all or none; on disk when this returns.
+        """Keep blocks of this publisher and boot, all or none; they are on disk when this returns.
 
-        Their numbers rise from call to call. Raises `StoreFull` when they do not fit: nothing of them is
-        there. Raises `OutboxFailed` when the disk failed: nothing of them is there now, and all of them may
-        be there when the outbox is opened again, under the boot that they have. Raises ValueError for
-        blocks that are not this publisher's next.
+        Their numbers rise from call to call. Raises `StoreFull` if they do not fit: none of them is there.
+        Raises `OutboxFailed` if the disk failed. Then none of them is there now, but all of them may be
+        there, under their boot, when the outbox is opened again. Raises ValueError for blocks that are not
+        this publisher's next ones.
         """
         return self.change(sealed, (), now_us)
 
     def free(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Let go of rows, both ends included; synced when this returns. Rows that are not there do no harm.
+        """Free ranges of rows, both ends included; synced when this returns. Missing rows do no harm.
 
-        Only then may homes be told that the publisher waits for nothing below (`mesh.outbox.draining`).
+        Only after that may homes be told that the publisher waits for nothing below (`mesh.outbox.draining`).
         """
         self.change((), ranges, 0)
 
     def change(
         self, sealed: Sequence[bytes], ranges: Iterable[tuple[int, int]], now_us: int
     ) -> list[OutboxBlock]:
-        """`free` and then `append` as one commit, so that it is synced once."""
+        """`free` and then `append` in one commit, so that they are synced once."""
         self._check_process()
         rows, last = self._rows_of(sealed)
         wanted = sum(len(block) + ROW_COST for block in sealed)
@@ -139,10 +140,10 @@ class Outbox:
     def read(
         self, after_row: int, bytes_max: int, *, without: Sequence[bytes] = (), rows_max: int = ROWS_MAX
     ) -> list[OutboxBlock | Damaged]:
-        """Blocks behind a row in the order of appending: of about so many bytes, at least one.
+        """The blocks behind a row, in the order of appending: about so many bytes, at least one block.
 
-        ``without``: topics to pass over, some hundred at most. A block that is not what was appended is named
-        as `Damaged`; the others are served. Raises `OutboxFailed`.
+        ``without``: topics to pass over, some hundred at most. A block that differs from the appended one is
+        named as `Damaged`; the others are returned. Raises `OutboxFailed`.
         """
         self._check_process()
         self._database.check()
@@ -166,12 +167,12 @@ class Outbox:
 
     @property
     def holding(self) -> Holding:
-        """What it holds."""
+        """Its contents."""
         return Holding(self._blocks, self._messages, self._size)
 
     @property
     def opening(self) -> Opening:
-        """What was found when it was opened."""
+        """Facts found when it was opened."""
         return Opening(
             self.path,
             self.secret,
@@ -186,12 +187,12 @@ class Outbox:
 
     @property
     def failure(self) -> str | None:
-        """Why every change is refused, None while none is."""
+        """Why every change is refused; None while none is."""
         return self._database.failure
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the log has reached the size at which it is moved into the database."""
+        """True if the log has reached the size at which it is moved into the database."""
         return self._database.checkpoint_due
 
     def checkpoint(self) -> None:
@@ -201,11 +202,11 @@ class Outbox:
         self._database.checkpoint()
 
     def close(self) -> None:
-        """Let go of the file. In a forked process nothing happens: it is the parent's."""
+        """Close the file. Does nothing in a forked process: the file is the parent's."""
         if self._process() == self._pid:
             self._database.close()
 
-    # --- within
+    # --- internals
 
     def _check_process(self) -> None:
         if self._process() != self._pid:
@@ -249,7 +250,7 @@ class Outbox:
             self._count(-len(gone), -sum(row[0] for row in gone), -sum(row[1] for row in gone))
 
     def _rows_of(self, sealed: Sequence[bytes]) -> tuple[list[OutboxBlock], int]:
-        """The rows that blocks will be, and the last of their numbers."""
+        """The rows that blocks will become, and the last of their numbers."""
         rows: list[OutboxBlock] = []
         last = self._last
         part = -1
@@ -291,14 +292,14 @@ class Outbox:
         )
 
     def _read_total(self) -> None:
-        """What is known without looking, as the last commit left it."""
+        """Read the totals, as the last commit left them."""
         self._blocks, self._messages, self._size = every(
             self._db, "select blocks, messages, size from total"
         )[0]
 
 
 def _messages_in(block: bytes) -> int:
-    """Messages of a block; those of a large body count with its first piece."""
+    """Number of messages in a block; a large body counts with its first piece."""
     _, flags, _, topic_size, count, *_ = blocks.HEAD.unpack_from(block)
     if not flags & blocks.PIECE:
         return int(count)

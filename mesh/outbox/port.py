@@ -1,6 +1,7 @@
-"""What a client asks of its open outbox, which works in the background of the event loop.
+"""The calls of a client to its open outbox, which works in the background of the event loop.
 
-`mesh.outbox.thread` has it in production. The methods return at once; ``told`` is called in a later turn.
+`mesh.outbox.thread` implements them in production. The methods return at once; ``told`` is called in a later
+turn.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from mesh.outbox.records import Damaged, Holding, Opening, OutboxBlock
 
 
 class OpenedOutbox(Protocol):
-    """An open outbox. Methods but `aclose` raise what `check` raises."""
+    """An open outbox. All methods but `aclose` raise what `check` raises."""
 
     @property
     def opening(self) -> Opening:
-        """What was found when it was opened."""
+        """Facts found when it was opened."""
 
     @property
     def holding(self) -> Holding:
-        """What it holds, as of the last change that was told."""
+        """The contents after the last change whose outcome is known."""
 
     def check(self) -> None:
         """Raise `OutboxError` in a fork, `StorageError` when it is closed."""
@@ -28,13 +29,13 @@ class OpenedOutbox(Protocol):
     def append(
         self, sealed: Sequence[bytes], told: Callable[[list[OutboxBlock] | Exception], None], /
     ) -> None:
-        """`Outbox.append`, in a commit with what else waits. Raises `StorageError`, too, when too much
+        """`Outbox.append`, in a commit with other waiting changes. Also raises `StorageError` if too much
         waits."""
 
     def free(
         self, ranges: Sequence[tuple[int, int]], told: Callable[[list[OutboxBlock] | Exception], None], /
     ) -> None:
-        """`Outbox.free`, in a commit with what else waits."""
+        """`Outbox.free`, in a commit with other waiting changes."""
 
     def read(
         self,

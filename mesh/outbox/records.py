@@ -1,4 +1,4 @@
-"""What comes out of an outbox.
+"""The records that an outbox returns.
 
 ``row`` is a block's place in it: rows rise in the order of appending. ``boot``, ``first`` and ``last`` are
 the boot of its publisher and the numbers of its messages. The pieces of a large body share one number.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 MAX_BYTES: Final = 1 << 30
-"""Bytes of an outbox at most, if nothing else is said."""
+"""Default limit of an outbox in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,7 @@ class OutboxBlock:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A row whose block differs from the one that was appended, and why; it stays in the file, and is
-    never sent."""
+    """A row whose block differs from the appended one, and why; it stays in the file, and is never sent."""
 
     row: int
     boot: int
@@ -39,7 +38,7 @@ class Damaged:
 
 
 class Holding(NamedTuple):
-    """What an outbox holds. ``size``: bytes of its blocks, as its bound counts them."""
+    """The contents of an outbox. ``size``: bytes of its blocks, as its limit counts them."""
 
     blocks: int
     messages: int
@@ -48,19 +47,19 @@ class Holding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What was found when an outbox was opened."""
+    """Facts found when an outbox was opened."""
 
     path: str
     secret: bytes
     publisher: int
     boot: int
-    """That of blocks that are sealed from now on."""
+    """The boot of blocks that are sealed from now on."""
     opened_at: int
     """The last row that lay there: it may have been sent before."""
     copied: bool
-    """Whether this file is not the one that was opened last under its name."""
+    """True if this file is not the one that was opened last under its name."""
     damaged_before: Sequence[str]
     """Outboxes of this name that were set aside earlier and are still there."""
     max_bytes: int
     oldest_us: int | None
-    """When its oldest block was appended, in microseconds since the epoch; None: it was empty."""
+    """When its oldest block was appended, in microseconds since the epoch; None if it was empty."""

@@ -1,7 +1,8 @@
-"""The tables of an outbox, and what tells it from other databases.
+"""The tables of an outbox, and its difference from other databases.
 
-A row a block. ``total`` is what all rows come to, so that nobody has to look through them. Topics lie before
-the blocks: rows of other topics are passed over without reading their blocks.
+There is one row for each block. ``total`` holds the sums over all rows, so that nobody has to look through
+them. The topic comes before the block in a row: rows of other topics are passed over without reading their
+blocks.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def check(db: apsw.Connection, _path: str) -> None:
 
 
 def outbox_of(secret: bytes) -> DatabaseKind:
-    """An outbox as a kind of database; a new one is of the publisher with this secret."""
+    """The kind of database that an outbox is; a new one belongs to the publisher with this secret."""
     return DatabaseKind(
         name="outbox",
         elsewhere="name another file",

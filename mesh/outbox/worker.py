@@ -1,7 +1,7 @@
-"""What an outbox does for those who wait, a piece at a time: apart from who runs it, a thread or a simulator.
+"""The work of an outbox, one piece at a time, independent of what runs it: a thread or a simulator.
 
-A step takes all that has gathered (`mesh.outbox.gathering`). A log that has grown too large is moved between
-two pieces, when the commit before is told already.
+A step takes everything that has gathered (`mesh.outbox.gathering`). A log that has grown too large is moved
+between two pieces, after the outcome of the previous commit has been told.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What jobs came to, and what the outbox holds after that."""
+    """The outcomes of jobs, and the contents of the outbox after them."""
 
     done: Sequence[Done]
     holding: Holding
 
 
 Piece = Told | None
-"""What was done; None is nobody's business."""
+"""What was done; None for internal work."""
 
 
 class Worker:
@@ -41,12 +41,12 @@ class Worker:
         self._wall_time = wall_time
 
     def step(self, jobs: Sequence[Job]) -> Iterator[Piece]:
-        """Do what has gathered. Each piece is done when it is asked for, and is to be told at once."""
+        """Do what has gathered. Each piece is done when it is asked for; tell its outcome at once."""
         outbox = self._outbox
         for done in carry_out(outbox, jobs, int(self._wall_time() * 1_000_000)):
             yield Told(done, outbox.holding)
             if outbox.checkpoint_due:
-                with contextlib.suppress(OutboxError):  # the next change is told
+                with contextlib.suppress(OutboxError):  # the next change reports the failure
                     outbox.checkpoint()
                 yield None
 

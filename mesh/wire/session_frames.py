@@ -139,7 +139,8 @@ CREDIT: Final = int(Kind.CREDIT)
 
 
 class Leaving(IntEnum):
-    """The message of a LEAVING frame. Its number and reason are 0 and empty unless a meaning is given here."""
+    """The message of a LEAVING frame. Its number and reason are 0 and empty unless a meaning is given
+    here."""
 
     GOAWAY = 0
     """Broker to client: it is about to leave, and serves for this many milliseconds more."""

@@ -1,1 +1,2 @@
-"""How one durable subscription is worked off by several clients. Pure: events and ``now`` in, orders out."""
+"""The distribution of one durable subscription's messages to several clients. Pure: events and ``now`` in,
+orders out."""

@@ -1,8 +1,8 @@
 """Messages that no consumer had yet: the rows that were read ahead, and how far the journal is read.
 
-A subscription may have millions of messages waiting. Here are those that come next, about ``ahead_bytes`` of
-them; the rest is in the journal, behind the last row that was read. A row that was committed just now is
-taken as it is if everything before it was read, and is otherwise read in its turn.
+A subscription may have millions of waiting messages. The next ones are here, about ``ahead_bytes`` of them;
+the rest is in the journal, behind the last row that was read. A row that was just committed is taken directly
+if everything before it was read. Otherwise it is read from the journal in its turn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mesh.work.orders import Load
 from mesh.work.rows import Row, StoredRow
 
 ROW_OVERHEAD: Final = 512
-"""What a row costs here beside its bytes."""
+"""Bytes that a row counts for here beside its own."""
 
 
 class Backlog:
@@ -41,8 +41,8 @@ class Backlog:
         self._read_to = 0
         self._newest = 0  # the last row that is known to be in the journal
         self._searching = True  # there may be rows from before this broker started
-        self._asked: int | None = None  # the newest row when a Load was ordered, while it is under way
-        self._asked_behind = 0  # the row behind which that one reads
+        self._asked: int | None = None  # the newest row when a Load was ordered, while that is in flight
+        self._asked_behind = 0  # the row behind which that Load reads
 
     @property
     def size(self) -> int:
@@ -54,11 +54,11 @@ class Backlog:
         return not self._searching and self._newest <= self._read_to
 
     def has_read(self, row: int) -> bool:
-        """Whether that row was read, or went by, in its turn."""
+        """True if that row was read, or passed over, in its turn."""
         return row <= self._read_to
 
     def load(self) -> Load | None:
-        """What to read next, once half of what was read ahead is gone."""
+        """The next read, once half of the rows read ahead is gone."""
         if self._asked is not None or self._size * 2 > self._ahead_bytes or self.all_read:
             return None
         self._asked, self._asked_behind = self._newest, self._read_to
@@ -66,7 +66,8 @@ class Backlog:
         return Load(self._read_to, 1 + room // ROW_OVERHEAD, room)
 
     def committed(self, stored: Sequence[StoredRow], *, wanted: bool) -> Iterator[Row]:
-        """New rows of the journal; ``wanted``: somebody may take them soon. Yields those that are taken."""
+        """Add new rows of the journal. ``wanted``: a consumer may take them soon. Yields the rows that are
+        taken."""
         for entry in stored:
             ready = self.all_read and self._asked is None
             self._newest = max(self._newest, entry.row)
@@ -74,24 +75,26 @@ class Backlog:
                 yield self._append(entry)
 
     def grew(self, row: int) -> None:
-        """The journal has rows up to this one, which are read in their turn."""
+        """Note that the journal has rows up to this one; they are read in their turn."""
         self._newest = max(self._newest, row)
 
     def loaded(self, stored: Sequence[StoredRow], through: int, *, wanted: bool) -> Iterator[Row]:
-        """What was read for a `Load`, ``through`` a row; 0: there is no more. Yields what is taken."""
+        """Take the rows read for a `Load`, up to the row ``through``; 0 if there are no more. Yields the rows
+        that are taken."""
         asked, self._asked = self._asked, None
         if not wanted or self._asked_behind != self._read_to:
-            return  # nobody is there, or all had left meanwhile and rows before these were forgotten
+            return  # no consumer is there, or all had left meanwhile and rows before these were forgotten
         for entry in stored:
             if entry.row > self._read_to:
                 yield self._append(entry)
         if not through:
             self._searching = False
-            through = asked or 0  # rows known when it was asked are gone, else it would have found them
+            # rows known at the time of the order are gone, otherwise it would have found them
+            through = asked or 0
         self._read_to = max(self._read_to, through)
 
     def took(self, row: Row, records: int) -> bool:
-        """These records of the first row are in flight now. Returns whether the row has none left."""
+        """Note that these records of the first row are in flight. Returns True if the row has none left."""
         row.fresh ^= records
         self.count -= records.bit_count()
         if row.fresh:
@@ -101,7 +104,7 @@ class Backlog:
         return True
 
     def discard(self, row: Row) -> None:
-        """A row that is of no use any more, if it is here."""
+        """Remove a row that is no longer needed, if it is here."""
         if row.fresh:
             self.rows.remove(row)
             self.count -= row.fresh.bit_count()
@@ -109,8 +112,8 @@ class Backlog:
             row.fresh = 0
 
     def put_back(self) -> Iterator[Row]:
-        """There are no consumers any more: forget rows of which no message was ever delivered. Yields
-        them."""
+        """Forget the rows of which no message was ever delivered, since there are no consumers any more.
+        Yields them."""
         rows = self.rows
         while rows and not rows[-1].handed_out:
             row = rows.pop()

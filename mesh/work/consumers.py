@@ -1,8 +1,8 @@
-"""The consumers of a durable subscription: each one's window, what it holds, and whose turn it is.
+"""The consumers of a durable subscription: each one's window, its messages, and which one is next.
 
-The consumer that holds least gets the next message. Consumers with room lie in levels by powers of two of
-what they hold; the lowest level comes first, and within a level they take turns. So a slow consumer gets
-less without being measured, and a turn costs the same for two consumers and for thousands.
+The next message goes to the consumer that holds the fewest. Consumers with room lie in levels by powers of
+two of what they hold. The lowest level comes first, and within a level they take turns. So a slow consumer
+gets less without being measured, and a turn costs the same for two consumers and for thousands.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from mesh.work.rows import Row
 class Consumer:
     """One client's session that works on a subscription.
 
-    It may have ``window`` messages unsettled. Once they have ``bytes_max`` bytes it gets no more, so that one
+    It may have ``window`` messages unsettled. Once they have ``bytes_max`` bytes it gets no more, so one
     message may overdraw them.
 
     While it is ``probing`` it gets suspects only. It is ready for one when it holds nothing but ``stuck``
-    messages, those that it did not settle for too long; ``since`` says when it last got one or began to wait.
+    messages, those that it did not settle for too long. ``since`` is the time when it last got one or began
+    to wait.
     """
 
     __slots__ = (
@@ -42,7 +43,7 @@ class Consumer:
         self.window = window
         self.bytes_max = bytes_max
         self.in_flight = 0
-        self.released = 0  # messages that it had and has no more
+        self.released = 0  # messages that it had and no longer has
         self.bytes = 0
         self.rows: dict[int, Row] = {}
         self.level = -1  # not in a roster
@@ -52,7 +53,7 @@ class Consumer:
         self.since = 0.0
 
     def take(self, row: Row, records: int) -> None:
-        """Records that are now in flight here."""
+        """Note that these records are in flight here."""
         row.out[self.number] = row.out.get(self.number, 0) | records
         row.handed_out = True
         self.rows[row.number] = row
@@ -61,7 +62,7 @@ class Consumer:
         self.bytes += count * row.each
 
     def release(self, row: Row, records: int) -> None:
-        """Records in flight here that no longer are."""
+        """Note that these records are no longer in flight here."""
         left = row.out[self.number] & ~records
         if left:
             row.out[self.number] = left
@@ -77,7 +78,7 @@ class Consumer:
         self.stuck = min(self.stuck, self.in_flight - (self.suspect is not None))
 
     def fits(self, row: Row) -> int:
-        """How many of a row's messages the bytes have room for: at least one."""
+        """How many of a row's messages its bytes have room for: at least one."""
         return max(1, (self.bytes_max - self.bytes) // (row.each or 1))
 
     @property
@@ -92,14 +93,14 @@ class Roster:
 
     def __init__(self) -> None:
         self._levels: dict[int, OrderedDict[Consumer, None]] = {}
-        self._used = 0  # bit n: level n has somebody
+        self._used = 0  # bit n: level n has a consumer
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
     def place(self, consumer: Consumer) -> None:
-        """Put a consumer behind those who hold as much as it does; out, if it may get nothing."""
+        """Put a consumer behind those that hold as much as it does; take it out if it may get nothing."""
         self.remove(consumer)
         if consumer.probing or consumer.in_flight >= consumer.window or consumer.bytes >= consumer.bytes_max:
             return
@@ -119,7 +120,7 @@ class Roster:
         self._size -= 1
 
     def next(self) -> Consumer | None:
-        """The consumer that gets the next messages; None while none has room."""
+        """The consumer that gets the next messages; None if no consumer has room."""
         if not self._used:
             return None
         return next(iter(self._levels[(self._used & -self._used).bit_length() - 1]))

@@ -1,6 +1,6 @@
 """Sets of a block's records as ints: bit i stands for record i.
 
-A block has 4 096 records at most, so a set has at most 512 bytes. One operation on it costs below 0.2 us,
+A block has at most 4 096 records, so a set has at most 512 bytes. One operation on it costs less than 0.2 us,
 however many records it holds, and no object is made for each message.
 """
 
@@ -10,19 +10,19 @@ from collections.abc import Iterator
 
 
 def span(first: int, count: int) -> int:
-    """``count`` neighbours from ``first`` on."""
+    """The set of ``count`` neighbours from ``first`` on."""
     return ((1 << count) - 1) << first
 
 
 def first_run(mask: int) -> tuple[int, int]:
-    """Where the lowest neighbours of a set begin, and how many they are."""
+    """The first record and the length of the lowest run of neighbours in a set."""
     first = (mask & -mask).bit_length() - 1
     rest = mask >> first
     return first, (~rest & (rest + 1)).bit_length() - 1
 
 
 def indices(mask: int) -> Iterator[int]:
-    """The records of a set, from the lowest on."""
+    """Yield the records of a set, from the lowest on."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -37,5 +37,5 @@ def packed(mask: int) -> tuple[int, bytes]:
 
 
 def unpacked(floor: int, bitmap: bytes) -> int:
-    """The set that `packed` wrote."""
+    """The set that `packed` encoded."""
     return span(0, floor) | int.from_bytes(bitmap, "little") << floor

@@ -1,4 +1,4 @@
-"""The numbers of a durable subscription's work."""
+"""The limits and delays of a durable subscription's work."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WorkOptions:
-    """``attempts_max``: after so many a message is a dead letter; None: never, as in a queue of dead letters.
+    """``attempts_max``: a message becomes a dead letter after so many attempts; None for never, as in a queue
+    of dead letters.
 
-    ``held_max``: most messages that wait to be delivered again; at this number, nothing fresh is read
-    until some of them are settled. ``patience_s``: seconds for which a suspect, or messages before one,
-    keep a consumer from other work. ``save_s``: seconds within which a settled message is written to the
-    journal.
+    ``held_max``: most messages that wait to be delivered again. At this number, nothing fresh is read until
+    some of them are settled. ``patience_s``: seconds for which a suspect, or messages before one, keep a
+    consumer from other work. ``save_s``: seconds within which a settled message is written to the journal.
     """
 
     attempts_max: int | None = 20

@@ -1,7 +1,7 @@
-"""What a `WorkQueue` wants done: blocks delivered, rows read, and what the journal keeps.
+"""The orders of a `WorkQueue`: blocks to deliver, rows to read, and what the journal keeps.
 
 `Bury`, `Attempts` and `Settle` of one call belong into one commit, in their order: a dead letter is copied
-before the row that it came from may go.
+before its original row may go.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Deliver:
-    """Some neighbouring records of a row for one consumer: ``blocks.cut(block, first, count)``.
+    """Deliver neighbouring records of a row to one consumer: ``blocks.cut(block, first, count)``.
 
-    Of a large body ``block`` is empty, and ``parts`` names the rows of its pieces. ``attempt`` counts from 1.
-    ``redelivered``: a consumer had them before, as far as this broker knows since its start. ``suspect``:
-    one record, which was in flight when its consumer died.
+    For a large body ``block`` is empty, and ``parts`` names the rows of its pieces. ``attempt`` counts from
+    1. ``redelivered``: a consumer had them before, as far as this broker knows since its start. ``suspect``:
+    it is one record, which was in flight when its consumer died.
     """
 
     consumer: int
@@ -44,16 +44,16 @@ class Load:
 
 @dataclass(slots=True)
 class Fetch:
-    """Read a row again after its bytes were let go. The answer is ``fetched`` or ``unreadable``."""
+    """Read a row again after its bytes were dropped. The answer is ``fetched`` or ``unreadable``."""
 
     row: int
 
 
 @dataclass(slots=True)
 class Settle:
-    """Which records of a row are settled: those below ``floor``, and by ``bitmap`` from there on.
+    """Note which records of a row are settled: those below ``floor``, and by ``bitmap`` from there on.
 
-    ``whole``: all of them, and the row is of no use to this subscription any more.
+    ``whole``: all of them; this subscription no longer needs the row.
     """
 
     row: int
@@ -64,7 +64,8 @@ class Settle:
 
 @dataclass(slots=True)
 class Attempts:
-    """How many attempts the unsettled records of a row have behind them; those with none are left out."""
+    """Note how many attempts the unsettled records of a row have behind them; those with none are left
+    out."""
 
     row: int
     attempts: Mapping[int, int]
@@ -72,7 +73,7 @@ class Attempts:
 
 @dataclass(slots=True)
 class Bury:
-    """One record becomes a dead letter. It is settled by the `Settle` of the same call."""
+    """Make one record a dead letter. The `Settle` of the same call settles it."""
 
     row: int
     index: int

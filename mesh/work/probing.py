@@ -1,14 +1,14 @@
 """Which consumers take suspects, so that the message that kills its consumers is found.
 
 A suspect is a message that was in flight when its consumer died. It goes to a consumer that has nothing else,
-so that a second death counts against this message alone. To that end some consumers become probers: they get
-nothing new, and once they have settled what they hold, they get one suspect at a time. Half of the consumers
-at most are probers, and beyond that those that have nothing else to do.
+so that a second death counts against this message alone. For this purpose some consumers become probers: they
+get nothing new, and once they have settled what they hold, they get one suspect at a time. At most half of
+the consumers are probers, plus those that have nothing else to do.
 
 A message that nobody settles must not hold up the rest. After ``patience_s`` a prober is ready for the next
-suspect all the same, and what it holds is counted as stuck. A suspect that kills its consumer later than
-that was not alone, so no attempt is counted. Therefore patience doubles with each such death, until no
-message is a suspect.
+suspect anyway, and what it holds is counted as stuck. A suspect that kills its consumer later than that was
+not alone, so no attempt is counted. Therefore patience doubles with each such death, until no message is a
+suspect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Probing:
         row.suspected |= records
 
     def acquit(self, row: Row, records: int) -> None:
-        """End the suspicion: these records were settled, or given back by a consumer that lives."""
+        """End the suspicion: these records were settled, or given back by a living consumer."""
         cleared = records & row.suspected
         if cleared:
             row.suspected ^= cleared
@@ -51,14 +51,14 @@ class Probing:
         consumer.since = now
 
     def dismiss(self, consumer: Consumer) -> None:
-        """Let a prober work as before; no effect on other consumers."""
+        """Let a prober work as before. Other consumers are not affected."""
         if consumer.probing:
             del self.probers[consumer]
             consumer.probing = False
             consumer.suspect = None
 
     def wants(self, waiting: int, limit: int) -> bool:
-        """Whether one more prober is of use for so many suspects that wait."""
+        """True if one more prober is of use for so many waiting suspects."""
         free = sum(1 for consumer in self.probers if consumer.suspect is None)
         return free < waiting and len(self.probers) < limit
 
@@ -67,7 +67,7 @@ class Probing:
         return [consumer for consumer in self.probers if consumer.ready_to_probe]
 
     def unneeded(self, waiting: int, limit: int) -> list[Consumer]:
-        """Probers without a suspect that cannot get one, or that are more than there may be."""
+        """Probers without a suspect that cannot get one, or that are more than the limit."""
         excess = len(self.probers) - limit
         unneeded: list[Consumer] = []
         for consumer in self.probers:

@@ -9,21 +9,21 @@ A consumer is one session. A message is in exactly one of these places:
     delayed     it is to be tried again, and not yet
     settled     done, or buried as a dead letter
 
-The session is the lease: there is no deadline, and a message comes back when its session ends. An attempt
-is counted by ``retry``, or when the consumer died while the message was alone in flight, so that a crash does
-not condemn a whole window. After ``attempts_max`` of them the message is buried.
+The session is the lease: there is no deadline, and a message comes back when its session ends. An attempt is
+counted by ``retry``, or when the consumer died with only this message in flight. So a crash does not condemn
+a whole window. After ``attempts_max`` attempts the message is buried.
 
 ``done`` settles what the session holds, and what it held before: the work was done, even if another consumer
-has the message now. Everything else that a consumer may say of messages that it does not hold is counted and
+has the message now. Anything else that a consumer says about messages that it does not hold is counted and
 ignored.
 
 Returned messages go before fresh ones, and fresh messages go in the order of the journal. So one consumer
-gets the first deliveries of a publisher and topic in order. Shares are even: when less is here than all
+gets the first deliveries of a publisher and topic in order. Shares are even: if there is less than all
 windows could take, each gets its part of it.
 
-A step costs by the messages it moves, by rows at a time where messages are neighbours, and never by what
-waits. Bytes in memory are those read ahead, and those of the next few rows that are delivered again: the
-bytes of what is in flight or delayed are read again when they are needed.
+The cost of a step depends on the messages it moves, by rows at a time where messages are neighbours. It never
+depends on the number of waiting messages. Memory holds the bytes read ahead, and those of the next few rows
+that are delivered again. The bytes of messages in flight or delayed are read again when they are needed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mesh.work.statistics import WorkCounters, WorkSnapshot
 from mesh.work.waiting import Delays, Shelf
 
 FETCH_AHEAD: Final = 8
-"""Rows of what is delivered again whose bytes are read before their turn comes."""
+"""Rows to be delivered again whose bytes are read before their turn comes."""
 NEVER: Final = float("inf")
 BYTES_MAX: Final = 1 << 62
 """No bound."""
@@ -65,15 +65,15 @@ class WorkQueue:
         self._unsaved: dict[int, Row] = {}
         self._save_at = NEVER
         self._in_flight = 0
-        self._fetched = 0  # bytes of rows that were read again, or are being
+        self._fetched = 0  # bytes of rows that were read again, or are being read
         self._orders: list[Order] = []
         self.counters = WorkCounters()
 
     # --- consumers
 
     def attach(self, consumer: int, window: int, bytes_max: int = BYTES_MAX) -> None:
-        """A session begins to work. It may have ``window`` messages unsettled, and about ``bytes_max``
-        bytes."""
+        """Note that a session begins to work. It may have ``window`` messages unsettled, and about
+        ``bytes_max`` bytes."""
         if consumer in self._consumers:
             raise ValueError(f"consumer {consumer} is attached already")
         self._consumers[consumer] = one = Consumer(consumer, window, bytes_max)
@@ -87,10 +87,10 @@ class WorkQueue:
         self._roster.place(one)
 
     def detach(self, consumer: int, now: float, *, died: bool) -> None:
-        """A session is over: messages that it did not settle are delivered again.
+        """Note that a session is over: its unsettled messages are delivered again.
 
-        ``died``: it did not say that it leaves. Then its messages are suspects, or if it is one, that one has
-        failed.
+        ``died``: it ended without saying so. Then its messages become suspects; if it is a single one, its
+        attempt has failed.
         """
         one = self._consumers.pop(consumer)
         self._roster.remove(one)
@@ -114,17 +114,18 @@ class WorkQueue:
     # --- rows
 
     def committed(self, stored: Sequence[StoredRow]) -> None:
-        """Rows that the journal has since just now, in their order."""
+        """Add rows that the journal just committed, in their order."""
         for row in self._backlog.committed(stored, wanted=bool(self._consumers)):
             self._rows[row.number] = row
 
     def grew(self, row: int) -> None:
-        """The journal has rows up to this one, which are not at hand: they are read in their turn."""
+        """Note that the journal has rows up to this one, which are not at hand: they are read in their
+        turn."""
         self._backlog.grew(row)
 
     def loaded(self, stored: Sequence[StoredRow], through: int) -> None:
-        """The answer to `Load`: rows in their order, and the last row that was looked at, 0 if there are no
-        more. Damaged rows among them are left out, and stay in the journal."""
+        """Answer a `Load` with rows in their order, and the last row that was looked at (0 if there are no
+        more). Damaged rows are left out, and stay in the journal."""
         for row in self._backlog.loaded(stored, through, wanted=bool(self._consumers)):
             if row.fresh:
                 self._rows[row.number] = row
@@ -132,7 +133,7 @@ class WorkQueue:
                 self._orders.append(settlement(row))
 
     def fetched(self, row: int, block: bytes) -> None:
-        """The answer to `Fetch`."""
+        """Answer a `Fetch` with the row's bytes."""
         known = self._rows.get(row)
         if known is not None:
             known.fetching = False
@@ -142,7 +143,7 @@ class WorkQueue:
                 self._forget(known)
 
     def unreadable(self, row: int, now: float) -> None:
-        """The other answer to `Fetch`. Messages of that row that were to be delivered are tried again
+        """Answer a `Fetch` whose row cannot be read. Its messages that were to be delivered are tried again
         later."""
         known = self._rows.get(row)
         if known is None:
@@ -155,8 +156,8 @@ class WorkQueue:
         self.counters.unreadable += records.bit_count()
 
     def undeliverable(self, consumer: int, row: int, first: int, count: int, now: float) -> None:
-        """Records that were to be delivered cannot be read. Records that the consumer still has go later
-        to a consumer with room; no attempt is counted."""
+        """Note that records to be delivered cannot be read. Those that the consumer still has go later to a
+        consumer with room; no attempt is counted."""
         known = self._rows.get(row)
         records = span(first, count) & known.out.get(consumer, 0) if known is not None else 0
         if known is None or not records:
@@ -166,10 +167,10 @@ class WorkQueue:
             self._delays.add(row, index, now + self._options.back_off_max_s)
         self.counters.unreadable += records.bit_count()
 
-    # --- what consumers say
+    # --- consumers' settlements
 
     def done(self, consumer: int, row: int, first: int, bitmap: int, now: float) -> None:
-        """Messages of a row are settled: bit i of ``bitmap`` stands for record ``first`` + i."""
+        """Settle messages of a row: bit i of ``bitmap`` stands for record ``first`` + i."""
         counters = self.counters
         known = self._rows.get(row)
         if known is None or first >= known.whole.bit_length():
@@ -195,28 +196,28 @@ class WorkQueue:
             self._settle(known, own | late, now)
 
     def retry(self, consumer: int, row: int, index: int, now: float, after_s: float | None = None) -> None:
-        """A message has failed and is tried again: after a time, or with a back-off that doubles."""
+        """Have a failed message tried again: after a time, or with a back-off that doubles."""
         known = self._given_back(consumer, row, index)
         if known is not None:
             self.counters.retried += 1
             self._failed(known, index, "it was to be tried again", now, after_s)
 
     def drop(self, consumer: int, row: int, index: int, now: float, reason: str) -> None:
-        """A message is of no use: it becomes a dead letter at once."""
+        """Make a message a dead letter at once, since it can never be processed."""
         known = self._given_back(consumer, row, index)
         if known is not None:
             self._bury(known, index, reason, known.attempts.get(index, 0) + 1, now)
 
-    # --- what an operator takes out
+    # --- rows that an operator takes out
 
     def in_hand(self, row: int) -> bool:
-        """Whether a consumer has messages of that row, or what it settled of them is not written yet."""
+        """True if a consumer has messages of that row, or if its settlements are not written yet."""
         known = self._rows.get(row)
         return row in self._unsaved or (known is not None and bool(known.out))
 
     def withdraw(self, row: int) -> bool:
-        """That row is gone from the journal. A consumer that has messages of it meanwhile settles them in
-        vain. False if they were settled before."""
+        """Note that a row is gone from the journal. A consumer that has messages of it settles them in vain.
+        False if they were settled before."""
         known = self._rows.get(row)
         if known is None:
             return not self._backlog.has_read(row)
@@ -231,11 +232,11 @@ class WorkQueue:
         self._remove(known)
         return True
 
-    # --- what to do
+    # --- orders
 
     def orders(self, now: float, *, commit: bool = False, ahead: bool = True) -> list[Order]:
-        """All there is to do now. ``commit``: a commit is about to be made, and may take along what is
-        settled. ``ahead``: what is delivered again may be read before its turn comes."""
+        """Everything to do now. ``commit``: a commit is about to be made, and may take settlements along.
+        ``ahead``: rows to be delivered again may be read before their turn comes."""
         for number, index in self._delays.due(now):
             self._return(self._rows[number], 1 << index)
         if self._consumers:
@@ -258,22 +259,22 @@ class WorkQueue:
 
     @property
     def has_fresh(self) -> bool:
-        """Whether something that nobody had is at hand."""
+        """True if a message that no consumer had is at hand."""
         return bool(self._backlog.rows)
 
     @property
     def unsaved(self) -> bool:
-        """Whether some settled messages are not yet in the journal."""
+        """True if some settlements are not in the journal yet."""
         return bool(self._unsaved)
 
     @property
     def next_due(self) -> float | None:
-        """When `orders` has something to do though nothing happens."""
+        """When `orders` has something to do although nothing has happened."""
         due = min(self._save_at, self._delays.next_due, self._probing.next_due)
         return due if due < NEVER else None
 
     def snapshot(self) -> WorkSnapshot:
-        """Where the messages in memory are."""
+        """Number of messages in memory by place."""
         return WorkSnapshot(
             consumers=len(self._consumers),
             fresh=self._backlog.count,
@@ -284,7 +285,7 @@ class WorkQueue:
         )
 
     def holders(self) -> Iterator[tuple[int, int, int]]:
-        """Each consumer that has messages: its number, how many it has, and how many it had before."""
+        """Yield each consumer that has messages: its number, how many it has, and how many it had before."""
         for consumer in self._consumers.values():
             if consumer.in_flight:
                 yield consumer.number, consumer.in_flight, consumer.released
@@ -345,7 +346,8 @@ class WorkQueue:
         return records
 
     def _give(self, row: Row, offered: int, consumer: Consumer, room: int, shelf: Shelf | None = None) -> int:
-        """The first of these records that are neighbours, as many as there is room for. Returns them."""
+        """Give a consumer the first of these records that are neighbours, as many as there is room for.
+        Returns them."""
         first, count = first_run(offered)
         attempt, count = row.of_one_attempt(first, min(count, room, consumer.fits(row)))
         records = span(first, count)
@@ -372,7 +374,7 @@ class WorkQueue:
         return records
 
     def _first_readable(self, shelf: Shelf) -> Row | None:
-        """The row whose turn it is, once its bytes are here."""
+        """The row that is next, once its bytes are here."""
         for number in shelf.rows(1):
             row = self._rows[number]
             if row.block is not None:
@@ -389,24 +391,24 @@ class WorkQueue:
                 self._orders.append(Fetch(number))
 
     def _let_go(self, row: Row) -> None:
-        """Forget the bytes of a row unless they are about to be delivered."""
+        """Drop the bytes of a row unless they are about to be delivered."""
         if not row.fresh and row.number not in self._returned and row.number not in self._suspects:
             self._forget(row)
 
     def _remove(self, row: Row) -> None:
-        """Nothing of a row is left to be done."""
+        """Remove a row of which nothing is left to do."""
         del self._rows[row.number]
         self._fetched -= row.fetched
         row.fetched = 0
 
     def _forget(self, row: Row) -> None:
         row.let_go()
-        if not row.fetching:  # else when they have come
+        if not row.fetching:  # otherwise when its bytes have come
             self._fetched -= row.fetched
             row.fetched = 0
 
     def _rest(self) -> None:
-        """There are no consumers any more: keep the state of messages, but not their bytes."""
+        """Keep the state of messages but drop their bytes: there are no consumers any more."""
         for row in self._backlog.put_back():
             del self._rows[row.number]
         for shelf in (self._returned, self._suspects):
@@ -422,7 +424,7 @@ class WorkQueue:
         self._roster.place(consumer)
 
     def _given_back(self, consumer: int, row: int, index: int) -> Row | None:
-        """The row, if this consumer held that record; it holds it no more."""
+        """The row, if this consumer held that record; it no longer holds it."""
         known = self._rows.get(row)
         if known is None or not 0 <= index < known.whole.bit_length():
             self.counters.unknown += 1
@@ -440,7 +442,8 @@ class WorkQueue:
         return known
 
     def _take_from_wherever(self, row: Row, records: int) -> None:
-        """Records that a former holder settles: others have them, or they wait to be delivered again."""
+        """Take records that a former owner settles away from other consumers, or from those waiting to be
+        delivered again."""
         number = row.number
         records ^= self._returned.discard(number, records)
         records ^= self._suspects.discard(number, records)
@@ -451,7 +454,7 @@ class WorkQueue:
                 self._release(row, self._consumers[consumer], held & records)
 
     def _return(self, row: Row, records: int) -> None:
-        """To be delivered again: the suspects among them by themselves."""
+        """Have records delivered again: the suspects among them one by one."""
         suspects = records & row.suspected
         if suspects:
             self._suspects.add(row.number, suspects)
@@ -459,7 +462,7 @@ class WorkQueue:
             self._returned.add(row.number, records ^ suspects)
 
     def _failed(self, row: Row, index: int, reason: str, now: float, after_s: float | None) -> None:
-        """An attempt counts: the message is tried again later, or buried."""
+        """Count an attempt: the message is tried again later, or buried."""
         options = self._options
         attempts = row.attempts.get(index, 0) + 1
         if options.attempts_max is not None and attempts >= options.attempts_max:
@@ -479,7 +482,7 @@ class WorkQueue:
         else:
             self.counters.settled += 1
         self._settle(row, 1 << index, now)
-        self._save_at = now  # with the dead letter, in one commit
+        self._save_at = now  # together with the dead letter, in one commit
 
     def _settle(self, row: Row, records: int, now: float) -> None:
         row.settled |= records
@@ -491,7 +494,7 @@ class WorkQueue:
         if row.settled == row.whole:
             self._remove(row)
 
-    # --- what the journal is to know
+    # --- state for the journal
 
     def _is_unsaved(self, row: Row, now: float) -> None:
         self._unsaved[row.number] = row
@@ -508,6 +511,6 @@ class WorkQueue:
 
 
 def settlement(row: Row) -> Settle:
-    """What of a row is settled, for the journal."""
+    """The settled records of a row, for the journal."""
     floor, bitmap = packed(row.settled)
     return Settle(row.number, floor, bitmap, row.settled == row.whole)

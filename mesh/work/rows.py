@@ -1,8 +1,8 @@
-"""One stored block in work.
+"""One stored block while consumers work on it.
 
 A row is known from when it is read until all its records are settled. Each record is in exactly one of these
-sets: ``settled``; ``fresh`` (nobody had it); in flight, by consumer, in ``out``; or it is held back, waiting
-to be delivered again: see `waiting.py`. A record that is buried is settled.
+sets: ``settled``; ``fresh`` (no consumer had it); in flight, by consumer, in ``out``; or waiting to be
+delivered again (`waiting.py`). A buried record is settled.
 
 The bytes of a row are kept only while they are about to be delivered.
 """
@@ -15,13 +15,13 @@ from typing import Final, Protocol
 from mesh.work.masks import span, unpacked
 
 FORMER_MAX: Final = 8
-"""Sessions that once held records of a row and are remembered; the one that came first is forgotten first."""
+"""Former sessions of a row's records that are remembered; the oldest is forgotten first."""
 PIECE_SIZE: Final = 1 << 16
-"""What a piece of a large body counts for in a consumer's window: none has more bytes."""
+"""Bytes that a piece of a large body counts for in a consumer's window; no piece has more."""
 
 
 class StoredRow(Protocol):
-    """A row as the journal gives it. A large body is one row of one message, whose pieces have rows too."""
+    """A row as the journal gives it. A large body is one row of one message; its pieces have rows, too."""
 
     @property
     def row(self) -> int:
@@ -29,7 +29,7 @@ class StoredRow(Protocol):
 
     @property
     def count(self) -> int:
-        """Its messages."""
+        """Number of its messages."""
 
     @property
     def block(self) -> bytes:
@@ -41,11 +41,11 @@ class StoredRow(Protocol):
 
     @property
     def floor(self) -> int:
-        """All records below are settled."""
+        """All records below this one are settled."""
 
     @property
     def bitmap(self) -> bytes:
-        """Which records from ``floor`` on are settled, as in `masks.packed`."""
+        """The settled records from ``floor`` on, as in `masks.packed`."""
 
     @property
     def attempts(self) -> Mapping[int, int]:
@@ -53,7 +53,7 @@ class StoredRow(Protocol):
 
 
 class Row:
-    """The records of one stored block and where each of them is."""
+    """The records of one stored block, and where each of them is."""
 
     __slots__ = (
         "attempts",
@@ -80,7 +80,7 @@ class Row:
         self.size = len(stored.block)
         self.parts = stored.parts
         self.each = len(stored.parts) * PIECE_SIZE or self.size // (stored.count or 1)
-        """Bytes that one of its messages counts for in a consumer's window: their mean."""
+        """Bytes that each of its messages counts for in a consumer's window: their mean."""
         self.whole = span(0, stored.count)
         self.settled = unpacked(stored.floor, stored.bitmap) & self.whole
         self.fresh = self.whole & ~self.settled
@@ -92,21 +92,21 @@ class Row:
         self.handed_out = False
         self.fetching = False
         self.fetched = 0
-        """Bytes that were read again, or are being, for what is delivered again."""
+        """Bytes that were read again, or are being read, for records to be delivered again."""
 
     def let_go(self) -> None:
-        """Forget the bytes; those of a large body are not here."""
+        """Drop the bytes; those of a large body are not here."""
         if not self.parts:
             self.block = None
 
     def remember(self, consumer: int, records: int) -> None:
-        """A session that held these records, and does so no more: it may still settle them."""
+        """Remember a session that held these records and no longer does: it may still settle them."""
         self.former[consumer] = self.former.pop(consumer, 0) | records
         if len(self.former) > FORMER_MAX:
             del self.former[next(iter(self.former))]
 
     def of_one_attempt(self, first: int, count: int) -> tuple[int, int]:
-        """The attempt that ``first`` is at, and how many of ``count`` from there on are at the same."""
+        """The attempt number of ``first``, and how many of ``count`` records from there on have the same."""
         attempts = self.attempts
         if not attempts:
             return 1, count

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class WorkCounters:
-    """Messages, since this broker started. The last three were settled by somebody who could not settle them.
+    """Messages, since this broker started. The last three count settlements by consumers that could not
+    settle them.
 
-    ``late``: settled by a session that held them once, and held them no more.
+    ``late``: settled by a session that had held them before, and no longer did.
     """
 
     delivered: int = 0
@@ -26,7 +27,7 @@ class WorkCounters:
 
 @dataclass(frozen=True, slots=True)
 class WorkSnapshot:
-    """Messages in memory by where they are. What waits in the journal alone is in none of these."""
+    """Messages in memory by place. Those that wait in the journal alone are in none of these."""
 
     consumers: int
     fresh: int

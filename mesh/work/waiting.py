@@ -1,7 +1,7 @@
-"""Messages that somebody had and that are delivered again: now (`Shelf`), or when they are due (`Delays`).
+"""Messages that a consumer had and that are delivered again: now (`Shelf`), or when they are due (`Delays`).
 
-Both keep sets of records by row, and both let go of what is settled meanwhile. A shelf gives its rows in the
-order in which they came to it.
+Both keep sets of records by row, and both drop records that are settled meanwhile. A shelf gives its rows in
+the order in which they came to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import islice
 
 
 class Shelf:
-    """Messages that may be delivered as soon as somebody has room."""
+    """Messages that may be delivered as soon as a consumer has room."""
 
     __slots__ = ("_rows", "count")
 
@@ -44,12 +44,12 @@ class Shelf:
         return self._rows.get(row, 0)
 
     def rows(self, count: int) -> Iterator[int]:
-        """The rows that come next, at most ``count``."""
+        """Yield the next rows, at most ``count``."""
         return islice(self._rows, count)
 
 
 class Delays:
-    """Messages that wait for their time. A message waits once at most."""
+    """Messages that wait until they are due. A message waits at most once."""
 
     __slots__ = ("_heap", "_waiting")
 
@@ -63,7 +63,7 @@ class Delays:
 
     @property
     def next_due(self) -> float:
-        """When the next one is due, infinity if none is."""
+        """When the next one is due; infinity if none is."""
         return self._heap[0][0] if self._heap else float("inf")
 
     def add(self, row: int, index: int, due: float) -> None:
@@ -75,14 +75,14 @@ class Delays:
         found = self._waiting.discard(row, records)
         if (
             found and len(self._heap) > 2 * self.count + 64
-        ):  # what was settled must not pile up until it is due
+        ):  # settled records must not pile up until they are due
             records_of = self._waiting.records
             self._heap = [entry for entry in self._heap if records_of(entry[1]) >> entry[2] & 1]
             heapify(self._heap)
         return found
 
     def due(self, now: float) -> Iterator[tuple[int, int]]:
-        """Take out whatever is due: row and index."""
+        """Take out everything that is due: row and index."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             _, row, index = heappop(heap)
