@@ -42,6 +42,8 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("check", "mesh.cli.check:check", "Judge a mesh by thresholds, for Nagios and its kin."),
     ("key", "mesh.cli.key:app", "Make keys and tokens by which clients prove who they are."),
     ("drain", "mesh.cli.drain:drain", "End a broker once its clients have gone to others."),
+    ("context", "mesh.cli.context:app", "Keep brokers and the credentials for them under names."),
+    ("completion", "mesh.cli.completion:completion", "Print the completion script of a shell."),
     ("config", "mesh.cli.config:app", "Show, check or begin a configuration."),
     ("simulate", "simulations.cli.app:app", "Run a mesh in virtual time and break it on purpose."),
     ("analyze", "mesh.analysis.cli:app", "Say from the event logs how the mesh fared."),
@@ -59,7 +61,8 @@ ARGUMENTS: Final = {
 """Of commands whose optional arguments the generated usage line would call ARGS."""
 
 EXPLAINED: Final = (
-    "Commands that talk to a broker take --url, else MANGROVE_URL, else the local broker. "
+    "Commands that talk to a broker take --url or --context, else MANGROVE_URL, else the context in use, "
+    "else the local broker. "
     "Exit codes: 0 ok, 1 failed, 64 usage, 65 bad data, 66 no input, 69 unavailable, 70 a fault "
     "of the program, 73 cannot create output, 75 timeout, 78 configuration, 130 interrupted, "
     "141 the reader went away, 143 terminated."

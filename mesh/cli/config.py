@@ -139,7 +139,7 @@ def _of_the_whole(config: configuration.Config) -> list[ConfigError]:
 
 
 def _show(path: str | None, *, origin: bool, as_json: bool) -> None:
-    loaded = configuration.load(path=path)
+    loaded = configuration.load(path=path, context="")
     rows = [(option, _value(loaded, option)) for option in configuration.options()]
     if as_json:
         document: dict[str, Any] = {}

@@ -57,13 +57,15 @@ class BrokerFlags:
     "Trust any certificate: no protection from impostors."
     config: str | None = None
     "Read this TOML file instead of looking for one."
+    context: str | None = None
+    "Name of the context to use, see mesh context; default: MANGROVE_CONTEXT, or the one in use."
 
     def loaded(self, flags: Mapping[str, Any]) -> Config:
         """The configuration, these flags first, and others of the command; those not given are None."""
         ours = {f"client.{name}": value or None for name, value in asdict(self).items()}
-        del ours["client.config"]
+        del ours["client.config"], ours["client.context"]
         url = None if self.url is None else ",".join(self.url)
-        return load({**ours, "client.url": url, **flags}, path=self.config).config
+        return load({**ours, "client.url": url, **flags}, path=self.config, context=self.context or "").config
 
     def settings(self, timeout: float | None = None) -> ClientConfig:
         """The client's part of the configuration."""

@@ -1,6 +1,9 @@
 """Configuration: one TOML file, environment variables, flags; each value remembers where it came from.
 
-Precedence is flag > environment > file > default. One file is read, the first of these that exists:
+Precedence is flag > environment > file > default. For ``[client]`` a context (`mesh.config.contexts`) takes
+the place of the file; one that a flag names takes that of the environment, too.
+
+One file is read, the first of these that exists:
 
 1. ``--config FILE``, or ``MANGROVE_CONFIG``
 2. ``./mangrove.toml``
@@ -8,6 +11,7 @@ Precedence is flag > environment > file > default. One file is read, the first o
 4. ``/etc/mangrove/config.toml``
 """
 
+from mesh.config.contexts import Contexts, contexts_path, read_contexts
 from mesh.config.http import http_listen
 from mesh.config.loading import FlagError, Loaded, candidates, examine, line_of, load, parse
 from mesh.config.mesh_key import mesh_key
@@ -27,12 +31,14 @@ __all__ = [
     "ClientConfig",
     "Config",
     "ConsoleConfig",
+    "Contexts",
     "FlagError",
     "Loaded",
     "Option",
     "as_section",
     "as_toml",
     "candidates",
+    "contexts_path",
     "examine",
     "http_listen",
     "line_of",
@@ -40,6 +46,7 @@ __all__ = [
     "mesh_key",
     "options",
     "parse",
+    "read_contexts",
     "seconds_problem",
     "template",
 ]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from mesh.config import contexts
 from mesh.config.principals import read_principals
 from mesh.config.sections import SECTIONS, Config, Option, options
 from mesh.errors import ConfigError
@@ -22,6 +23,7 @@ TRUTH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False
 PRINCIPALS: Final = "principals"
 OTHER_VARIABLES: Final = (
     "MANGROVE_CONFIG",
+    contexts.VARIABLE,
     "MANGROVE_DEBUG",
     "MANGROVE_MESH_KEY",
     "MANGROVE_REQUIRE_INTEROP",
@@ -53,18 +55,20 @@ def load(
     *,
     path: str | None = None,
     environ: Mapping[str, str] | None = None,
+    context: str | None = None,
 ) -> Loaded:
     """Merge flags, environment, file and defaults.
 
     Args:
         overrides: flags by ``section.key``; ``None`` and empty lists mean "not given".
         path: the file to read, instead of looking for one.
+        context: the name of one that ``[client]`` is taken from; empty: the one in use; None: none.
 
     Raises:
         ConfigError: names the file and line, the variable or the flag, and what is wrong with it. Of several
             mistakes it is the first.
     """
-    loaded, mistakes = examine(overrides, path=path, environ=environ)
+    loaded, mistakes = examine(overrides, path=path, environ=environ, context=context)
     if len(mistakes) > 1 and loaded.path is not None:
         more = f"{len(mistakes) - 1} more: mesh config check {loaded.path}"
         raise type(mistakes[0])(f"{mistakes[0]} ({more})")
@@ -78,6 +82,7 @@ def examine(
     *,
     path: str | None = None,
     environ: Mapping[str, str] | None = None,
+    context: str | None = None,
 ) -> tuple[Loaded, list[ConfigError]]:
     """As `load`, with all mistakes; a value that cannot be used is left out of what is loaded. Raises
     `ConfigError` for a file that cannot be read or is no TOML."""
@@ -87,14 +92,27 @@ def examine(
         # `Path.is_file` raises for a folder that this user may not enter, such as another user's home
         path = next((place for place in candidates(environ) if os.path.isfile(place)), None)
     from_file, mistakes = _read_values(_read(path), path) if path is not None else ({}, [])
+    name, from_context = "", dict[str, Any]()
+    if context is not None:
+        with _noting(mistakes):
+            name, from_context = _context(context, overrides or {}, environ)
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for option in options():
         values[option.name], origins[option.name] = option.default, "default"
         with _noting(mistakes):
-            values[option.name], origins[option.name] = _resolve(
-                option, overrides or {}, environ, from_file, path
-            )
+            if name and option.section == "client" and option.key in contexts.KEYS:
+                # A context counts as a whole; one that was asked for by a flag comes before the environment.
+                variables = {} if context else environ
+                value, origin = _resolve(option, overrides or {}, variables, {}, path)
+                if origin == "default" and option.key in from_context:
+                    origin = f"context {name}"
+                    value = _checked(option, from_context[option.key], origin)
+                values[option.name], origins[option.name] = value, origin
+            else:
+                values[option.name], origins[option.name] = _resolve(
+                    option, overrides or {}, environ, from_file, path
+                )
     with _noting(mistakes):
         _check_heartbeat(values, origins)
     sections = (
@@ -105,6 +123,17 @@ def examine(
     known = {option.env for option in options()} | set(OTHER_VARIABLES)
     unknown = tuple(name for name in sorted(environ) if name.startswith("MANGROVE_") and name not in known)
     return Loaded(config, origins, path, unknown), mistakes
+
+
+def _context(
+    given: str, overrides: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[str, dict[str, Any]]:
+    """The context that counts, by name, and its values by key."""
+    elsewhere = overrides.get("client.url") or environ.get("MANGROVE_URL")
+    if elsewhere and not given:
+        return "", {}
+    name, values = contexts.chosen(given, environ)
+    return name, dict(values)
 
 
 @contextmanager
