@@ -5,11 +5,11 @@
     async with Broker(join="tcp://10.0.0.1:7770") as broker, Client(broker.url) as client:
         await client.publish("news.uk", b"hello")
 
-`Broker` is one broker of a mesh, `Client` talks to one with asyncio, `BlockingClient` without. What goes
-wrong is a `MeshError` with one sentence.
+`Broker` is one broker of a mesh. `Client` talks to one with asyncio, `BlockingClient` without. Errors are a
+`MeshError` with one sentence.
 
-Names are loaded when they are first used: the command line must be able to answer an interrupt before the
-broker and both clients are in.
+Names are loaded on first use, so that the command line can react to an interrupt before the broker and both
+clients are loaded.
 """
 
 import sys
@@ -141,5 +141,5 @@ def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module 'mesh' has no attribute {name!r}")
     if sys.platform == "win32":
-        import_module("protocols.system")  # refuses it, before the rest misses modules of Unix
+        import_module("protocols.system")  # refuses it before the rest fails for lack of Unix modules
     return getattr(import_module(_MODULES[name]), name)

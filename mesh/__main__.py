@@ -1,4 +1,4 @@
-"""``python -m mesh`` is the command ``mesh``."""
+"""``python -m mesh`` runs the command ``mesh``."""
 
 import sys
 

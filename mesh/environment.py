@@ -1,7 +1,7 @@
-"""The outside world as a broker is given it: disk, randomness, wall time, identity of the host.
+"""The outside world of a broker: disk, randomness, wall time, memory figures.
 
 Production passes `Environment.real()`. The simulator passes virtual ones, so that one seed gives one run.
-Durations are not measured here but with the event loop's ``time()``.
+Durations are measured with the event loop's ``time()``, not here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULT_TCP_URL: Final = "tcp://127.0.0.1:7770"
 
 
 def rss_bytes() -> int:
-    """Memory of this process that is in RAM; 0 where the kernel does not tell."""
+    """Memory of this process in RAM. 0 if the kernel does not tell."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -33,15 +33,15 @@ def rss_bytes() -> int:
 
 
 class OpenJournal(Protocol):
-    """How a broker opens the journal at a path."""
+    """Opens the journal at a path for a broker."""
 
     async def __call__(self, path: str, *, broker: str, mesh: str) -> OpenedJournal:
-        """Make it if there is none. Raises what `mesh.journal.journal.Journal.open` raises."""
+        """The journal is made if there is none. Raises the errors of `mesh.journal.journal.Journal.open`."""
 
 
 async def open_journal(path: str, *, broker: str, mesh: str) -> OpenedJournal:
-    """A journal on this machine's disk, on a thread of its own."""
-    from mesh.journal.journal import Journal  # needs apsw, which is loaded by those who store
+    """A journal on this machine's disk, on its own thread."""
+    from mesh.journal.journal import Journal  # needs apsw, which is loaded only by brokers that store
     from mesh.journal.thread import JournalThread
 
     def opened() -> Journal:
@@ -53,15 +53,15 @@ async def open_journal(path: str, *, broker: str, mesh: str) -> OpenedJournal:
 
 
 class OpenOutbox(Protocol):
-    """How a client opens the outbox at a path."""
+    """Opens the outbox at a path for a client."""
 
     async def __call__(self, path: str, *, max_bytes: int) -> OpenedOutbox:
-        """Make it if there is none. Raises what `mesh.outbox.outbox.Outbox.open` raises."""
+        """The outbox is made if there is none. Raises the errors of `mesh.outbox.outbox.Outbox.open`."""
 
 
 async def open_outbox(path: str, *, max_bytes: int) -> OpenedOutbox:
-    """An outbox on this machine's disk, on a thread of its own."""
-    from mesh.outbox.outbox import Outbox  # needs apsw, which is loaded by those who have one
+    """An outbox on this machine's disk, on its own thread."""
+    from mesh.outbox.outbox import Outbox  # needs apsw, which is loaded only by clients with an outbox
     from mesh.outbox.thread import OutboxThread
 
     def opened() -> Outbox:
@@ -75,19 +75,19 @@ async def open_outbox(path: str, *, max_bytes: int) -> OpenedOutbox:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The world of one broker, or of one client. The maker of an environment closes its ``storage``."""
+    """The world of one broker or one client. The maker of an environment closes its ``storage``."""
 
     storage: Storage
     rng: random.Random
-    """All randomness of policy: jitter, and ids, which need to be unique but not secret."""
+    """All randomness of policy: jitter, and ids, which must be unique but not secret."""
     wall_time: Callable[[], float]
-    """Seconds since the epoch, for the time stamps of log rows only."""
+    """Seconds since the epoch, only for the time stamps of log rows."""
     token: Callable[[int], bytes]
     """That many unguessable bytes."""
     host: str
     pid: int
     rss_bytes: Callable[[], int] = rss_bytes
-    """Memory in use, for statistics only."""
+    """Memory in use, only for statistics."""
     open_journal: OpenJournal = open_journal
     open_outbox: OpenOutbox = open_outbox
 
@@ -105,7 +105,7 @@ class Environment:
 
 
 def runtime_folder() -> str:
-    """The folder of this user's ipc sockets: private to the user, removed with the session."""
+    """The folder of this user's ipc sockets: private to the user, removed at the end of the session."""
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     if session and os.path.isdir(session):
         return os.path.join(session, "mangrove")
@@ -113,5 +113,5 @@ def runtime_folder() -> str:
 
 
 def default_ipc_url(name: str | None = None) -> str:
-    """The default ipc address of a broker of that name, which clients try first."""
+    """The default ipc address of a broker with that name, which clients try first."""
     return f"ipc://{os.path.join(runtime_folder(), name or DEFAULT_NAME)}.sock"

@@ -1,44 +1,44 @@
-"""What can go wrong in a mesh, as types.
+"""The error types of a mesh.
 
 ```
 MeshError
   ConfigError           an option, flag, variable or configuration file is wrong (also a ValueError)
-  ListenError           a broker cannot listen where it was told to; says who is there if it knows
+  ListenError           a broker cannot listen at an address; names the broker there if it knows it
   TopicError            a topic or pattern breaks the grammar (also a ValueError)
   NotAccepted           certainly not accepted: nothing was routed, publishing again cannot duplicate
     HeldElsewhere       another broker is the home of a durable subscription
     OtherPatterns       a durable subscription of that name has other patterns
     NotReady            `publish_soon` has no room for the message now
   Unknown               perhaps accepted: the answer was lost; publishing again may duplicate
-  BatchFailed           some messages of a batch were not accepted, or perhaps
-  NoResponders          nobody who answers subscribes to the topic
+  BatchFailed           some messages of a batch were not, or perhaps not, accepted
+  NoResponders          the topic has no subscriber that answers
   MeshTimeout           a deadline passed (also a builtin TimeoutError)
   Disconnected          there is no connection to a broker
   Detached              work on a durable subscription was ended: it was removed, or its journal failed
-  PeerError             a peer broke a rule; it costs that peer its connection, never reaches other users
+  PeerError             a peer broke a rule; it loses its connection, and other users see no error
     SessionError        a session frame is malformed or not allowed now
     BlockError          a block is malformed
     LinkError           a frame between two brokers is malformed or not allowed now
     CreditExceeded      a peer sent at zero credit
   StorageError          the disk, or the queue in front of it, failed
     Locked              another process or broker holds the lock
-    StoreFull           the disk has no room for more stored messages; what is stored can be worked off
+    StoreFull           the disk has no room for more stored messages; consuming them makes room
     JournalError        the journal of durable subscriptions cannot be used
-      JournalForeign    it is another mesh's or another program's file
-        AnothersJournal it is another broker's
+      JournalForeign    the file belongs to another mesh or program
+        AnothersJournal it belongs to another broker
       JournalNewer      a newer version wrote it
       JournalReadOnly   it cannot be written
-      JournalDamaged    what it holds is damaged; it was set aside under another name
-      JournalFailed     the disk failed under it: it takes nothing until it is opened again
+      JournalDamaged    it is damaged and was set aside under another name
+      JournalFailed     the disk failed: it accepts nothing until it is opened again
     OutboxError         the outbox of a client cannot be used
-      OutboxForeign     it is another program's file
+      OutboxForeign     the file belongs to another program
       OutboxNewer       a newer version wrote it
       OutboxReadOnly    it cannot be written
-      OutboxDamaged     what it holds is damaged; it was set aside under another name
-      OutboxFailed      the disk failed under it: it takes nothing until it is opened again
+      OutboxDamaged     it is damaged and was set aside under another name
+      OutboxFailed      the disk failed: it accepts nothing until it is opened again
 ```
 
-Every message is one sentence: what is wrong, with the numbers, and what to do where that is not obvious.
+Every message is one sentence: the problem, with numbers, and what to do if that is not obvious.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from collections.abc import Mapping
 
 
 class MeshError(Exception):
-    """Root of everything `mesh` raises on its own account."""
+    """Base class of all errors that `mesh` itself raises."""
 
 
 class ConfigError(MeshError, ValueError):
@@ -65,12 +65,12 @@ class TopicError(MeshError, ValueError):
 
 
 class NotAccepted(MeshError):
-    """The broker certainly did not take the messages."""
+    """The broker certainly did not accept the messages."""
 
 
 class HeldElsewhere(NotAccepted):
-    """The home of a durable subscription is another broker; ``url`` is where it serves clients, empty if that
-    is not known."""
+    """The home of a durable subscription is another broker. ``url`` is its address for clients, empty if not
+    known."""
 
     def __init__(self, sentence: str, url: str) -> None:
         super().__init__(sentence)
@@ -82,18 +82,17 @@ class OtherPatterns(NotAccepted):
 
 
 class NotReady(NotAccepted):
-    """As many messages are pending as there may be, or the broker gives no credit now: wait for
-    ``ready()``."""
+    """Too many messages are pending, or the broker gives no credit now: wait for ``ready()``."""
 
 
 class Unknown(MeshError):
-    """The messages may or may not have been taken; the answer was lost."""
+    """The messages may or may not have been accepted; the answer was lost."""
 
 
 class BatchFailed(MeshError):
     """Some messages of a batch did not succeed; the others did.
 
-    ``errors`` has `NotAccepted` or `Unknown` for each of them, by its place in the batch, from 0.
+    ``errors`` has a `NotAccepted` or `Unknown` for each of them, by its index in the batch, from 0.
     """
 
     def __init__(self, sentence: str, errors: Mapping[int, MeshError]) -> None:
@@ -102,17 +101,17 @@ class BatchFailed(MeshError):
 
     @property
     def not_accepted(self) -> int:
-        """How many certainly were not accepted: they may be published again."""
+        """Number of messages that were certainly not accepted. They may be published again."""
         return sum(isinstance(error, NotAccepted) for error in self.errors.values())
 
     @property
     def unknown(self) -> int:
-        """How many may have been accepted."""
+        """Number of messages that may have been accepted."""
         return len(self.errors) - self.not_accepted
 
 
 class NoResponders(MeshError):
-    """Nobody who answers subscribes to the topic."""
+    """The topic has no subscriber that answers."""
 
 
 class MeshTimeout(MeshError, TimeoutError):
@@ -128,9 +127,10 @@ class Detached(MeshError):
 
 
 class PeerError(MeshError):
-    """A peer broke a rule; it loses its connection and is counted.
+    """A peer broke a rule. It loses its connection and is counted.
 
-    ``reason`` is the word that the status counts it by and the peer is told (``docs/reference/status.md``).
+    ``reason`` is the word that the status counts it by and that the peer is told
+    (``docs/reference/status.md``).
     """
 
     reason: str = "broken_rule"
@@ -165,7 +165,7 @@ class StorageError(MeshError):
 
 
 class Locked(StorageError):
-    """Somebody else holds the lock; ``holder_pid`` is theirs, 0 if unknown."""
+    """Another process holds the lock. ``holder_pid`` is its id, 0 if unknown."""
 
     def __init__(
         self, path: str, holder_pid: int, advice: str = "give this broker another name or state folder"
@@ -177,7 +177,7 @@ class Locked(StorageError):
 
 
 class StoreFull(StorageError):
-    """There is no room for more stored messages, on the disk or in an outbox; working them off makes room."""
+    """The disk or an outbox has no room for more stored messages. Consuming them makes room."""
 
 
 class JournalError(StorageError):
@@ -201,7 +201,7 @@ class JournalReadOnly(JournalError):
 
 
 class JournalDamaged(JournalError):
-    """The journal is damaged and was set aside; ``aside`` is where it lies now."""
+    """The journal is damaged and was set aside. ``aside`` is its path now."""
 
     def __init__(self, sentence: str, aside: str) -> None:
         super().__init__(sentence)
@@ -209,7 +209,7 @@ class JournalDamaged(JournalError):
 
 
 class JournalFailed(JournalError):
-    """The disk failed under the journal, which takes nothing until it is opened again."""
+    """The disk failed under the journal, which accepts nothing until it is opened again."""
 
 
 class OutboxError(StorageError):
@@ -229,7 +229,7 @@ class OutboxReadOnly(OutboxError):
 
 
 class OutboxDamaged(OutboxError):
-    """The outbox is damaged and was set aside; ``aside`` is where it lies now."""
+    """The outbox is damaged and was set aside. ``aside`` is its path now."""
 
     def __init__(self, sentence: str, aside: str) -> None:
         super().__init__(sentence)
@@ -237,4 +237,4 @@ class OutboxDamaged(OutboxError):
 
 
 class OutboxFailed(OutboxError):
-    """The disk failed under the outbox, which takes nothing until it is opened again."""
+    """The disk failed under the outbox, which accepts nothing until it is opened again."""

@@ -1,12 +1,13 @@
-"""Work that is done once though its message comes twice.
+"""Does work once even if its message comes twice.
 
-A durable subscription delivers a message again when nobody said that it was done: a consumer died, or its
-``done()`` was lost. Every delivery has the same ``id``. There are two ways to know one that was done before:
+A durable subscription delivers a message again if its completion was not reported: a consumer died, or its
+``done()`` was lost. Every delivery has the same ``id``. There are two ways to recognise a message that was
+done before:
 
-* `idempotent` notes the ids of messages whose handler returned, in a file. The work and the note are two
-  steps: whoever dies between them does the work again. So it spares repetitions, and does not exclude them.
-* `Inbox` notes the id in the transaction in which the work itself is done. Both are committed, or neither is:
-  then the work is done once, as far as it lies in that database.
+* `idempotent` notes the ids of messages in a file after their handler returned. The work and the note are two
+  steps: a crash between them repeats the work. So it reduces repetitions, but does not exclude them.
+* `Inbox` notes the id in the transaction that does the work itself. Both are committed, or neither is: then
+  the work is done once, as far as it is in that database.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ Message = TypeVar("Message")
 Result = TypeVar("Result")
 
 WINDOW: Final = 100_000
-"""Ids that are remembered: some 8 MB of disk."""
+"""Number of remembered ids: some 8 MB of disk."""
 APPLICATION_ID: Final = 0x4D4E4744
 BUSY_S: Final = 5.0
-"""How long another process may write to the file before an error says so."""
+"""How long another process may write to the file before an error is raised."""
 
 
 def message_id(message: object) -> str:
@@ -49,17 +50,17 @@ def message_id(message: object) -> str:
 def idempotent(
     path: str | os.PathLike[str], *, window: int = WINDOW, key: Callable[[Any], str] = message_id
 ) -> Callable[[Callable[[Message], Result]], Callable[[Message], Result | None]]:
-    """Make a handler of messages, plain or ``async``, skip those that it has done before.
+    """Make a message handler, plain or ``async``, skip messages that it has done before.
 
-    ``path``: where ids are noted; one file a handler. ``window``: how many; of older ones nothing is known.
-    ``key``: what messages are known by, if it is not their id.
+    ``path``: the file for ids, one for each handler. ``window``: how many it remembers; older ones are
+    unknown. ``key``: returns the id of a message, by default its own.
 
-    The handler's result comes back, None for a message that it skipped. An exception passes through, and the
-    message was not done. If the same message comes while it is being done in this process, it waits for the
-    outcome. Raises `StorageError` when the file cannot be used.
+    Calls return the handler's result, or None for a skipped message. An exception passes through, and the
+    message is not done. If the same message arrives while this process is working on it, the call waits for
+    the outcome. Raises `StorageError` if the file cannot be used.
 
-    A crash after the work and before its id is noted has the work done again; so has a power loss for ids
-    noted shortly before it, and a second process that has the same message meanwhile.
+    The work is repeated after a crash between it and the note of its id. The same holds for ids noted shortly
+    before a power loss, and for a second process that gets the same message meanwhile.
     """
     if window < 1:
         raise ValueError(f"a window of {window} ids remembers nothing; it is 1 or more")
@@ -124,8 +125,8 @@ def _asynchronous(
 
 
 class DoneMessages:
-    """The ids of the messages that were done last, in a file; opened when it is first asked. From any thread,
-    in several processes, and after ``fork``."""
+    """The ids of the last messages done, in a file that is opened on first use. Works from any thread, in
+    several processes, and after ``fork``."""
 
     def __init__(self, path: str | os.PathLike[str], window: int = WINDOW) -> None:
         self.path = os.fspath(path)
@@ -134,15 +135,16 @@ class DoneMessages:
         self._db: sqlite3.Connection | None = None
         self._pid = 0
         self._parents: list[sqlite3.Connection] = []
-        """Those of processes that this one was forked from: closing them would unlock their files."""
+        """Connections of the processes that this one was forked from: closing them would unlock their
+        files."""
 
     def has(self, id: str) -> bool:
-        """Whether a message was done."""
+        """True if a message was done."""
         with self._lock:
             return self._do("select 1 from done where id = ?", (id,)) is not None
 
     def note(self, id: str) -> None:
-        """A message is done; the oldest beyond the window is forgotten."""
+        """Note a message as done. The oldest beyond the window is forgotten."""
         with self._lock:
             self._do("insert or ignore into done(id) values(?)", (id,))
 
@@ -153,7 +155,7 @@ class DoneMessages:
             self._db = None
 
     def __del__(self) -> None:
-        """A handler that is not needed any more closes its file, of which Python 3.13 warns otherwise."""
+        """Close the file of a handler that is no longer used. Otherwise Python 3.13 warns."""
         with contextlib.suppress(AttributeError):  # it was never made
             self.close()
 
@@ -182,11 +184,11 @@ class DoneMessages:
                 if application or tables:
                     raise StorageError(f"{self.path} is another program's database; name another file")
                 db.execute(f"pragma application_id = {APPLICATION_ID}")
-            # A note that a power loss takes has its message done again, as a crash before the note has.
+            # A note lost by a power loss repeats its message, like a crash before the note.
             db.execute("pragma journal_mode = wal")
             db.execute("pragma synchronous = normal")
             db.execute("create table if not exists done(number integer primary key, id text unique)")
-            db.execute(  # one commit a note, also when it drives another out
+            db.execute(  # one commit for each note, even if it replaces another
                 "create temp trigger forgets after insert on main.done begin"
                 f" delete from done where number <= new.number - {self.window:d}; end"
             )
@@ -211,8 +213,8 @@ _MARKS: Final = {
 class Inbox:
     """A table of message ids in the caller's own database, written in the caller's own transactions.
 
-    ``paramstyle``: that of its DB-API module, such as ``sqlite3.paramstyle``. ``wall_time`` gives seconds
-    since the epoch. The caller begins, commits and rolls back; nothing here does.
+    ``paramstyle``: that of its DB-API module, such as ``sqlite3.paramstyle``. ``wall_time`` returns seconds
+    since the epoch. Only the caller begins, commits and rolls back.
     """
 
     def __init__(
@@ -234,10 +236,10 @@ class Inbox:
         )
 
     def is_new(self, cursor: Any, message: object, *, key: Callable[[Any], str] = message_id) -> bool:
-        """Note a message in the transaction of this cursor; False if it was noted before: then skip it.
+        """Note a message in the transaction of this cursor. False if it was noted before: then skip it.
 
-        If another transaction notes the same message meanwhile, the database fails one of the two: roll back
-        and try the message again.
+        If another transaction notes the same message at the same time, the database fails one of the two.
+        Roll back and try the message again.
         """
         id = key(message)
         self._execute(cursor, f"select 1 from {self.table} where id = {{}}", id=id)
@@ -252,7 +254,8 @@ class Inbox:
         return True
 
     def forget(self, cursor: Any, older_than_s: float) -> None:
-        """Forget ids noted so many seconds ago: longer than a message waits before it is delivered again."""
+        """Forget ids noted so many seconds ago. That must be longer than a message waits for its next
+        delivery."""
         self._execute(
             cursor,
             f"delete from {self.table} where came_s < {{}}",

@@ -1,7 +1,7 @@
-"""What clients and peers may claim of one broker: every bound that can be set. Pure.
+"""Bounds for the clients and peers of one broker: all that can be configured. Pure.
 
 A claim beyond a bound is refused with a sentence that names the bound, or its messages are dropped and
-counted; each line says which. The data plane takes the same names (`mesh.dataplane.options`).
+counted; each line says which. The data plane uses the same names (`mesh.dataplane.options`).
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any, Final
 from mesh.errors import ConfigError
 
 BYTES_LEAST: Final = 2 << 20
-"""A block of the largest size fits, and one more."""
+"""Room for a block of the largest size and one more."""
 BYTES_MOST: Final = 1 << 40
 PATTERNS_MOST: Final = 64_512
-"""Of clients. Other brokers drop the link of a broker that wants more than 65 536 in all; what is left is for
-the broker itself and for what it shows stock subscribers."""
+"""Patterns of clients. Other brokers drop the link of a broker that wants more than 65 536 in total. The rest
+is for the broker itself and for the patterns that it shows stock subscribers."""
 STARRED_PATTERNS_MOST: Final = 4096
-"""Each makes the search for who wants a new topic longer, by some 5 us."""
+"""Each makes the look-up of a new topic slower by some 5 us."""
 MESH_KEY_MIN: Final = 8
-"""Bytes. Anybody who reaches the broker may guess, so a shorter key is no protection."""
+"""Bytes. Everybody who reaches the broker may guess, so a shorter key does not protect it."""
 EXPORT_MOST: Final = 500
 """While one list replaces another, twice as many are wanted."""
 
 
 def export_problem(patterns: Sequence[str]) -> str | None:
-    """The mistake in the number of patterns that stock subscribers may see, if there is one."""
+    """The error in the number of patterns that stock subscribers may see. None if there is none."""
     if len(patterns) <= EXPORT_MOST:
         return None
     return f"has {len(patterns)} patterns; a broker shows stock SUB sockets at most {EXPORT_MOST}"
@@ -56,9 +56,9 @@ def _limit(default: int, name: str, help: str, check: Callable[[Any], str | None
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``[limits]``: what one client, one peer and all together may claim of a broker.
+    """``[limits]``: bounds for one client, one peer and all together at a broker.
 
-    Raises `ConfigError` for a value that cannot be.
+    Raises `ConfigError` for an invalid value.
     """
 
     sessions_per_pipe_max: int = _limit(

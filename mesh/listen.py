@@ -1,7 +1,7 @@
-"""The addresses of a broker: the roles that each one serves, and those that must show it a certificate.
+"""The addresses of a broker: the roles that each serves, and the roles that must show it a certificate.
 
-Two roles dial a broker: ``peers``, the other brokers, and ``clients``, which are ours or stock sockets. An
-address serves both by default; where a firewall separates them, each role has an address of its own.
+Two roles dial a broker: ``peers``, the other brokers, and ``clients``, native or stock. An address serves
+both by default. If a firewall separates them, each role gets its own address.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ SECURE_SCHEMES: Final = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6
 
 
 _BETWEEN_URLS: Final = re.compile(r",\s*(?=[a-z0-9+]+://|$)")
-"""The path of an ipc address may have commas of its own."""
+"""The path of an ipc address may contain commas."""
 
 
 def separate_urls(text: str) -> tuple[str, ...]:
-    """The addresses of a list with commas, as variables and files hold it."""
+    """The addresses in a comma-separated list, as variables and files contain it."""
     return tuple(part.strip() for part in _BETWEEN_URLS.split(text) if part.strip())
 
 
@@ -41,12 +41,12 @@ class Listen:
     serves: tuple[DialerRole, ...] = ROLES
     """Roles that it serves; a dialer of the other role is refused with a reason."""
     tls: TlsConfig | None = None
-    """For a TLS address: its certificate and authorities, where they are not the broker's."""
+    """For a TLS address: its certificate and authorities, if they differ from the broker's."""
     require_certificate: tuple[DialerRole, ...] | None = None
     """Roles that must show a certificate signed by an authority of ``tls``. Default: peers if ``tls`` names
     authorities, otherwise none."""
     require_proof: bool = False
-    """Whether clients must prove who they are, by a key, a token or a certificate."""
+    """True if clients must prove their identity with a key, a token or a certificate."""
 
     def __post_init__(self) -> None:
         try:
@@ -80,7 +80,7 @@ class Listen:
             )
 
     def certificates_of(self, tls: TlsConfig) -> tuple[DialerRole, ...]:
-        """Roles that it serves and that must show a certificate, given the TLS that it has or inherits."""
+        """Roles that it serves and that must show a certificate, given its own or inherited TLS."""
         wanted = self.require_certificate
         if wanted is None and tls.has_authority:
             wanted = ("peers",)
@@ -97,16 +97,16 @@ ANYBODY: Final = "anybody"
 
 @dataclass(frozen=True, slots=True)
 class HttpListen:
-    """Where a broker serves HTTP, and who may read there. Raises `ConfigError`."""
+    """The HTTP address of a broker, and its access rules. Raises `ConfigError`."""
 
     address: str
-    """``host:port``; a port alone is one of 127.0.0.1, and ``:port`` is one of every interface."""
+    """``host:port``. A port alone means 127.0.0.1; ``:port`` means every interface."""
     password: str | None = field(default=None, repr=False)
-    """Asked of everybody who reads more than the broker's health."""
+    """Required of everybody who reads more than the broker's health."""
     anybody: bool = False
     """Without a password: whether other hosts may read more than the broker's health."""
     hosts: tuple[str, ...] = ()
-    """Names by which browsers may call it, besides addresses, ``localhost`` and this host's own name."""
+    """Names that browsers may use for it, besides addresses, ``localhost`` and this host's own name."""
 
     def __post_init__(self) -> None:
         problem = http_address_problem(self.address)
@@ -124,7 +124,7 @@ class HttpListen:
 
 
 def http_address_problem(address: object) -> str | None:
-    """What is wrong with an address to serve HTTP at, if anything is."""
+    """The error in an HTTP address, or None."""
     if not isinstance(address, str):
         return f"is {address!r}; it takes an address such as 127.0.0.1:9770"
     target = f"127.0.0.1:{address}" if address.isdecimal() else address

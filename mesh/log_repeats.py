@@ -1,8 +1,9 @@
-"""Lines that repeat: written once, counted while they go on, and told with their count when they end. Pure.
+"""Repeated log lines: written once, counted while they continue, and reported with their count when they end.
+Pure.
 
-A line is the same if its logger, level and words are. After it was written, the same line is counted for
-`HELD_S` at least. Once it has not come for `QUIET_S`, or has been counted for `TOLD_S`, it is told again with
-its count. At most `LINES_MAX` lines are remembered; beyond them the oldest is told and forgotten.
+Lines are the same if logger, level and words are. After a line was written, its repeats are counted for at
+least `HELD_S`. Once it has not come for `QUIET_S`, or was counted for `TOLD_S`, it is reported with its
+count. At most `LINES_MAX` lines are remembered. Beyond them the oldest is reported and forgotten.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ class _Line:
 
 
 class Repeats:
-    """See the module; ``now`` is in seconds, of any clock."""
+    """Counts repeated lines. ``now`` is in seconds, of any clock."""
 
     def __init__(self) -> None:
         self._lines: dict[Key, _Line] = {}
 
     def passes(self, key: Key, now: float) -> bool:
-        """A line comes. True: write it; else it is counted."""
+        """Take a line. True: write it. False: it was counted."""
         line = self._lines.get(key)
         if line is None:
             self._lines[key] = _Line(now)
@@ -53,7 +54,7 @@ class Repeats:
         return False
 
     def ended(self, now: float) -> list[Repeated]:
-        """Those to be told now."""
+        """Lines to report now."""
         return list(self._ended(now))
 
     def _ended(self, now: float) -> Iterator[Repeated]:
@@ -66,7 +67,7 @@ class Repeats:
                     yield Repeated(key, line.count, line.last - line.first)
 
     def rest(self) -> list[Repeated]:
-        """All that is untold, at the end."""
+        """All lines not yet reported, for the end."""
         lines, self._lines = self._lines, {}
         return [
             Repeated(key, line.count, line.last - line.first) for key, line in lines.items() if line.count

@@ -1,8 +1,8 @@
 """The log of brokers and clients: one logger, ``mesh``, whose records hold no control characters.
 
-What is logged often has a word of a peer or a client in it. `ForeignText` escapes such words in every record
-of this logger, whatever handler an application has. `PeopleFormatter` and `JsonFormatter` do so for all
-loggers of a command.
+Log lines often contain words of a peer or a client. `ForeignText` escapes these in every record of this
+logger, whatever handlers an application has. `PeopleFormatter` and `JsonFormatter` do so for all loggers of a
+command.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 FORMS: Final = ("text", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
 FIELDS: Final = ("broker", "kind", "repeated")
-"""What records may have besides, for those who filter: the broker's name, the kind of a notice, how many more
-times a line came."""
+"""Optional fields of records, for filters: the broker's name, the kind of a notice, the number of repeats."""
 LIFE: Final = "mesh.life"
-"""The logger of what a command says of its own beginning and end, whatever the level."""
+"""The logger for the start and end of a command, independent of the level."""
 
 
 class ForeignText(logging.Filter):
-    """Escapes control characters in the arguments of a record; lets every record pass."""
+    """Escapes control characters in the arguments of a record. Lets every record pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
@@ -37,12 +36,12 @@ class ForeignText(logging.Filter):
 
 
 def _safe(argument: Any) -> Any:
-    """Numbers stay what they are, for ``%d``; all else becomes text when it is formatted."""
+    """Numbers stay unchanged, for ``%d``. Everything else becomes text when it is formatted."""
     return argument if isinstance(argument, int | float) else _Printable(argument)
 
 
 class _Printable:
-    """An argument whose text is made printable when a handler formats it, and not before."""
+    """An argument whose text is made printable only when a handler formats it."""
 
     __slots__ = ("_argument",)
 
@@ -57,7 +56,8 @@ class _Printable:
 
 
 class PeopleFormatter(logging.Formatter):
-    """Lines for a terminal: as any formatter, in UTC, with control characters escaped but in tracebacks."""
+    """Lines for a terminal: like any formatter, in UTC, with control characters escaped except in
+    tracebacks."""
 
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -70,7 +70,8 @@ class PeopleFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object a line, tracebacks within it; `FIELDS` are there if the record has them."""
+    """One JSON object for each line, with its traceback inside. `FIELDS` are included if the record has
+    them."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -87,7 +88,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class CalmHandler(logging.StreamHandler[TextIO]):
-    """Writes lines to a stream; those that repeat are counted (`mesh.log_repeats`)."""
+    """Writes lines to a stream, and counts repeated ones (`mesh.log_repeats`)."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -100,12 +101,12 @@ class CalmHandler(logging.StreamHandler[TextIO]):
             super().emit(record)
 
     def tell_repeats(self, now: float) -> None:
-        """Tell what has ended by ``now``, seconds since the epoch; to be called now and then."""
+        """Report repeats that ended before ``now``, in seconds since the epoch. Call this now and then."""
         with self.lock or nullcontext():
             self._tell(self._repeats.ended(now))
 
     def close(self) -> None:
-        with self.lock or nullcontext(), suppress(ValueError, OSError):  # the stream may be gone
+        with self.lock or nullcontext(), suppress(ValueError, OSError):  # the stream may be closed
             self._tell(self._repeats.rest())
         super().close()
 
@@ -118,7 +119,7 @@ class CalmHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to(stream: TextIO, *, level: str = "warning", form: str = "text") -> CalmHandler:
-    """Write what all loggers say from that level on to a stream, as one of `FORMS`."""
+    """Write the lines of all loggers, from that level on, to a stream, in one of `FORMS`."""
     handler = CalmHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else PeopleFormatter(FORMAT))
     logging.basicConfig(handlers=[handler], level=level.upper())
@@ -126,7 +127,7 @@ def log_to(stream: TextIO, *, level: str = "warning", form: str = "text") -> Cal
 
 
 def speaks_json() -> bool:
-    """Whether this process writes its log as JSON."""
+    """True if this process writes its log as JSON."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
 
 

@@ -1,12 +1,12 @@
-"""One picture of the mesh from what its brokers say of themselves and of each other.
+"""One picture of the mesh, made from the statuses of its brokers.
 
-A broker's status (``$sys.status``) holds its own figures and its view of every member. Several of them make
-a `Picture`: nodes, links between them as both ends see them, the parts the mesh is in, and one feed of
-events. Brokers may disagree: the state shown is that in the view of the broker that was asked first, with the
-number of brokers that agree. The console (`mesh.console`) and the page (`mesh.http`) show pictures.
+A broker's status (``$sys.status``) has its own figures and its view of every member. Several of them make a
+`Picture`: nodes, links as both ends see them, the parts of the mesh, and one feed of events. Brokers may
+disagree: the shown state is that of the broker asked first, with the number of brokers that agree. The
+console (`mesh.console`) and the page (`mesh.http`) show pictures.
 
-Pure, and tolerant of what it reads: a broker of another version may lack a key or have more of them. All text
-of a picture is printable: names, hosts and reasons are others' words.
+Pure, and tolerant of its input: a broker of another version may have other keys. All text of a picture is
+printable, since names, hosts and reasons come from others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SAME_NEWS_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """One broker. Figures are None where the broker itself did not answer."""
+    """One broker. Figures are None if the broker itself did not answer."""
 
     id: str
     name: str
@@ -61,18 +61,18 @@ class Vertex:
     subscriptions: int | None = None
     taps: int = 0
     disk: tuple[str, ...] = ()
-    """Files that it cannot write now, each with the reason."""
+    """Files that it cannot write now, each with its reason."""
     filling: str = ""
     """How full its journal is, once that is a warning."""
     run: str = ""
-    """Changes when the broker starts again, and its counters begin anew."""
+    """Changes when the broker restarts and its counters start from zero."""
     omitted: tuple[tuple[str, int], ...] = ()
-    """Lists that its status has not in full, each with how many entries are missing."""
+    """Incomplete lists in its status, each with the number of missing entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A link. ``ends`` is how many of its two brokers report it; one alone may be a broken half."""
+    """A link. ``ends`` is how many of its two brokers report it; with only one, half of it may be broken."""
 
     a: str
     b: str
@@ -99,12 +99,12 @@ class News:
     state: str
     observers: tuple[str, ...]
     ends: tuple[str, ...] = ()
-    """Of a link: the names of its two brokers."""
+    """For a link: the names of its two brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything the screen shows, at one moment."""
+    """The whole content of the screen at one moment."""
 
     mesh: str
     connected: str
@@ -116,14 +116,14 @@ class Picture:
     refused: dict[str, int]
     silent: tuple[str, ...]
     unlisted: int
-    """Members that a broker knows and no status has room for."""
+    """Members that a broker knows but no status had room for."""
     views: dict[str, dict[str, str]]
     queues: tuple[Mapping[str, Any], ...] = ()
     """Durable subscriptions, each with the name of its ``home``."""
     journals: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    """Of each broker that has one, with its name."""
+    """The journal of each broker that has one, with its name."""
     twice: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Those that have more than one home, with the names of these."""
+    """Durable subscriptions with more than one home, and the names of these."""
 
     def count(self, *states: str) -> int:
         return sum(1 for node in self.nodes if node.state in states)
@@ -147,7 +147,8 @@ class Picture:
 def compose(
     statuses: Sequence[Status], previous: Sequence[Status] = (), silent: Sequence[str] = ()
 ) -> Picture:
-    """Make a picture. The first status is the connected broker's; ``previous`` ones give the rates of links.
+    """Make a picture. The first status is the connected broker's. ``previous`` statuses give the rates of
+    links.
 
     Raises:
         ValueError: no status at all.
@@ -158,7 +159,7 @@ def compose(
 def assemble(
     statuses: Sequence[Status], previous: Sequence[Status] = (), silent: Sequence[str] = ()
 ) -> Picture:
-    """As `compose`, of statuses whose text is printable already."""
+    """Like `compose`, for statuses whose text is already printable."""
     if not statuses:
         raise ValueError("a picture needs at least one broker's status")
     by_id = {_id(status): status for status in reversed(statuses)}
@@ -225,13 +226,13 @@ def _members(status: Status) -> list[Mapping[str, Any]]:
 
 
 def listed(record: Mapping[str, Any], key: str) -> list[Any]:
-    """A list of the record; empty where it has none."""
+    """A list of the record. Empty if it has none."""
     found = record.get(key)
     return found if isinstance(found, list) else []
 
 
 def omitted(status: Mapping[str, Any]) -> dict[str, int]:
-    """How many entries the lists of a status lack, which was cut to fit into an answer."""
+    """The number of missing entries in each list of a status that was cut to fit into an answer."""
     counts = status.get("omitted")
     if not isinstance(counts, dict):
         return {}
@@ -243,7 +244,7 @@ def _known(status: Status) -> int:
 
 
 def number_in(record: Any, key: str) -> Any:
-    """A number of a record; None where it has none."""
+    """A number of the record. None if it has none."""
     value = record.get(key) if isinstance(record, dict) else None
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -251,7 +252,8 @@ def number_in(record: Any, key: str) -> Any:
 def _nodes(
     connected: Status, by_id: Mapping[str, Status], views: Mapping[str, Mapping[str, str]]
 ) -> tuple[Vertex, ...]:
-    """All members that any broker knows: in the connected broker's order, then those only others know."""
+    """All members that any broker knows: in the connected broker's order, then those that only others
+    know."""
     records: dict[str, Mapping[str, Any]] = {}
     for status in (connected, *by_id.values()):
         for member in _members(status):
@@ -269,8 +271,8 @@ def _ended(nodes: Sequence[Vertex]) -> set[str]:
 
 
 def _told_apart(nodes: Sequence[Vertex]) -> Iterator[Vertex]:
-    """Brokers of one name have the start of their ids behind it, but for the only one of them that lives: a
-    broker without a state folder is another one after each restart."""
+    """Append the start of the id to names that several brokers share, except to the only live one: a broker
+    without a state folder gets a new id at each restart."""
     of_name: dict[str, list[Vertex]] = {}
     for node in nodes:
         of_name.setdefault(node.name, []).append(node)
@@ -288,9 +290,9 @@ def _node(
     views: Mapping[str, Mapping[str, str]],
 ) -> Vertex:
     its_state = views[_id(connected)].get(id)
-    # A broker that answers is up. Others' views count only where the connected broker knows nothing of it.
+    # A broker that answers is up. Others' views count only if the connected broker knows nothing about it.
     state = its_state or ("alive" if status is not None else _state(record))
-    # A broker's view of itself says nothing.
+    # A broker's view of itself proves nothing.
     opinions = [view[id] for observer, view in views.items() if id in view and observer != id]
     link = record.get("link") if id in views[_id(connected)] else None
     own = status or {}
@@ -398,7 +400,8 @@ def _link_rate(
     by_id: Mapping[str, Status],
     before: Mapping[tuple[str, Any], Status],
 ) -> float | None:
-    """Messages a second both ways over a link, from two statuses of the same run of one of its ends."""
+    """Messages per second in both directions of a link, from two statuses of the same run of one of its
+    ends."""
     reporter, link = report
     now = by_id[reporter]
     then = before.get((reporter, now.get("boot")))
@@ -413,10 +416,10 @@ def _link_rate(
 
 
 def _parts(nodes: Sequence[Vertex], edges: Iterable[Edge]) -> tuple[tuple[str, ...], ...]:
-    """Connected components of the brokers that run, largest first; names order the rest.
+    """Connected components of the running brokers, largest first, then by name.
 
-    A component in which no broker answered is none: a broker that was killed has lost its links before the
-    others hold it for dead.
+    A component in which no broker answered does not count: a killed broker has lost its links before the
+    others believe it dead.
     """
     part_of = {node.id: [node.id] for node in nodes if node.answered or node.state in LIVE}
     for edge in edges:
@@ -457,7 +460,7 @@ def _summed(statuses: Sequence[Status], key: str) -> dict[str, int]:
 
 
 def _news(statuses: Sequence[Status], names: Mapping[str, str]) -> tuple[News, ...]:
-    """The events of all brokers as one feed, newest last, the same change told once."""
+    """The events of all brokers as one feed, newest last, with each change reported once."""
     rows: dict[tuple[Any, Any, Any], Mapping[str, Any]] = {}
     for status in statuses:
         for row in listed(status, "events"):
@@ -486,8 +489,8 @@ def _ends(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def with_links_gathered(news: Sequence[News]) -> list[News]:
-    """The same feed, with one line where `LINKS_GATHERED` links of one broker came up or went within
-    `SAME_NEWS_S`: a broker that dies takes its links to all others with it."""
+    """The same feed, with one line if `LINKS_GATHERED` links of one broker came up or went down within
+    `SAME_NEWS_S`: a broker that dies ends its links to all others."""
     gathered: list[News] = []
     taken: set[int] = set()
     for place, item in enumerate(news):
@@ -517,7 +520,7 @@ def with_links_gathered(news: Sequence[News]) -> list[News]:
 
 
 def _told(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, str, str]:
-    """The event, its reason (other brokers may give another), and the state that gives its colour."""
+    """The event, its reason (other brokers may give another), and the state that determines its colour."""
     reason = str(row.get("reason") or "")
     if row.get("kind") == "mem":
         subject = str(names.get(str(row.get("subject"))) or row.get("subject_name") or "?")
@@ -535,7 +538,7 @@ def _told(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, str, s
 
 
 def _seconds_between(earlier: str, later: str) -> float:
-    """Between two RFC 3339 times; brokers' clocks may differ, so this is for grouping only."""
+    """Seconds between two RFC 3339 times. Brokers' clocks may differ, so this is only for grouping."""
     return abs(_day_seconds(later) - _day_seconds(earlier)) if earlier[:10] == later[:10] else 86400.0
 
 

@@ -1,7 +1,7 @@
-"""Text that others chose, made safe to print on a terminal or into a log. Pure.
+"""Makes text from others safe to print on a terminal or into a log. Pure.
 
-Names of brokers and clients, hosts, reasons and topics come from the network. Printed as they are they could
-move the cursor, change the terminal's title, forge a line of a log, or show a name backwards.
+Names of brokers and clients, hosts, reasons and topics come from the network. Printed unchanged, they could
+move the cursor, change the terminal's title, forge a log line, or show a name backwards.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 DEPTH_MAX: Final = 32
-"""Of a document; what lies deeper is shown as an ellipsis."""
+"""Depth of a document. Deeper content is shown as an ellipsis."""
 TEXT_MAX: Final = 250
-"""Characters of somebody's text that a sentence repeats."""
+"""Characters of a foreign text that a sentence repeats."""
 LISTED_MAX: Final = 5
-"""Items of somebody's list that a sentence repeats."""
+"""Items of a foreign list that a sentence repeats."""
 
 
 def printable(text: str) -> str:
-    """The text with every character that is not printable written as its escape: ``\\x1b``, ``\\u202e``.
+    """The text with every unprintable character written as its escape: ``\\x1b``, ``\\u202e``.
 
-    Printable is what `str.isprintable` says: no control or format characters, no line or paragraph breaks, no
-    surrogates. A tab and a line feed are escaped, too.
+    Printable is defined by `str.isprintable`: no control or format characters, no line or paragraph breaks,
+    no surrogates. Tabs and line feeds are escaped too.
     """
     if text.isprintable():
         return text
@@ -29,7 +29,7 @@ def printable(text: str) -> str:
 
 
 def printable_document(value: Any, depth: int = DEPTH_MAX) -> Any:
-    """A JSON document with all its text made printable, keys included."""
+    """A JSON document with all its text made printable, including keys."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict | list | tuple) and not depth:
@@ -47,7 +47,8 @@ def shortened(text: str, size: int = TEXT_MAX) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """The items as a sentence names them: ``a, b, c``, of a long list the first ones and how many follow."""
+    """The items as a sentence names them: ``a, b, c``. A long list gives its first items and the number of
+    the others."""
     named = ", ".join(shortened(item) for item in items[:LISTED_MAX])
     more = len(items) - LISTED_MAX
     return named if more <= 0 else f"{named} and {more} more"

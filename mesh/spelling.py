@@ -1,4 +1,4 @@
-"""What somebody may have meant by a word that is not known."""
+"""Suggests known words for a word that is not known."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The end of a sentence that says a word is not known: the one that is spelt like it, or else all;
-    ``otherwise`` says what to do where all would be too many."""
+    """The end of a sentence about an unknown word: the known one with similar spelling, or else all.
+    ``otherwise`` is used if all would be too many."""
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1)
     if close:

@@ -1,8 +1,8 @@
 """All disk work of a broker, behind one seam.
 
 A broker is given a `Storage`. `ThreadStorage` is the production one: its single worker thread does jobs in
-their order, so no two race and a slow disk never blocks the event loop. The simulator has its own. Paths are
-strings; errors of the disk are passed on as `OSError`.
+order, so no two race, and a slow disk never blocks the event loop. The simulator has its own. Paths are
+strings. Disk errors are passed on as `OSError`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from mesh.errors import Locked, StorageError
 T = TypeVar("T")
 
 JOBS_MAX: Final = 1024
-"""Jobs that may wait for the worker; more are refused with `StorageError`: the disk stands still."""
+"""Jobs that may wait for the worker. More are refused with `StorageError`, since the disk does not keep
+up."""
 
 
 def disk_advice(error: OSError) -> str:
@@ -46,18 +47,18 @@ def disk_advice(error: OSError) -> str:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk, or a user's part of it, has no room."""
+    """True if the disk, or a user's quota on it, has no room."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def disk_reason(error: Exception) -> str:
-    """Why the disk refused, for a sentence that names the file itself."""
+    """Why the disk refused, for a sentence that already names the file."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or "it did not answer"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file in a folder; ``age_s``: seconds since it was written to."""
+    """A file in a folder. ``age_s``: seconds since it was last written to."""
 
     name: str
     size: int
@@ -65,7 +66,7 @@ class StoredFile:
 
 
 class StorageLock(Protocol):
-    """An exclusive lock; ``release`` may be called twice."""
+    """An exclusive lock. ``release`` may be called twice."""
 
     def release(self) -> None: ...
 
@@ -73,47 +74,48 @@ class StorageLock(Protocol):
 class Storage(Protocol):
     """Files as a broker uses them.
 
-    Jobs of one storage are done one after the other, in order; a job is done even if its caller is cancelled.
+    Jobs of one storage are done one after the other, in order. A job is done even if its caller is cancelled.
     """
 
     async def read(self, path: str) -> bytes | None:
         """The whole file, or None if it is not there."""
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace the file so that a crash leaves the old or the new content, on disk when this returns."""
+        """Replace the file so that a crash leaves the old or the new content. It is on disk when this
+        returns."""
 
     async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
-        """Add to the end, creating the file. When it fails, nothing was added.
+        """Append to the file, or create it. If it fails, nothing was added.
 
-        With ``sync`` it is on disk when this returns.
+        With ``sync`` the data is on disk when this returns.
         """
 
     async def rename(self, old: str, new: str) -> None:
-        """Wholly or not at all; a power loss soon after may bring the old name back."""
+        """Rename a file atomically. A power loss soon after may bring the old name back."""
 
     async def list(self, folder: str) -> list[str]:
         """Names in the folder, sorted; empty if there is no such folder."""
 
     async def make_folder(self, path: str) -> None:
-        """Create the folder and those above it, on disk when this returns; no error if it exists."""
+        """Create the folder and its parents, on disk when this returns. No error if it exists."""
 
     async def files(self, folder: str) -> Sequence[StoredFile]:
-        """The files in the folder by name, without its subfolders; empty if there is no such folder."""
+        """The files in the folder by name, without its subfolders. Empty if there is no such folder."""
 
     async def remove(self, path: str) -> None:
-        """Delete the file; no error if it is not there."""
+        """Delete the file. No error if it does not exist."""
 
     async def lock(self, path: str) -> StorageLock:
-        """Lock between processes and between brokers of one process; raises `Locked`."""
+        """Lock between processes and between brokers of one process. Raises `Locked`."""
 
     async def aclose(self) -> None:
-        """Finish the jobs already asked for, then refuse more."""
+        """Finish the pending jobs, then refuse more."""
 
 
 class ThreadStorage:
-    """Storage on real files by one worker thread, started by the first job and ended by `aclose`.
+    """Storage on real files with one worker thread, started by the first job and ended by `aclose`.
 
-    The queue holds `JOBS_MAX` jobs; more are refused with a sentence.
+    The queue holds `JOBS_MAX` jobs. More are refused with a sentence.
     """
 
     def __init__(self) -> None:
@@ -154,7 +156,8 @@ class ThreadStorage:
             return
         self._closed = True
         if self._thread is not None:
-            # The last job of all tells us that the ones before it are done; joining would block the loop.
+            # The result of the last job shows that all earlier ones are done. Joining the thread would block
+            # the loop.
             loop = asyncio.get_running_loop()
             done: asyncio.Future[None] = loop.create_future()
             self._waiting += 1
@@ -168,7 +171,7 @@ class ThreadStorage:
         if self._waiting >= JOBS_MAX:
             raise StorageError(f"{JOBS_MAX} disk jobs are waiting; the disk does not keep up")
         if self._thread is None:
-            # A daemon, so that a program which forgets to close its broker can still end.
+            # A daemon, so that a program that forgets to close its broker can still end.
             self._thread = threading.Thread(target=self._work, name="mesh-storage", daemon=True)
             self._thread.start()
         loop = asyncio.get_running_loop()
@@ -221,8 +224,8 @@ def _read(path: str) -> bytes | None:
 
 
 def write_atomic(path: str, data: bytes) -> None:
-    """Replace a file so that others, and a crash, find the old or the new content. Raises `OSError`, and
-    leaves nothing of the new content then."""
+    """Replace a file so that others, and a crash, see the old or the new content. Raises `OSError`, and then
+    leaves nothing of the new content."""
     temporary = path + ".tmp"
     try:
         with open(temporary, "wb") as file:
@@ -232,7 +235,7 @@ def write_atomic(path: str, data: bytes) -> None:
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)  # on a full disk it is in the way of others
+            os.unlink(temporary)  # on a full disk it takes others' room
         raise
     _sync_folder(os.path.dirname(path) or ".")
 
@@ -250,7 +253,7 @@ def _append(path: str, data: bytes, sync: bool) -> None:
                 if not size:
                     _sync_folder(os.path.dirname(path) or ".")  # it may have no name there yet
         except OSError:
-            # A full disk may have taken a part; take it back, so that the caller may simply try again.
+            # A full disk may have written a part. Remove it, so that the caller can simply try again.
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, size)
             raise
@@ -266,7 +269,7 @@ def _list(folder: str) -> list[str]:
 
 
 def _make_folder(path: str) -> None:
-    """Sync each new name in the folder that holds it, or a power loss takes the folder with all in it."""
+    """Sync each new name in its parent folder. Otherwise a power loss removes the folder with its content."""
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)
@@ -307,10 +310,10 @@ def _sync_folder(folder: str) -> None:
 
 
 class _FileLock:
-    """An flock on an open descriptor: the kernel drops it when the process dies, however it dies.
+    """An flock on an open descriptor. The kernel drops it when the process dies, however it dies.
 
-    A forked child inherits the descriptor and with it the lock, so it closes its copy at once: the lock goes
-    with the broker's own process.
+    A forked child inherits the descriptor and with it the lock. It closes its copy at once, so that the lock
+    ends with the broker's own process.
     """
 
     held: ClassVar[set[_FileLock]] = set()
@@ -336,7 +339,8 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 
 def _tell_holder(descriptor: int) -> None:
-    """Write down who has the lock. On a full disk what was there is written over, and that may not fit."""
+    """Write down which process has the lock. On a full disk this overwrites the old content, and may not
+    fit."""
     told = f"{os.getpid()}\n".encode()
     try:
         os.pwrite(descriptor, told, 0)
@@ -358,5 +362,5 @@ def _lock(path: str) -> _FileLock:
     except OSError:
         os.close(descriptor)
         raise
-    # The file stays when the lock goes: unlinking it would let two brokers lock two files of one name.
+    # The file stays when the lock is released: unlinking it would let two brokers lock two files of one name.
     return _FileLock(descriptor)

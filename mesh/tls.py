@@ -15,10 +15,10 @@ def tls_config(
     server_name: str | None = None,
     insecure: bool = False,
 ) -> TlsConfig | None:
-    """TLS of these PEM files; None where none is named. The files are read when an endpoint opens.
+    """TLS with these PEM files. None if none is named. The files are read when an endpoint opens.
 
     Args:
-        insecure: any certificate of the other side will do.
+        insecure: accept any certificate of the other side.
 
     Raises:
         ConfigError: they contradict each other.
@@ -38,10 +38,10 @@ def tls_config(
 
 
 def check_files(tls: TlsConfig, *, serves: bool) -> None:
-    """Read the files as an endpoint would. ``serves``: a listener uses them, too.
+    """Read the files as an endpoint would. ``serves``: a listener uses them too.
 
     Raises:
-        ConfigError: one is missing, or is not what it should be.
+        ConfigError: one is missing or invalid.
     """
     try:
         client_context(tls)

@@ -1,8 +1,8 @@
-"""The timer of a broker: calls what is due now and then, and measures how late the event loop is.
+"""The timer of a broker: calls steps when they are due, and measures how late the event loop is.
 
 A step that raises has a defect. It is reported to the event loop's exception handler, which logs it with its
-traceback (in the simulator it fails the run), and counted. The timer goes on, since one bad session must not
-keep the others from being served; but the step that failed is left alone for `FAULT_PAUSE_S`.
+traceback (in the simulator it fails the run), and counted. The timer continues, since one bad session must
+not stop the others from being served. But the failed step is left alone for `FAULT_PAUSE_S`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 LATENESS_PERIOD_S: Final = 0.1
-"""How often the loop's lateness is sampled; also the finest pause that is noticed."""
+"""Interval of lateness samples; also the shortest pause that is noticed."""
 SHORTEST_S: Final = 0.005
 FAULT_PAUSE_S: Final = 1.0
 REPORTS_MAX: Final = 100
-"""Faults reported in a run; further ones are only counted, so that they cannot fill a disk."""
+"""Faults reported in a run. Further ones are only counted, so that they cannot fill a disk."""
 
 Step = Callable[[float], float]
-"""Does what is due at a time on the loop's clock; returns when to be called again at the latest."""
+"""Does the work that is due at a time on the loop's clock. Returns when to call it again at the latest."""
 
 
 class Beat:
-    """One timer for several steps, called in order; ``late`` is told each beat's lateness in seconds."""
+    """One timer for several steps, called in order. ``late`` gets each beat's lateness in seconds."""
 
     def __init__(self, owner: str, steps: Sequence[Step], *, late: Callable[[float], None]) -> None:
         self.faults = 0
-        """Defects that were reported, since the start."""
+        """Defects reported since the start."""
         self._owner = owner
         self._late = late
         self._loop = asyncio.get_running_loop()
@@ -38,7 +38,7 @@ class Beat:
         self._stopped = False
 
     def start(self) -> None:
-        """Beat at once, and from then on by itself."""
+        """Beat at once, and then on its own."""
         self._due = self._loop.time()
         self._beat()
 
@@ -56,7 +56,7 @@ class Beat:
                 continue
             try:
                 due = min(due, step(now))
-            except Exception as error:  # a defect in whatever a step calls; see the module
+            except Exception as error:  # a defect in anything that a step calls; see the module
                 self._paused_until[number] = now + FAULT_PAUSE_S
                 self.report(error)
         if self._stopped:
@@ -65,7 +65,7 @@ class Beat:
         self._timer = self._loop.call_at(self._due, self._beat)
 
     def report(self, error: Exception) -> None:
-        """Count a defect, a step's or of work between beats, and tell the event loop."""
+        """Count a defect of a step, or of work between beats, and tell the event loop."""
         self.faults += 1
         if self.faults > REPORTS_MAX:
             return

@@ -1,7 +1,7 @@
 """`Broker`: the broker as programs and ``mesh broker`` see it.
 
-It takes options, lives in a context, and gives its status. `mesh.broker.node` is one run of it, from a known
-identity to a graceful leave. Decisions are made further down, in `mesh.cluster.membership`,
+It takes options, is an async context manager, and gives its status. `mesh.broker.node` is one run of it, from
+a known identity to a graceful leave. Decisions are made further down, in `mesh.cluster.membership`,
 `mesh.cluster.remote_interest` and `mesh.dataplane.exchange`.
 """
 
@@ -28,11 +28,11 @@ from mesh.wire.fields import shown
 from protocols import TlsConfig
 
 STORAGE_CLOSE_S: Final = 3.0
-"""How long a stopping broker waits for a disk that stands still; its worker is a daemon thread."""
+"""How long a stopping broker waits for a disk that does not answer. Its worker is a daemon thread."""
 
 
 async def close_storage(environment: Environment) -> None:
-    """Let the disk finish what was asked of it, within reason."""
+    """Let the disk finish its jobs, for `STORAGE_CLOSE_S` at most."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(STORAGE_CLOSE_S):
             await environment.storage.aclose()
@@ -46,20 +46,20 @@ class Broker:
         async with Broker(listen=["tcp://:7770"], join=["tcp://10.0.0.1:7770"]) as broker:
             print(broker.url)
 
-    Entering raises `ConfigError`, `ListenError`, `StorageError` or `Locked`, each with a sentence. At the
-    end of the block the broker leaves the mesh: the others hear of it and nobody counts a failure.
+    Entering raises `ConfigError`, `ListenError`, `StorageError` or `Locked`, each with a sentence. At the end
+    of the block the broker leaves the mesh: the others are told, and nobody counts a failure.
 
     Args:
-        name: what it is called; by default from its id.
+        name: its name; by default made from its id.
         listen: addresses to serve; by default ``tcp://127.0.0.1:7770`` and an ipc socket of this user. A
             `Listen` says which roles an address serves, and which must show a certificate.
         join: addresses of brokers to join; any one of a mesh is enough.
         mesh: name of the mesh; brokers of another mesh are refused.
         mesh_key: secret that all brokers of the mesh share; without it anybody who can connect may join.
         tls: certificate and authorities for ``tls+tcp://`` and ``wss://``, to listen and to dial brokers.
-        state_dir: folder for id, incarnation and known peers; None: this broker is a new one at each start.
-        log_dir: folder for the event log; None: none is written.
-        advertise: address others are told, where it is not the one bound (NAT, containers).
+        state_dir: folder for id, incarnation and known peers; None: this broker gets a new id at each start.
+        log_dir: folder for the event log; None: no event log.
+        advertise: address that others are told, if it is not the one bound (NAT, containers).
         export: patterns that stock SUB sockets may see.
         period_s: seconds from one heartbeat to the next.
         deadline_s: seconds within which a heartbeat must be answered.
@@ -68,14 +68,14 @@ class Broker:
             peer and 16 periods, of which a crash loses the last.
         drain_s: seconds that clients have to go to other brokers when this one leaves; 0: none.
         log_keep_days: days after which files of the event log are removed; None: never.
-        log_keep_mb: megabytes of them that are kept, the newest; None: all.
-        limits: what clients and peers may claim.
+        log_keep_mb: megabytes of the newest files that are kept; None: all.
+        limits: bounds for clients and peers.
         http: where to serve health, metrics, status and a page of the mesh, such as ``127.0.0.1:9770``; an
             `HttpListen` says who may read there.
-        principals: whom clients can prove to be, and what each may do.
-        anonymous: from where clients may come that prove nothing: ``nowhere``, ``loopback`` or
+        principals: the identities that clients can prove, and the rights of each.
+        anonymous: where clients without a proof may connect from: ``nowhere``, ``loopback`` or
             ``everywhere``.
-        environment: disk, randomness and wall clock; the caller's to close. By default this machine's.
+        environment: disk, randomness and wall clock; the caller closes it. By default this machine's.
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class Broker:
             if self._given_environment is None:
                 await close_storage(node.environment)
         finally:
-            # The group is told of a cancellation, perhaps its own; other errors are the block's and pass as
-            # they are, not inside a group.
+            # The group is told of a cancellation, perhaps its own. Other errors are the block's and pass
+            # unchanged, not inside a group.
             cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
             await (
                 tasks.__aexit__(kind, error, traceback) if cancelled else tasks.__aexit__(None, None, None)
@@ -173,15 +173,15 @@ class Broker:
         return self._options if self._node is None else self._node.options
 
     async def wait_ready(self) -> None:
-        """Return when this broker can route messages: it has joined its mesh, or there is nobody to join.
+        """Return when this broker can route messages: it has joined its mesh, or there is no mesh to join.
 
         Raises:
-            MeshError: it left before that.
+            MeshError: it left before it could.
         """
         await self._running.wait_ready()
 
     async def wait_asked_to_leave(self) -> None:
-        """Return when somebody of this host has asked this broker to leave (`mesh drain`). Then end the
+        """Return when a program on this host has asked this broker to leave (`mesh drain`). Then end the
         block, or call `leave`."""
         await asyncio.shield(self._running.asked_to_leave)
 
@@ -200,12 +200,13 @@ class Broker:
         return self._running.reload(options)
 
     async def leave(self) -> None:
-        """Tell the mesh, say goodbye to clients and stop; the block may go on without its broker."""
+        """Tell the mesh, say goodbye to clients and stop. The block may continue without its broker."""
         await self._running.stop(LEAVE)
 
     @property
     def url(self) -> str:
-        """The address that others are told; as bound, while a wildcard's own address is not known."""
+        """The address that others are told. While a wildcard's own address is not known, the address as
+        bound."""
         return self._running.inspection.url
 
     @property
@@ -231,7 +232,8 @@ class Broker:
         return self._running.report.snapshot()
 
     def inspect(self) -> Inspection:
-        """A read-only view of this broker's insides, for tests and tools, also of a broker that has left."""
+        """A read-only view of this broker's internals, for tests and tools, also of a broker that has
+        left."""
         return self._running.inspection
 
     @property

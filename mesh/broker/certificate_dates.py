@@ -1,6 +1,6 @@
-"""When certificates expire: read from their own bytes, since Python's ``ssl`` tells it of peers' only.
+"""Expiry dates of certificates, read from their bytes, since Python's ``ssl`` gives them for peers only.
 
-The path to it in X.509 (RFC 5280 section 4.1): Certificate, tbsCertificate, validity, notAfter.
+The path to the date in X.509 (RFC 5280 section 4.1): Certificate, tbsCertificate, validity, notAfter.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ BEGINS: Final = "-----BEGIN CERTIFICATE-----"
 ENDS: Final = "-----END CERTIFICATE-----"
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
 _BEFORE_VALIDITY: Final = 3
-"""Serial number, signature algorithm, issuer."""
+"""Elements before it: serial number, signature algorithm, issuer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """A certificate of ours: the address that shows it, and when it expires."""
+    """One of our certificates: the address that shows it, and its expiry."""
 
     url: str
     expires: datetime
 
     def entry(self) -> dict[str, str]:
-        """For the status."""
+        """The entry in the status."""
         return {"url": self.url, "expires": self.expires.isoformat().replace("+00:00", "Z")}
 
 
@@ -47,7 +47,7 @@ class CertificateDates:
         self._until = float("-inf")
 
     def __call__(self) -> tuple[Expiry, ...]:
-        """What cannot be read is left out: the listener tells about it."""
+        """Certificates that cannot be read are left out; the listener reports them."""
         now = self._clock()
         if now >= self._until:
             self._until = now + LOOK_EVERY_S
@@ -68,7 +68,7 @@ def _expiry_of(tls: TlsConfig) -> datetime | None:
 
 
 def expires(pem: str) -> datetime | None:
-    """When the first certificate of a PEM text expires; None if there is none that can be read."""
+    """The expiry of the first certificate in a PEM text. None if none can be read."""
     _, begin, rest = pem.partition(BEGINS)
     body, end, _ = rest.partition(ENDS)
     if not end:
@@ -86,7 +86,7 @@ def expires(pem: str) -> datetime | None:
 
 
 def _head(data: bytes) -> tuple[int, int]:
-    """Where the content of the first element begins and ends."""
+    """Start and end of the first element's content."""
     size, begin = data[1], 2
     if size & 0x80:
         count = size & 0x7F
@@ -106,7 +106,7 @@ def _open(data: bytes) -> bytes:
 
 
 def _after(data: bytes) -> bytes:
-    """What follows the first element."""
+    """The data behind the first element."""
     return data[_head(data)[1] :]
 
 

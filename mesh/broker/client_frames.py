@@ -1,4 +1,5 @@
-"""The receiver of the REP socket that clients dial: session frames go to the exchange, the rest is stock."""
+"""The receiver of the REP socket that clients dial: session frames go to the exchange, others are stock
+requests."""
 
 from __future__ import annotations
 
@@ -17,18 +18,18 @@ from protocols.pipe import HELD
 from protocols.wire import backtrace
 
 REFUSED_S: Final = 5.0
-"""A connection that is refused is closed by then, if it has not said anything that could be answered."""
+"""A refused connection is closed after this time if it has sent nothing that could be answered."""
 SENTENCE_MAX: Final = 250
 
 
 class ClientFrames:
-    """See the module.
+    """Receives the frames of clients.
 
-    A read that is too much for one turn of the loop goes on in later ones, of one connection in each. That
-    connection is not read meanwhile, so that its frames stay in order and are bounded.
+    A read that is too much for one turn of the loop continues in later turns, one connection in each.
+    Meanwhile that connection is not read, so that its frames stay in order and bounded.
 
-    A client at the wrong address, or without the certificate that the address asks for, is told so in answer
-    to the first frame it sends, and its connection is closed.
+    A client at the wrong address, or without a required certificate, is told so in answer to its first frame.
+    Then its connection is closed.
     """
 
     def __init__(
@@ -45,10 +46,10 @@ class ClientFrames:
         self._clock = clock
         self._guests = guests
         self._left: dict[Pipe, list[bytes]] = {}
-        """Frames that wait for a later turn, of connections that are not read."""
+        """Frames that wait for a later turn, by connections that are not read meanwhile."""
         self._going_on: asyncio.Handle | None = None
         self._unread: dict[Pipe, int] = {}
-        """Bytes of replies to stock clients since the connection was last seen to have taken all."""
+        """Bytes of replies to stock clients since the connection was last seen empty."""
         self._unread_bytes_max = exchange.options.answer_bytes_max
 
     def pipe_attached(self, pipe: Pipe) -> None:
@@ -94,7 +95,7 @@ class ClientFrames:
             self._going_on = asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """What is left of one connection, of all in turn."""
+        """Continue with the rest of one connection, in turn."""
         self._going_on = None
         if not self._left:
             return
@@ -107,7 +108,7 @@ class ClientFrames:
             pipe.resume(HELD)
 
     def _reply(self, pipe: Pipe, address: bytes, reply: bytes) -> None:
-        """Back to the stock REQ that asked, behind its backtrace, if it is still there."""
+        """Reply to the stock REQ that asked, behind its backtrace, if it is still connected."""
         if pipe.closed:
             return
         unread = self._unread.get(pipe, 0) if pipe.unsent else 0
@@ -127,5 +128,5 @@ class ClientFrames:
 
 
 def send_reply(pipe: Pipe, address: bytes, reply: bytes) -> None:
-    """Back to the stock REQ that asked, behind its backtrace; a full pipe refuses and counts it."""
+    """Reply to the stock REQ that asked, behind its backtrace. A full pipe refuses and counts it."""
     pipe.send(address + reply)

@@ -1,14 +1,14 @@
-"""The file in which a broker keeps the durable subscriptions of every home, across its runs.
+"""The file in which a broker keeps the durable subscriptions of every home across its runs.
 
-It is a msgpack array: its schema, a CRC-32 of the schema and of what follows, and the frames that would tell
-a new link of all tables (`mesh.cluster.durable_table.table_frames`). Every schema has this form, so that a
-newer file is told from a damaged one. It is replaced atomically, at once, one write at a time: a client that
-makes a durable subscription waits for it. Whatever changes meanwhile goes into the next write. A disk that
-fails is tried again every second. Until it works, other brokers are not told that this broker has the new
-tables, and name it as not reached.
+It is a msgpack array: its schema, a CRC-32 of the schema and of the rest, and the frames that announce all
+tables on a new link (`mesh.cluster.durable_table.table_frames`). Every schema has this form, so that a newer
+file can be distinguished from a damaged one. The file is replaced atomically and at once, one write at a
+time, since a client that makes a durable subscription waits for it. Changes during a write go into the next
+one. A failed write is repeated every second. Until it succeeds, the other brokers are not told that this one
+has the new tables, and report it as not reached.
 
-A file that cannot be understood is set aside, and the log says so: the others tell what was in it. A file of
-a newer version is refused and left as it is.
+A file that cannot be understood is set aside and logged; the other brokers know its content. A file of a
+newer version is refused and left unchanged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 
 
 class Tables(Protocol):
-    """What is kept; `mesh.cluster.durable_gossip.DurableGossip` has it."""
+    """The tables to keep, such as `mesh.cluster.durable_gossip.DurableGossip`."""
 
     @property
     def homes(self) -> Mapping[int, HomeTable]: ...
@@ -47,7 +47,7 @@ class Tables(Protocol):
     def versions(self) -> dict[int, int]: ...
 
     def saved(self, versions: Mapping[int, int]) -> None:
-        """These are on disk, or there is none."""
+        """These versions are on disk, or there is no disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,15 @@ class _Packed:
 
 
 class DurableFile:
-    """See the module. `load` it, read ``tables``, let it `run`, and say when there is something to write.
+    """The file of one broker. `load` it, read ``tables``, let it `run`, and call `changed` when there is
+    something to write.
 
-    Without a state folder nothing is kept, and what is to be written counts as written.
+    Without a state folder nothing is kept, and changes count as written.
     """
 
     def __init__(self, storage: Storage | None = None, path: str = "") -> None:
         self.tables: dict[int, HomeTable] = {}
-        """What an earlier run kept, by home."""
+        """The tables that an earlier run kept, by home."""
         self._errors = 0
         self._failing: str | None = None
         self._storage = storage
@@ -74,7 +75,7 @@ class DurableFile:
 
     @classmethod
     async def load(cls, *, name: str, state_dir: str | None, storage: Storage, now_us: int) -> DurableFile:
-        """Read ``<state_dir>/<name>/durable.msgpack``, whose folder the caller has locked. Raises
+        """Read ``<state_dir>/<name>/durable.msgpack``. The caller has locked the folder. Raises
         `StorageError`."""
         if state_dir is None:
             return cls()
@@ -104,7 +105,7 @@ class DurableFile:
         )
 
     def status(self) -> StateStatus | None:
-        """How the file fares; None: there is none."""
+        """The status of the file. None if there is none."""
         return None if self._storage is None else StateStatus(self._errors, self._failing)
 
     def changed(self, tables: Tables) -> None:
@@ -115,7 +116,7 @@ class DurableFile:
             self._unsaved.set()
 
     async def run(self, tables: Tables) -> None:
-        """Write changes until cancelled; a failing disk is counted, said once and tried again."""
+        """Write changes until cancelled. A failing disk is counted, logged once and tried again."""
         while True:
             await self._unsaved.wait()
             await self._save(tables)
@@ -123,7 +124,7 @@ class DurableFile:
                 await asyncio.sleep(RETRY_S)
 
     async def aclose(self, tables: Tables) -> None:
-        """Write what is not written yet; a disk that stands still is given up on."""
+        """Write pending changes. Gives up on a disk that does not answer."""
         if not self._unsaved.is_set():
             return
         try:
@@ -153,7 +154,7 @@ class DurableFile:
         tables.saved(versions)
 
     def _encode(self, tables: Tables) -> bytes:
-        """Only tables that changed are packed again."""
+        """Only changed tables are packed again."""
         packed = self._packed
         frames: list[bytes] = []
         for home, table in tables.homes.items():

@@ -1,14 +1,14 @@
-"""The event log: JSON Lines that say what a broker saw, for the console's feed and for the analysis.
+"""The event log: JSON Lines of what a broker observed, for the console's feed and for the analysis.
 
-A row waits in memory and is written within a second, many rows in one append. Files are
-``<folder>/<name>-<boot>-<n>.jsonl.part`` while they grow and lose the ``.part`` when they are rotated (by
-size or age) or closed. `mesh.broker.log_retention` removes old ones, if asked. Heartbeats may be summed up in
-windows (`mesh.broker.heard_windows`), which end with their file at the latest.
+A row waits in memory and is written within a second, many rows in one append. Files are named
+``<folder>/<name>-<boot>-<n>.jsonl.part`` while they grow. They lose the ``.part`` when they are rotated (by
+size or age) or closed. `mesh.broker.log_retention` removes old ones if configured. Heartbeats may be combined
+in windows (`mesh.broker.heard_windows`), which end with their file at the latest.
 
-The broker never waits for this. At most `ROWS_MAX` rows wait; those that find no room are counted (their
-numbers are used up, so a reader sees the gap). A failing disk is counted, told once in the log with the rows
-at stake, and tried again; that it works again is told, too. A folder that somebody takes away under a running
-broker is made again, without the rows that were in it.
+The broker never waits for the log. At most `ROWS_MAX` rows wait. Rows without room are counted; their numbers
+are used up, so a reader sees the gap. A failing disk is counted, logged once with the number of waiting rows,
+and tried again. When it works again, that is logged too. If the folder is removed under a running broker, it
+is made again, without the rows that were in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mesh.storage import Storage, disk_advice, disk_reason, is_full
 
 ROWS_MAX: Final = 65_536
 EVENTS_KEPT: Final = 100
-"""Rows of kinds mem, link and meta kept for status snapshots."""
+"""Rows of kinds mem, link and meta that are kept for status snapshots."""
 FLUSH_PAUSE_S: Final = 0.75
 CLOSE_TIMEOUT_S: Final = 3.0
 FILE_SIZE_MAX: Final = 64 << 20
@@ -40,23 +40,23 @@ FILE_AGE_MAX_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """How the event log fares."""
+    """The status of the event log."""
 
     folder: str | None
     """None: no log is written."""
     rows: int
-    """Numbered since the start, so many as there should be."""
+    """Rows numbered since the start, which is how many there should be."""
     waiting: int
     """Rows that are not written yet."""
     lost: int
-    """Rows that found no room while the disk failed."""
+    """Rows without room while the disk failed."""
     errors: int
     """Failed writes."""
     failing: str | None
-    """Why writing fails now; None: it does not."""
+    """Why writing fails now. None if it works."""
 
     def entry(self) -> dict[str, Any] | None:
-        """The entry in a snapshot, which does not name folders to everybody."""
+        """The entry in a snapshot. It omits the folder, which not everybody should see."""
         if self.folder is None:
             return None
         return {
@@ -69,7 +69,8 @@ class LogStatus:
 
 
 class EventLog:
-    """Writes rows of one boot into ``folder`` (None: only keeps the latest events); `run` is its one task."""
+    """Writes rows of one boot into ``folder`` (None: it only keeps the latest events). `run` is its only
+    task."""
 
     def __init__(
         self,
@@ -83,12 +84,13 @@ class EventLog:
         retention: Retention | None = None,
         summary_of_s: float | None = None,
     ) -> None:
-        """``summary_of_s``: the broker's period, if heartbeats are summed up; None: each has a row."""
+        """``summary_of_s``: the broker's period, if heartbeats are combined in windows. None: each has a
+        row."""
         self.events: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
         self.dropped = 0
         self.write_errors = 0
         self.stopping = False
-        """The broker leaves: `aclose` makes the last attempt, and tells if it fails."""
+        """The broker leaves: `aclose` makes the last attempt, and logs a failure."""
         self.rows = rows
         self._folder = folder
         self._stem = file_stem
@@ -108,7 +110,7 @@ class EventLog:
 
     @property
     def path(self) -> str:
-        """The file that grows now."""
+        """The file that is growing now."""
         return f"{self._folder}/{self._stem}-{self._file_number}.jsonl.part"
 
     def status(self) -> LogStatus:
@@ -122,9 +124,9 @@ class EventLog:
         )
 
     def write(self, kind: type[Row], fields: Fields) -> None:
-        """Add a row; never waits, never raises for the disk's sake."""
+        """Add a row. Never waits, and never raises because of the disk."""
         if kind is MetaRow:
-            self._end_windows()  # what was heard stands before the stop
+            self._end_windows()  # heartbeats come before the stop
         row = self.rows.row(kind, fields, now=self._clock(), wall=self._wall_time())
         if kind is not StatsRow and kind is not HeardRow:
             self.events.append(msgspec.to_builtins(row))
@@ -136,7 +138,7 @@ class EventLog:
             self.dropped += 1
 
     def heard(self, survey: bool, source: int, round: int, rtt_s: float | None, now: float) -> None:
-        """Note a survey or an answer, in a row or in its window; only answers have a round-trip time."""
+        """Note a survey or an answer, in a row or in its window. Only answers have a round-trip time."""
         windows = self._windows
         if windows is not None:
             ended = windows.heard(survey, source, round, rtt_s, now)
@@ -153,12 +155,12 @@ class EventLog:
             self.dropped += 1
 
     def sum_up(self, period_s: float | None) -> None:
-        """From now on sum heartbeats up in windows of that period, or (None) write a row for each."""
+        """From now on combine heartbeats in windows of this period, or (None) write a row for each."""
         self._end_windows()
         self._windows = None if period_s is None or self._folder is None else HeardWindows(period_s)
 
     def _end_windows(self, now: float | None = None) -> None:
-        """Write what they hold, with ``now`` only if they are over by then."""
+        """Write the rows of open windows; with ``now`` only if they are over by then."""
         if self._windows is not None:
             self._write_heard(self._windows.end(now))
 
@@ -167,8 +169,8 @@ class EventLog:
             self.write(HeardRow, fields)
 
     async def start(self) -> None:
-        """Make the folder and write the rows so far. On a full disk they wait; for another reason that cannot
-        be done, it raises `StorageError`."""
+        """Make the folder and write the rows so far. On a full disk they wait. Raises `StorageError` for any
+        other failure."""
         if self._folder is None:
             return
         try:
@@ -179,7 +181,7 @@ class EventLog:
             if is_full(error):
                 self._not_written(error)
                 return
-            self._buffer.clear()  # the broker will not start; nothing is left to be said at the end
+            self._buffer.clear()  # the broker will not start, so nothing needs to be reported at the end
             raise StorageError(
                 f"cannot write the event log in {self._folder}: {disk_advice(error)}"
             ) from error
@@ -193,7 +195,7 @@ class EventLog:
                 await self.flush()
 
     async def flush(self) -> None:
-        """Write what waits; on failure it waits on."""
+        """Write waiting rows. After a failure they keep waiting."""
         try:
             await self._write_out()
         except (OSError, MeshError) as error:
@@ -218,7 +220,7 @@ class EventLog:
         self._told_lost = False
 
     async def aclose(self) -> None:
-        """Write the rest and give the file its final name; gives up after `CLOSE_TIMEOUT_S`."""
+        """Write the rest and give the file its final name. Gives up after `CLOSE_TIMEOUT_S`."""
         if self._folder is None:
             return
         self._end_windows()
@@ -234,7 +236,7 @@ class EventLog:
             )
 
     async def _write_out(self) -> None:
-        """One append of everything that waits, then rotation if the file is large or old."""
+        """Append everything that waits, then rotate the file if it is large or old."""
         await self._append_rows()
         if self._is_to_be_rotated():
             self._end_windows()
@@ -249,7 +251,7 @@ class EventLog:
             try:
                 data = ("\n".join(lines) + "\n").encode()
                 await self._append(data)
-            except (OSError, MeshError):  # but not when cancelled: the storage does the job all the same
+            except (OSError, MeshError):  # but not when cancelled: the storage still does the job
                 self._buffer = [*lines, *self._buffer]
                 raise
             finally:
@@ -266,7 +268,7 @@ class EventLog:
     async def _append(self, data: bytes) -> None:
         try:
             await self._storage.append(self.path, data)
-        except FileNotFoundError:  # appending makes the file, so it is the folder that is not there
+        except FileNotFoundError:  # appending makes the file, so the folder must be missing
             assert self._folder is not None
             await self._storage.make_folder(self._folder)
             await self._storage.append(self.path, data)
@@ -281,6 +283,6 @@ class EventLog:
             await self.remove_old()
 
     async def remove_old(self) -> None:
-        """Remove files of this broker that are older or more than they may be; a failure is told."""
+        """Remove files of this broker that exceed the age or size limit. A failure is logged."""
         if self._folder is not None:
             await remove_old(self._storage, self._folder, self._stem, self.retention)

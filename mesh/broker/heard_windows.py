@@ -1,7 +1,7 @@
-"""What was heard of each peer in the window that is open: rows of kind ``heard``. Pure.
+"""Combines the heartbeats of each peer in the open window into rows of kind ``heard``. Pure.
 
-A window is a stretch of the monotonic clock, the same for all peers; the first heartbeat after it, or the log
-when it next writes, ends it. What a window holds is in no file until it ends: a crash loses at most one.
+A window is an interval of the monotonic clock, the same for all peers. The first heartbeat after it ends it,
+or the log when it next writes. An open window is in no file yet, so a crash loses at most one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Heard:
         self.rtt_counts = [0] * (len(RTT_BELOW_US) + 1)
         self.slots = 0
         self.survey: tuple[int, int] | None = None
-        """The last survey by which clocks are compared: its round, its arrival."""
+        """The last survey used to compare clocks: its round, its arrival."""
         self.answer: tuple[int, int, int | None] | None = None
         """The last such answer: its round, its arrival, its round trip."""
 
@@ -103,7 +103,7 @@ class _Heard:
 
 
 class HeardWindows:
-    """All peers; ``period_s`` is this broker's."""
+    """The windows of all peers. ``period_s`` is this broker's."""
 
     def __init__(self, period_s: float) -> None:
         self._length = window_ns(period_s)
@@ -113,7 +113,8 @@ class HeardWindows:
     def heard(
         self, survey: bool, source: int, round: int, rtt_s: float | None, now: float
     ) -> list[dict[str, Any]] | None:
-        """Note a heartbeat, as the log writes each. Returns the fields of rows for a window that it ended."""
+        """Note a heartbeat, as the log writes each. Returns the fields of the rows of a window that it
+        ended."""
         now_ns = int(now * 1e9)
         number, place = divmod(now_ns, self._length)
         ended = None
@@ -133,8 +134,8 @@ class HeardWindows:
         return ended
 
     def end(self, now: float | None = None) -> list[dict[str, Any]]:
-        """The fields of a row for each peer that was heard, and an empty window; with ``now`` only if the
-        window is over by then."""
+        """The fields of a row for each peer that was heard; the window is then empty. With ``now`` only if
+        the window is over by then."""
         if now is not None and int(now * 1e9) // self._length == self._number:
             return []
         common = {"window": self._number, "window_ns": self._length}

@@ -1,8 +1,8 @@
-"""What the home of this broker (`mesh.dataplane.home`) needs of the world: the shell around that machine.
+"""The shell around this broker's home (`mesh.dataplane.home`): its access to disk, mesh and log.
 
-It has the journal opened and closed, and turns the home on time. It carries what is made or removed there to
-the other brokers, and questions of operators to the home. Of trouble with durable subscriptions it tells
-programs, by messages of this broker, and the operator, in the log.
+It opens and closes the journal, and calls the home on time. It carries changes of durable subscriptions to
+the other brokers, and operators' questions to the home. It reports trouble with durable subscriptions to
+programs, in messages of this broker, and to the operator, in the log.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mesh.logs import log
 from mesh.wire.durable_frames import QUEUES
 
 WATCH_PERIOD_S: Final = 1.0
-"""How often trouble with durable subscriptions is looked for."""
+"""Interval between checks for trouble with durable subscriptions."""
 
 
 class HomeShell:
-    """See the module. ``leaving`` is set once the broker leaves."""
+    """The shell of one home. ``leaving`` is set once the broker leaves."""
 
     def __init__(
         self,
@@ -63,14 +63,15 @@ class HomeShell:
         self._wake: asyncio.TimerHandle | None = None
         self._watch_due = self._loop.time()
 
-    # --- beginning and end
+    # --- start and end
 
     async def begin(self) -> None:
-        """Open the journal, if there is one, and route by all durable subscriptions that are known.
+        """Open the journal, if there is one, and route by all known durable subscriptions.
 
-        Without its journal this home goes on with what its file says, or what others say: level stored must
-        not skip it. One that says nothing of itself holds up level stored in the whole mesh. So a broker that
-        has lost its id says that the new one keeps nothing; the home of the old one is away.
+        Without its journal this home continues with what its file or the other brokers say, since level
+        stored must not skip it. A home that announces nothing about itself would block level stored in the
+        whole mesh. So a broker that has lost its id announces that its new id keeps nothing; the home with
+        the old id is away.
         """
         await self.journal.begin()
         durable = self._peering.durable
@@ -79,13 +80,13 @@ class HomeShell:
         durable.tell()
 
     def serve_operators(self) -> None:
-        """Answer their questions, see `mesh.dataplane.operating`."""
+        """Answer operators' questions; see `mesh.dataplane.operating`."""
         self.home.set_forget(self._forget)
         for topic in (QUEUES, f"{QUEUES}.{format_id(self._exchange.id)}"):
             self._exchange.respond_later(topic, self._operate)
 
     async def aclose(self) -> None:
-        """Write what was settled, and close the journal."""
+        """Write settled messages, and close the journal."""
         await self.journal.aclose()
         if self._wake is not None:
             self._wake.cancel()
@@ -117,7 +118,7 @@ class HomeShell:
         found = [each for each in homes if home in (each.name, format_id(each.id))]
         if not found:
             raise MeshError(f"no broker {home!r} is known here to have durable subscriptions")
-        # One of that name may live again, under another id.
+        # A broker of that name may be alive again, under another id.
         away = [each for each in found if not self._lives(each.id)]
         if not away:
             raise MeshError(
@@ -141,7 +142,7 @@ class HomeShell:
     # --- trouble
 
     def watch(self, now: float) -> float:
-        """Tell of trouble; returns when to be called again."""
+        """Report trouble. Returns when to call this again."""
         if now >= self._watch_due:
             self._watch_due = now + WATCH_PERIOD_S
             for notice in self.home.notices(now) if not self.leaving else ():

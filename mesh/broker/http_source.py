@@ -1,4 +1,4 @@
-"""A broker as its HTTP site sees it, and how the site is opened."""
+"""A broker as its HTTP site sees it, and how the site is started."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Surveying(Protocol):
 
 
 class HttpSource:
-    """See `mesh.http.source.Source`."""
+    """Implements `mesh.http.source.Source`."""
 
     def __init__(self, inspection: Inspection, report: Report, exchange: Surveying) -> None:
         self._inspection = inspection
         self._report = report
         self._exchange = exchange
         self.serving = False
-        """The broker takes part in its mesh; before that it starts."""
+        """True once the broker has started and takes part in its mesh."""
 
     @property
     def name(self) -> str:
@@ -84,8 +84,8 @@ class HttpSource:
 async def open_http(
     listen: HttpListen, source: HttpSource, environment: Environment, clock: Callable[[], float]
 ) -> tuple[HttpServer, Live]:
-    """Serve HTTP from now on; `Live.run` is to be run as a task. Raises `ListenError`."""
-    # h11 and the metrics' library are loaded by the brokers that serve HTTP.
+    """Serve HTTP from now on. Run `Live.run` as a task. Raises `ListenError`."""
+    # Only brokers that serve HTTP load h11 and the metrics library.
     from mesh.http.guard import Guard
     from mesh.http.live import Live
     from mesh.http.server import HttpServer

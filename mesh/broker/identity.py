@@ -1,16 +1,16 @@
-"""The identity of a broker, across its runs.
+"""The identity of a broker across its runs.
 
-An id is drawn once. The state folder keeps it with the incarnation and the known peers, so a broker that
-comes back is the same member and finds the mesh by itself. A ``boot`` is drawn at every start and never kept.
-Without a state folder the id lives for one run.
+An id is drawn once. The state folder keeps it, with the incarnation and the known peers. So a broker that
+returns is the same member and finds the mesh by itself. A ``boot`` is drawn at every start and never kept.
+Without a state folder the id lasts for one run.
 
 The file is one JSON object, replaced atomically: the first change at once, later ones together, at most once
-a second. If it is missing, a new id is drawn. If it cannot be understood, a new id is drawn too, and the log
-says so: losing an id costs one dead member in the others' tables, refusing to start costs a broker. A file of
-a newer version is sound, however, so it is refused and left as it is.
+a second. If it is missing, a new id is drawn. If it cannot be understood, a new id is drawn too, and that is
+logged: losing an id costs one dead member in the others' tables, while refusing to start costs a broker. A
+file of a newer version is intact, however, so it is refused and left unchanged.
 
-A full disk keeps no broker from starting whose id is on it: messages of its durable subscriptions wait there
-to be worked off. Its incarnation is not saved then, as after every change that a full disk refuses.
+A broker whose id is on disk starts even if the disk is full, so that the messages of its durable
+subscriptions can be consumed. Its incarnation is then not saved, like any change that a full disk refuses.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from mesh.logs import log
 from mesh.storage import Storage, StorageLock, disk_advice, disk_reason, is_full
 
 ID_BITS: Final = 63
-"""Ids are positive in a signed 64-bit column, which is what Spark's LONG and SQLite's INTEGER are."""
+"""Ids are positive in a signed 64-bit column, such as Spark's LONG and SQLite's INTEGER."""
 PEERS_MAX: Final = 256
-"""Known peers kept; the mesh tells the rest."""
+"""Known peers kept. The mesh reports the others."""
 SAVE_PAUSE_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 3.0
 SCHEMA: Final = 1
@@ -43,7 +43,7 @@ def draw_id(rng: random.Random) -> int:
 
 
 def format_id(id: int) -> str:
-    """The 16 lower-case hex digits in which ids are shown and logged."""
+    """The id as 16 lower-case hex digits, as shown and logged."""
     return f"{id:016x}"
 
 
@@ -59,10 +59,10 @@ class KnownPeer:
 def peers_worth_keeping(
     members: Iterable[MemberRecord], earlier: Iterable[KnownPeer], *, own_url: str
 ) -> list[KnownPeer]:
-    """The peers to save, most useful first: the living, the dead, then those of ``earlier`` not met since.
+    """The peers to save, most useful first: living ones, dead ones, then those of ``earlier`` not met since.
 
-    The dead stay, because a broker that is cut off takes healthy members for dead. A peer loaded from disk
-    stays until something newer is known of that member or of its address: the mesh may be where it was.
+    Dead ones stay, because a broker that is cut off believes healthy members dead. A peer loaded from disk
+    stays until something newer is known about that member or its address: the mesh may be where it was.
     """
     members = list(members)
     met_ids = {record.id for record in members}
@@ -75,12 +75,12 @@ def peers_worth_keeping(
 
 @dataclass(frozen=True, slots=True)
 class StateStatus:
-    """How a file of the state folder fares."""
+    """The status of a file in the state folder."""
 
     errors: int
     """Failed attempts to save it."""
     failing: str | None
-    """Why it cannot be saved now; None: it can."""
+    """Why it cannot be saved now. None if it can."""
 
     def entry(self) -> dict[str, Any]:
         """The entry in a snapshot."""
@@ -88,7 +88,7 @@ class StateStatus:
 
 
 class Identity:
-    """Id, boot, incarnation and known peers of one broker; `run` saves what `remember` changes.
+    """Id, boot, incarnation and known peers of one broker. `run` saves what `remember` changes.
 
     ``incarnation`` is one above what the last run saved, so that this run's news about itself wins.
     """
@@ -100,7 +100,7 @@ class Identity:
         self.peers = tuple(peers)
         self.save_errors = 0
         self.stopping = False
-        """The broker leaves: `aclose` makes the last attempt, and tells if it fails."""
+        """The broker leaves: `aclose` makes the last attempt, and logs a failure."""
         self._storage: Storage | None = None
         self._path = ""
         self._lock: StorageLock | None = None
@@ -108,14 +108,14 @@ class Identity:
         self._failing: str | None = None
 
     def status(self) -> StateStatus | None:
-        """How the state file fares; None: there is none."""
+        """The status of the state file. None if there is none."""
         return None if self._storage is None else StateStatus(self.save_errors, self._failing)
 
     @classmethod
     async def load(
         cls, *, name: str, state_dir: str | None, storage: Storage, rng: random.Random
     ) -> Identity:
-        """Read and lock ``<state_dir>/<name>/``; raises `Locked` or `StorageError`."""
+        """Read and lock ``<state_dir>/<name>/``. Raises `Locked` or `StorageError`."""
         fresh = cls(draw_id(rng), draw_id(rng), 1)
         if state_dir is None:
             return fresh
@@ -123,7 +123,7 @@ class Identity:
         try:
             try:
                 return await cls._open(fresh, folder, storage)
-            except FileNotFoundError:  # somebody took the folder away meanwhile, with all that was in it
+            except FileNotFoundError:  # the folder was removed meanwhile, with its content
                 return await cls._open(fresh, folder, storage)
         except OSError as error:
             raise StorageError(f"cannot keep state in {folder}: {disk_advice(error)}") from error
@@ -149,21 +149,21 @@ class Identity:
         return identity
 
     def remember(self, incarnation: int, peers: Sequence[KnownPeer]) -> None:
-        """Note what is to be found at the next start; `run` writes it, first news at once."""
+        """Note what the next start should find. `run` writes it, the first news at once."""
         peers = tuple(peers[:PEERS_MAX])
         if (incarnation, peers) != (self.incarnation, self.peers):
             self.incarnation, self.peers = incarnation, peers
             self._changed.set()
 
     async def run(self) -> None:
-        """Save changes until cancelled; a failing disk is counted, said once and tried again."""
+        """Save changes until cancelled. A failing disk is counted, logged once and tried again."""
         while True:
             await self._changed.wait()
             await self._save()
             await asyncio.sleep(SAVE_PAUSE_S)
 
     async def aclose(self) -> None:
-        """Save what is not saved yet (a disk that stands still is given up on) and unlock."""
+        """Save pending changes and unlock. Gives up on a disk that does not answer."""
         self.stopping = True
         if self._changed.is_set():
             try:
@@ -208,12 +208,12 @@ class Identity:
 
 
 def _crc(state: dict[str, Any]) -> int:
-    """CRC-32 of what a file says beside it."""
+    """CRC-32 of the file's content without the CRC itself."""
     return zlib.crc32(json.dumps(state, sort_keys=True).encode())
 
 
 def _decode(saved: bytes, fresh: Identity, path: str) -> Identity:
-    """The identity that an earlier run saved; ``fresh`` where the file cannot be understood.
+    """The identity that an earlier run saved, or ``fresh`` if the file cannot be understood.
 
     Raises `StorageError` for a file of a newer version.
     """
@@ -222,7 +222,8 @@ def _decode(saved: bytes, fresh: Identity, path: str) -> Identity:
         if not isinstance(state, dict):
             raise ValueError("it holds no JSON object")
         crc = state.pop("crc", None)
-        if crc is not None and crc != _crc(state):  # before the schema: a flipped bit makes a newer one of it
+        # checked before the schema, since a flipped bit can make it look newer
+        if crc is not None and crc != _crc(state):
             raise ValueError("its checksum is wrong")
         schema = state["schema"]
         if type(schema) is int and schema > SCHEMA:
@@ -245,7 +246,7 @@ def _decode(saved: bytes, fresh: Identity, path: str) -> Identity:
 
 
 def _why(error: Exception) -> str:
-    """Why a saved identity cannot be understood, in words of its file and not of Python."""
+    """Why a saved identity cannot be understood, in terms of its file, not of Python."""
     if isinstance(error, KeyError):
         return f"it has no {error.args[0]}"
     if isinstance(error, UnicodeDecodeError):

@@ -1,9 +1,9 @@
-"""A read-only view of one broker: what it is, what it knows of others, and what it counts.
+"""A read-only view of one broker: its state, its knowledge of others, and its counters.
 
-`Broker.inspect` returns it. The status, the ``stats`` rows, the simulator's checks and the tests read
-brokers through it and through nothing else. Each part is gathered when it is asked for and does not change
-afterwards: a reader who wants the members does not pay for counting sessions. Within one callback of the
-event loop all parts describe the same moment.
+`Broker.inspect` returns it. The status, the ``stats`` rows, the simulator's checks and the tests read brokers
+only through it. Each part is gathered when requested and does not change afterwards. So a reader of the
+members does not pay for counting sessions. Within one callback of the event loop all parts describe the same
+moment.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from mesh.journal.port import CommitTimes
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What serves stock SP sockets."""
+    """Serves stock SP sockets."""
 
     requests: StockRequests
     publishers: StockPublishers
 
 
 class Inspection:
-    """See the module. All times are in seconds on the event loop's clock."""
+    """The view. All times are in seconds on the event loop's clock."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Inspection:
         self._journal = journal
         self._clock = clock
 
-    # --- who it is
+    # --- its identity
 
     @property
     def now(self) -> float:
@@ -105,7 +105,7 @@ class Inspection:
 
     @property
     def url(self) -> str:
-        """The address that peers are told; the first one bound while a wildcard's is not known."""
+        """The address that peers are told. While a wildcard's address is not known, the first one bound."""
         return self._peering.url or next(iter(self._listeners.urls), "")
 
     @property
@@ -122,7 +122,7 @@ class Inspection:
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """Whom a broker that joins has not heard from yet: names, and the URLs to join until the first
+        """Brokers that a joining broker has not heard from yet: names, and the URLs to join until the first
         link."""
         return tuple(dict.fromkeys((*self._peering.joining.unheard, *self._exchange.absent())))
 
@@ -133,7 +133,7 @@ class Inspection:
 
     @property
     def digest(self) -> bytes:
-        """Eight bytes over all living members; equal tables have equal ones."""
+        """Eight bytes over all living members. Equal tables have equal digests."""
         return self._peering.membership.digest
 
     @property
@@ -167,7 +167,7 @@ class Inspection:
 
     @property
     def links(self) -> tuple[LinkStatus, ...]:
-        """Also those that are down now, if they carried anything: counters are since boot."""
+        """All links, including those that are down now if they carried anything. Counters are since boot."""
         links = {link.peer: link for link in self._peering.view.links()}
         others = [record.id for record in self.records[1:]]
         views = [self._link(peer, links.get(peer)) for peer in others]
@@ -175,7 +175,7 @@ class Inspection:
 
     @property
     def admissions(self) -> tuple[str, ...]:
-        """The stage of each connection that asks to become a link."""
+        """The stage of each connection that is to become a link."""
         return self._peering.view.admissions
 
     @property
@@ -185,22 +185,22 @@ class Inspection:
 
     @property
     def interest(self) -> InterestView:
-        """Its own interest and what it holds of the others'. Costs by the number of patterns."""
+        """Its own interest and what it holds of the others'. The cost grows with the number of patterns."""
         return self._peering.view.interest()
 
     @property
     def homes(self) -> Mapping[int, HomeTable]:
-        """The durable subscriptions that it knows of, by home. Cheap: a live view, unlike the other parts."""
+        """The durable subscriptions that it knows, by home. Cheap: a live view, unlike the other parts."""
         return self._peering.durable.homes
 
     @property
     def unknown_homes(self) -> tuple[str, ...]:
-        """Brokers that may be homes, and of which it does not know what they keep."""
+        """Brokers that may be homes and whose durable subscriptions it does not know."""
         return self._peering.durable.unknown()
 
     @property
     def journal_failure(self) -> str:
-        """Why it stores nothing, if that is not for want of a state folder."""
+        """Why it stores nothing. Empty if the only reason is the lack of a state folder."""
         home = self._exchange.home
         return home.failure if home is not None else ""
 
@@ -211,17 +211,17 @@ class Inspection:
 
     @property
     def last_void_round(self) -> float | None:
-        """When it voided a round last; None: never."""
+        """When its last void round was. None: never."""
         return self._peering.membership.last_void
 
     @property
     def frames_out(self) -> FramesOut:
-        """Sent to other brokers."""
+        """Frames sent to other brokers."""
         return self._peering.view.frames_out()
 
     @property
     def certificates(self) -> tuple[Expiry, ...]:
-        """When the certificates of its TLS addresses expire."""
+        """Expiry dates of the certificates of its TLS addresses."""
         return self._listeners.certificate_dates()
 
     # --- the disk
@@ -233,25 +233,26 @@ class Inspection:
 
     @property
     def state_file(self) -> StateStatus | None:
-        """The file that keeps id, incarnation and known peers; None: there is none."""
+        """The file that keeps id, incarnation and known peers. None if there is none."""
         return self._identity.status()
 
     @property
     def durable_file(self) -> StateStatus | None:
-        """The file that keeps the durable subscriptions of all homes; None: there is none."""
+        """The file that keeps the durable subscriptions of all homes. None if there is none."""
         return self._durable_file.status()
 
     # --- durable subscriptions
 
     @property
     def queues(self) -> tuple[QueueStatus, ...]:
-        """Those that have their home here, by name. What is in the journal alone is that of the last look."""
+        """The subscriptions that have their home here, by name. Figures from the journal are those of the
+        last look."""
         home = self._exchange.home
         return () if home is None else tuple(home.queues())
 
     @property
     def journal(self) -> JournalView | None:
-        """What keeps their messages; None: there is no journal, and nothing is wrong with that."""
+        """The journal that keeps their messages. None if there is no journal, without a failure."""
         home, times = self._exchange.home, self._journal.times()
         if home is None or (times is None and not home.failure):
             return None
@@ -266,17 +267,17 @@ class Inspection:
 
     @property
     def exchange(self) -> ExchangeStatistics:
-        """Counters of the data plane. Costs by the number of subscriptions."""
+        """Counters of the data plane. The cost grows with the number of subscriptions."""
         return self._exchange.statistics()
 
     @property
     def link_losses(self) -> dict[int, LinkLoss]:
-        """Messages that did not arrive at other brokers, by their ids, but those that receipts name."""
+        """Messages that did not arrive at other brokers, by broker id, except those that receipts name."""
         return self._exchange.link_losses()
 
     @property
     def wanted(self) -> Collection[str]:
-        """The patterns that it wants. Cheap: a live view, unlike the other parts; read it at once."""
+        """The patterns that it wants. Cheap: a live view, unlike the other parts. Read it at once."""
         return self._exchange.wanted
 
     @property
@@ -309,7 +310,7 @@ class Inspection:
 
     @property
     def refused(self) -> dict[str, int]:
-        """Connections and sessions refused or ended for a broken rule, by reason."""
+        """Connections and sessions that were refused, or ended for a broken rule, by reason."""
         return self._refused(self.exchange.refused)
 
     def _refused(self, sessions: Mapping[str, int]) -> dict[str, int]:

@@ -1,7 +1,7 @@
-"""The journal of this broker's home: opened at the start if there is one, made when it is needed, closed.
+"""The journal of this broker's home: opened at the start if it exists, made when needed, closed at the end.
 
-A broker whose journal cannot be used starts all the same. It refuses what is to be stored, with the sentence
-of what is wrong, and says it in its log.
+A broker whose journal cannot be used still starts. It refuses messages of level stored with the reason, and
+logs that.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from mesh.logs import log
 from mesh.printable import printable
 
 JOURNAL: Final = "journal.db"
-"""In the broker's folder of the state folder."""
+"""The file in the broker's folder of the state folder."""
 LOG: Final = JOURNAL + "-wal"
 DAMAGED: Final = JOURNAL + ".damaged-"
 CLOSE_S: Final = 10.0
-"""How long a stopping broker waits for the disk; the journal's thread is a daemon."""
+"""How long a stopping broker waits for the disk. The journal's thread is a daemon."""
 
 
 class JournalOpening:
-    """See the module. ``folder`` is the broker's own in the state folder; None: it has none."""
+    """Opens and closes the journal. ``folder`` is the broker's own in the state folder; None: it has none."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class JournalOpening:
         self._journal: OpenedJournal | None = None
         self._making: asyncio.Task[None] | None = None
         self.is_anothers = False
-        """The journal there is another broker's."""
+        """The journal in the folder belongs to another broker."""
 
     async def begin(self) -> None:
-        """Open the journal if there is one. What it keeps is `Home.table` then."""
+        """Open the journal if there is one. `Home.table` then has its content."""
         if self._folder is None:
             return
         try:
@@ -68,15 +68,15 @@ class JournalOpening:
         self._warn_of([f"{self._folder}/{name}" for name in names if name.startswith(DAMAGED)])
 
     def make(self) -> None:
-        """The first durable subscription is to be written. Called in the loop."""
+        """Make the journal, since the first durable subscription must be written. Called in the loop."""
         self._making = asyncio.get_running_loop().create_task(self._open(at_start=False), name="journal")
 
     def times(self) -> CommitTimes | None:
-        """How long commits take; None: no journal was opened."""
+        """The durations of commits. None if no journal was opened."""
         return None if self._journal is None else self._journal.times()
 
     async def aclose(self) -> None:
-        """Write what was settled, and close it."""
+        """Write settled messages, and close the journal."""
         if self._making is not None:
             _, late = await asyncio.wait([self._making], timeout=CLOSE_S)
             if late:
@@ -110,7 +110,7 @@ class JournalOpening:
             self.is_anothers = isinstance(error, AnothersJournal)
             self._refuse(str(error), again=not at_start)
             return
-        except Exception as error:  # whatever it is, those who wait for the journal hear of it
+        except Exception as error:  # whatever it is, those who wait for the journal are told
             self._refuse(f"the journal {path} cannot be opened: {error!r}", again=not at_start)
             return
         self._journal = journal
@@ -118,7 +118,7 @@ class JournalOpening:
         self._warn_of(damaged)
 
     def _refuse(self, why: str, *, again: bool = False) -> None:
-        why = printable(why)  # frames carry no name of a folder that is not UTF-8
+        why = printable(why)  # frames cannot carry the name of a folder that is not UTF-8
         log.warning("broker %s stores no messages: %s", self._name, why)
         self._home.not_opened(why, again=again)
 
@@ -132,7 +132,7 @@ class JournalOpening:
 
 
 async def _first_look(journal: OpenedJournal) -> tuple[list[Kept], Sequence[str]]:
-    """What a journal keeps, and which others were set aside. Raises `StorageError`."""
+    """The subscriptions of a journal, and the journals that were set aside. Raises `StorageError`."""
     found: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def told(answer: Any) -> None:

@@ -1,10 +1,10 @@
-"""A broker's addresses: one shared listener each, behind it every socket that a dialer may want.
+"""A broker's addresses: each has one shared listener, with every socket that a dialer may want behind it.
 
 The protocol number in a dialer's first eight bytes selects the socket: those of the brokers
 (`mesh.cluster.peering`), the clients' REP (sessions and stock requests), or the counterpart of a stock
-subscriber or publisher. Other protocols are refused and counted. The number also tells the dialer's role, so
-`Listeners.admit` decides whether this address serves that role and whether it needs a certificate. An address
-that cannot be bound ends the start with one sentence, which names the broker that listens there.
+subscriber or publisher. Other protocols are refused and counted. The number also identifies the dialer's
+role, so `Listeners.admit` decides whether this address serves that role and whether it needs a certificate.
+An address that cannot be bound ends the start with one sentence, which names the broker that listens there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ON_THIS_HOST: Final = ("ipc", "unix", "abstract", "inproc")
 def default_urls(name: str | None) -> tuple[str, ...]:
     """The default addresses of a broker: loopback, and an ipc socket of this user.
 
-    Raises `ListenError` when the folder for the socket is not this user's own.
+    Raises `ListenError` if the folder for the socket belongs to another user.
     """
     folder = runtime_folder()
     try:
@@ -68,7 +68,7 @@ class Listeners:
 
     Args:
         options: of the connections they accept.
-        tls: what TLS addresses use that bring none of their own.
+        tls: used by TLS addresses that have none of their own.
         clock: monotonic, in seconds.
     """
 
@@ -81,15 +81,16 @@ class Listeners:
 
     @property
     def urls(self) -> list[str]:
-        """As bound, in the order in which they were given."""
+        """All addresses, as bound, in the order in which they were given."""
         return list(self._listeners)
 
     def urls_for(self, role: DialerRole) -> list[str]:
-        """Those that serve it."""
+        """The addresses that serve a role."""
         return [url for url, bound in self._listeners.items() if role in bound.listen.serves]
 
     def open_to(self, role: DialerRole) -> list[str]:
-        """Addresses that other hosts may reach and that ask this role for no certificate or other proof."""
+        """Addresses that other hosts may reach and that require no certificate or other proof from this
+        role."""
         return [
             url
             for url in self.urls_for(role)
@@ -99,7 +100,7 @@ class Listeners:
         ]
 
     def admit(self, role: DialerRole, pipe: Pipe | PipeView) -> None:
-        """Raises `PipeRefused` for a dialer at the wrong address, or without a certificate that it needs."""
+        """Raises `PipeRefused` for a dialer at the wrong address, or without a required certificate."""
         if pipe.dialed:
             return
         bound = self._listeners.get(pipe.url)
@@ -115,7 +116,7 @@ class Listeners:
             )
 
     def origin_of(self, pipe: Pipe | PipeView) -> Origin:
-        """Where a client's connection comes from."""
+        """The origin of a client's connection."""
         bound = self._listeners.get(pipe.url)
         return Origin(
             names=certificate_names(pipe.identity),
@@ -126,7 +127,7 @@ class Listeners:
         )
 
     async def open(self, listens: Sequence[Listen], sockets: Sequence[Socket]) -> None:
-        """Listen on all of them, for all sockets; raises `ListenError` and leaves none open."""
+        """Listen on all addresses, for all sockets. Raises `ListenError` and then leaves none open."""
         for listen in listens:
             url = listen.url
             tls = listen.tls or self._tls
@@ -155,7 +156,7 @@ class Listeners:
         self._turned_away[reason] = self._turned_away.get(reason, 0) + 1
 
     def refused(self) -> dict[str, int]:
-        """Connections that got no further, by reason, over all listeners."""
+        """Connections that were refused, by reason, over all listeners."""
         totals = dict(self._turned_away)
         for bound in self._listeners.values():
             statistics = bound.listener.statistics()
@@ -164,9 +165,9 @@ class Listeners:
         return totals
 
     def check_certificates(self) -> int:
-        """Read the certificates of all TLS addresses as the next connection will; returns how many there are.
+        """Read the certificates of all TLS addresses as the next connection will. Returns how many there are.
 
-        Raises `ConfigError` for files that cannot be used; the listeners go on with the former ones then.
+        Raises `ConfigError` for files that cannot be used. The listeners then keep the former ones.
         """
         count = 0
         for url, bound in self._listeners.items():
@@ -187,7 +188,7 @@ class Listeners:
 
 @dataclass(frozen=True, slots=True)
 class BoundListener:
-    """One listener; ``certificates``: the roles that must show one."""
+    """One listener. ``certificates``: the roles that must show one."""
 
     listen: Listen
     listener: SharedListener
@@ -197,9 +198,9 @@ class BoundListener:
 def _verifying(
     tls: TlsConfig | None, certificates: tuple[DialerRole, ...], serves: tuple[DialerRole, ...]
 ) -> TlsConfig | None:
-    """Where every role must show a certificate, TLS itself refuses those without one. Where only one role
-    must, `Listeners.admit` does, since the role is known only after the handshake. Clients are asked for one
-    wherever an authority is trusted, since it may prove which principal they are."""
+    """If every role must show a certificate, TLS itself refuses connections without one. If only one role
+    must, `Listeners.admit` does, since the role is known only after the handshake. Clients are asked for a
+    certificate wherever an authority is trusted, since it may prove their principal."""
     if tls is None or tls.verify is not None:
         return tls
     if certificates == serves:
@@ -209,7 +210,7 @@ def _verifying(
 
 
 def _without(sentence: str, url: str) -> str:
-    """The transport's sentence without the address, which the sentence around it names already."""
+    """The transport's sentence without the address, which the surrounding sentence already names."""
     for opening in (f"cannot listen at {url}: ", f"{url} is "):
         if sentence.startswith(opening):
             return ("it is " if opening.endswith(" is ") else "") + sentence.removeprefix(opening)
@@ -217,7 +218,7 @@ def _without(sentence: str, url: str) -> str:
 
 
 async def who_listens(url: str) -> str:
-    """The end of a sentence that names who holds an address."""
+    """The end of a sentence: it names the broker that uses an address."""
     status = await status_at(url)
     holder = "another program"
     if status is not None:
@@ -228,7 +229,7 @@ async def who_listens(url: str) -> str:
 async def status_at(
     url: str, tls: TlsConfig | None = None, timeout_s: float = PROBE_TIMEOUT_S
 ) -> dict[str, Any] | None:
-    """The status of the broker at an address, asked as a stock client asks; None if none answers."""
+    """The status of the broker at an address, requested as a stock client would. None without an answer."""
     try:
         async with Req0(options=SocketOptions(resend_s=None, tls=tls)) as socket:
             await socket.dial_once(url, timeout=timeout_s)

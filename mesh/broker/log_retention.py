@@ -1,7 +1,7 @@
-"""Removal of old files of the event log: those of this broker's name that are too old, or too many.
+"""Removes old files of the event log: those of this broker's name that are too old, or too many.
 
-Nothing is removed unless it is asked for. A file that grows is never removed; one that is called ``.part``
-but was not written to for `ABANDONED_S` belongs to a run that was killed, and counts like the others.
+Nothing is removed unless configured. A growing file is never removed. A ``.part`` file that was not written
+to for `ABANDONED_S` belongs to a run that was killed, and counts like the others.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ ABANDONED_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long files are kept, and how many bytes of them; None: without end."""
+    """How long files are kept, and how many bytes of them. None: no limit."""
 
     age_s: float | None = None
     bytes_max: int | None = None
 
 
 def retention_of(options: BrokerOptions) -> Retention:
-    """As a broker's options say."""
+    """The retention that a broker's options set."""
     age_s = None if options.log_keep_days is None else options.log_keep_days * 86_400
     bytes_max = None if options.log_keep_mb is None else int(options.log_keep_mb * 1_000_000)
     return Retention(age_s, bytes_max)
 
 
 def outdated(files: Iterable[StoredFile], stem: str, retention: Retention) -> list[str]:
-    """The names of those to remove, oldest first; ``stem`` is ``<name>-<boot>`` of the running broker."""
+    """The names of the files to remove, oldest first. ``stem`` is ``<name>-<boot>`` of the running broker."""
     name, _, boot = stem.rpartition("-")
     pattern = re.compile(rf"{re.escape(name)}-([0-9a-f]{{16}})-\d+\.jsonl(\.part)?")
     removable = []
@@ -57,7 +57,7 @@ def outdated(files: Iterable[StoredFile], stem: str, retention: Retention) -> li
 
 
 async def remove_old(storage: Storage, folder: str, stem: str, retention: Retention) -> None:
-    """Remove what `outdated` names; a disk that refuses is told in the log and asked again next time."""
+    """Remove the files that `outdated` names. A failure is logged and tried again next time."""
     if retention == Retention():
         return
     try:

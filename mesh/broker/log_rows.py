@@ -1,8 +1,8 @@
 """Rows of the event log as a broker writes them: their common columns, their numbers, their text. Pure.
 
-`mesh.eventlog.rows` says what is in a row. Heartbeats, which most rows are, are only noted when they come,
-and made into text when they are written, all in one go. Rows of one boot are numbered without a gap; so a
-gap is a loss.
+`mesh.eventlog.rows` defines the content of a row. Heartbeats are most of the rows. They are only noted when
+they arrive, and made into text together when they are written. Rows of one boot are numbered without a gap,
+so a gap means loss.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from mesh.broker.identity import format_id
 from mesh.eventlog.rows import VERSION, Row
 
 SOURCES_KEPT: Final = 1024
-"""Members whose part of a heartbeat's row is remembered, before all are forgotten."""
+"""Members whose part of a heartbeat row is cached before the cache is emptied."""
 
 Fields = dict[str, Any]
-"""Columns that a row of one kind has beside the common ones."""
+"""Columns of one kind of row besides the common ones."""
 Heard = tuple[bool, int, int, float | None, int, int, float, float]
-"""A heartbeat that was noted: is it a survey, its source, its round, the round-trip time of an answer in
-seconds, the row's number, the writer's incarnation, the time on the loop's clock and on the wall's."""
+"""A noted heartbeat: whether it is a survey, its source, its round, an answer's round-trip time in seconds,
+the row's number, the writer's incarnation, and the times on the loop's clock and the wall clock."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def as_text(value: Any) -> str:
-    """JSON of a row or of a part of one. Of what is no UTF-8, as a path may be, each byte becomes a ``?``."""
+    """JSON of a row or of a part of one. Bytes that are not UTF-8, as in a path, each become a ``?``."""
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:
@@ -39,7 +39,7 @@ def as_text(value: Any) -> str:
 
 
 class RowBuilder:
-    """Pure: the columns every row of one writer has, and its number."""
+    """The columns that every row of one writer has, and its number. Pure."""
 
     def __init__(self, *, run: str, node: int, boot: int) -> None:
         self.incarnation = 0
@@ -54,7 +54,7 @@ class RowBuilder:
         self._second_as_text = ""
 
     def row(self, kind: type[Row], fields: Fields, *, now: float, wall: float) -> Row:
-        """A whole row; ``now`` is monotonic, ``wall`` since the epoch, both in seconds."""
+        """A whole row. ``now`` is monotonic, ``wall`` since the epoch, both in seconds."""
         self.seq += 1
         return kind(
             v=VERSION,
@@ -69,7 +69,7 @@ class RowBuilder:
         )
 
     def lines(self, rows: list[str | Heard]) -> list[str]:
-        """Rows as they are written. Heartbeats are written by hand, as `mesh.eventlog.rows.HbRow` would be: a
+        """Rows as text. Heartbeats are written by hand in the form of `mesh.eventlog.rows.HbRow`: passing a
         dict through json costs seven times as much."""
         begins, of_whom = self._begins, self._of_whom
         lines = []
@@ -85,7 +85,7 @@ class RowBuilder:
             if not 0 <= us < 1_000_000:
                 us = self._enter_second(wall)
                 whole_s, second = self._second, self._second_as_text
-            digits = us if us >= 100_000 else f"{us:06d}"  # filling up is slow
+            digits = us if us >= 100_000 else f"{us:06d}"  # padding is slow
             lines.append(
                 f'{begins}{second}.{digits}Z","mono_ns":{int(now * 1e9)}{of_whom}{incarnation},"seq":{seq}'
                 f'{middle[survey]}{number},"rtt_us":{rtt_us}}}'
@@ -93,8 +93,7 @@ class RowBuilder:
         return lines
 
     def _middle(self, source: int) -> tuple[str, str]:
-        """The middle of a heartbeat's row, which is always the same of one member: of an answer, of a
-        survey."""
+        """The constant middle part of one member's heartbeat rows: for an answer, for a survey."""
         if len(self._middles) >= SOURCES_KEPT:
             self._middles.clear()
         to_us = f'"src":"{format_id(source)}","dst":"{self._node}","hb_seq":'
@@ -103,14 +102,14 @@ class RowBuilder:
         return middle
 
     def _time(self, wall: float) -> str:
-        """RFC 3339 in UTC with microseconds; the text of the second is kept, since many rows share it."""
+        """RFC 3339 in UTC with microseconds. The text of the second is cached, since many rows share it."""
         us = round((wall - self._second) * 1e6)
         if not 0 <= us < 1_000_000:
             us = self._enter_second(wall)
         return f"{self._second_as_text}.{us:06d}Z"
 
     def _enter_second(self, wall: float) -> int:
-        """Another second than that of the last row; returns the microseconds in it."""
+        """Switch to another second than that of the last row. Returns the microseconds in it."""
         fraction, second = math.modf(wall)
         microseconds = round(fraction * 1e6)
         if microseconds == 1_000_000:
@@ -131,7 +130,7 @@ def member_fields(
     reason: str,
     via: int,
 ) -> Fields:
-    """A member changed its state in this writer's eyes; ``via`` is who told, perhaps the writer."""
+    """A member changed its state in this writer's view. ``via`` reported it, perhaps the writer itself."""
     return {
         "subject": format_id(subject),
         "subject_name": name,
@@ -145,7 +144,7 @@ def member_fields(
 
 
 def link_fields(*, peer: int, dialed: bool, up: bool, reason: str) -> Fields:
-    """A link came up or went down; ``dialed`` by this writer."""
+    """A link came up or went down. ``dialed``: this writer dialled it."""
     return {
         "peer": format_id(peer),
         "dir": "out" if dialed else "in",

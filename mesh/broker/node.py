@@ -1,16 +1,16 @@
-"""One run of a broker: owns the sockets, timers and tasks, feeds the machines, and holds no policy.
+"""One run of a broker: owns the sockets, timers and tasks, feeds the machines, and decides nothing.
 
-What it joins, and where the decisions are made:
+It joins these modules, which make the decisions:
 
 * `mesh.cluster.peering` keeps links to other brokers and knows the members (`mesh.cluster.membership`,
-  `mesh.cluster.remote_interest`); what follows here from what it tells: `mesh.broker.peer_events`;
-* `mesh.dataplane.exchange` routes blocks between clients and brokers; `mesh.broker.stock` serves stock SP
-  sockets by it, `mesh.broker.home_shell` keeps messages for durable subscriptions;
-* `mesh.broker.listeners` listens; `mesh.broker.event_log` writes down what happens; `mesh.broker.identity`
-  and `mesh.broker.durable_file` outlive a restart.
+  `mesh.cluster.remote_interest`); `mesh.broker.peer_events` handles its reports;
+* `mesh.dataplane.exchange` routes blocks between clients and brokers; `mesh.broker.stock` uses it to serve
+  stock SP sockets, `mesh.broker.home_shell` keeps messages for durable subscriptions;
+* `mesh.broker.listeners` listens; `mesh.broker.event_log` records events; `mesh.broker.identity` and
+  `mesh.broker.durable_file` outlive a restart.
 
-Everything here runs in callbacks of the event loop; the tasks are those of the event log and the identity,
-which wait for the disk, and those that peering dials with.
+Everything here runs in callbacks of the event loop. The only tasks are those of the event log and the
+identity, which wait for the disk, and those with which peering dials.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ if TYPE_CHECKING:
     from mesh.http.server import HttpServer
 
 CLIENT_QUEUE: Final = 65_536
-"""Frames queued on a client's pipe: credit is the bound there, the pipe must not refuse before it."""
+"""Frames queued on a client's pipe. Credit is the real bound; the pipe must not refuse before it."""
 TAP_QUEUE: Final = 4096
-"""Messages queued on a stock subscriber's pipe; the exchange keeps more, up to its bound in bytes."""
+"""Messages queued on a stock subscriber's pipe. The exchange keeps more, up to its bound in bytes."""
 HANDSHAKE_TIMEOUT_S: Final = 5.0
-"""A dialer that has not sent its eight bytes by then is dropped; honest ones send them at once."""
+"""A dialer that has not sent its eight bytes by then is dropped. Well-behaved ones send them at once."""
 TCP_KEEPALIVE_S: Final = 30
-"""A host that vanished costs its connections four times as long after its last word. Stock sockets and
-blocking clients may be silent for ever, so nothing but TCP's probes finds that out."""
+"""A host that vanished keeps its connections for four times as long after its last packet. Stock sockets and
+blocking clients may be silent forever, so only TCP's probes detect that."""
 RATES_PERIOD_S: Final = 1.0
 LEAVE: Final = "leave"
-"""The reason of a stop that is no failure."""
+"""The reason of a stop that is not a failure."""
 DRAIN_LOOK_S: Final = 0.01
-"""How often a broker that leaves looks whether its clients are gone."""
+"""How often a leaving broker checks whether its clients have left."""
 HURRIED_S: Final = 0.1
-"""How long a goodbye may take when its caller is cancelled."""
+"""How long a goodbye may take if its caller is cancelled."""
 
 
 class Node:
@@ -96,7 +96,7 @@ class Node:
         self._hurried = False
         self._hurry_up: asyncio.Future[None] = self._loop.create_future()
         self.asked_to_leave: asyncio.Future[None] = self._loop.create_future()
-        """Done once somebody has asked the broker to leave."""
+        """Done once a program has asked the broker to leave."""
         self._joined: asyncio.Future[None] = self._loop.create_future()
         self._children: list[asyncio.Task[None]] = []
         self._work: asyncio.Handle | None = None
@@ -216,11 +216,11 @@ class Node:
             summary_of_s=summary_period_s(self.options),
         )
 
-    # --- beginning and end
+    # --- start and end
 
     @classmethod
     async def begin(cls, options: BrokerOptions, environment: Environment, tasks: asyncio.TaskGroup) -> Node:
-        """Take the identity, listen, log the start, join; on failure nothing is left open."""
+        """Take the identity, listen, log the start, join. After a failure nothing is left open."""
         identity = await Identity.load(
             name=options.name or DEFAULT_NAME,
             state_dir=options.state_dir,
@@ -277,7 +277,7 @@ class Node:
         self._beat.start()
 
     async def _open_http(self) -> None:
-        """Before it joins, so that whoever waits for that can ask."""
+        """Serve HTTP before joining, so that programs that wait for the join can ask."""
         if self.options.http is None:
             return
         self._http, live = await open_http(
@@ -287,7 +287,7 @@ class Node:
         self._children.append(self._tasks.create_task(live.run(), name="pages"))
 
     async def wait_ready(self) -> None:
-        """Return once this broker is no longer joining, or raise `MeshError` when it has left before that."""
+        """Return once this broker is no longer joining. Raises `MeshError` if it left before that."""
         await asyncio.shield(self._joined)
         if self._stopping is not None:
             raise MeshError(f"broker {self.name} left before it was ready")
@@ -297,7 +297,7 @@ class Node:
             self._joined.set_result(None)
 
     def reload(self, wanted: BrokerOptions) -> Reloaded:
-        """Take over what can be replaced while running. Raises `ConfigError`, and changes nothing then."""
+        """Apply what can be replaced while running. Raises `ConfigError` without any change."""
         certificates = self.listeners.check_certificates()
         options, replaced, kept = merge(self.options, wanted)
         self.options = self.report.options = options
@@ -315,7 +315,7 @@ class Node:
         return Reloaded(replaced, kept, certificates)
 
     def _asked_to_leave(self, _topic: str, _body: bytes) -> bytes:
-        """By `mesh drain`: what is about to happen. It happens after the answer is on its way."""
+        """Answer `mesh drain` with what is about to happen. It happens after the answer was sent."""
         if not self.asked_to_leave.done():
             self.asked_to_leave.set_result(None)
         answer = {
@@ -327,10 +327,10 @@ class Node:
         return json.dumps(answer).encode()
 
     async def stop(self, reason: str) -> None:
-        """Leave the mesh; a second call waits for the first.
+        """Leave the mesh. A second call waits for the first.
 
-        Cancelled, it gives the others `HURRIED_S` to hear the goodbye, closes everything all the same, and
-        raises `asyncio.CancelledError` after that. So the broker is closed whenever this ends.
+        If cancelled, it gives the others `HURRIED_S` to receive the goodbye, still closes everything, and
+        then raises `asyncio.CancelledError`. So the broker is always closed when this ends.
         """
         if self._stopping is None:
             self._stopping = self._loop.create_task(self._stop(reason), name="stop")
@@ -349,7 +349,7 @@ class Node:
         self._stopping.result()
 
     def _hurry(self) -> None:
-        """Cut the goodbye short: it is said in the next turns of the loop, and others need not confirm it."""
+        """Cut the goodbye short: it is sent in the next turns of the loop, and others need not confirm it."""
         if self._goodbye is not None:
             self._loop.call_later(HURRIED_S, self._goodbye.cancel)
 
@@ -361,7 +361,7 @@ class Node:
             self._peer_events.leaving = self.home_shell.leaving = True
             self.identity.stopping = self.log.stopping = True
             self.exchange.leave(f"broker {self.name} leaves", self._clock())
-            self.log.write(StatsRow, self.report.stats_fields())  # while the links are there to be counted
+            self.log.write(StatsRow, self.report.stats_fields())  # while the links still exist to be counted
             self._goodbye = self._loop.create_task(self.peering.leave(), name="goodbye")
             if self._hurried:
                 self._hurry()
@@ -374,8 +374,8 @@ class Node:
             self._check_joined()
 
     async def _drain(self) -> None:
-        """Have clients go to other brokers first, for as long as `BrokerOptions.drain_s`. A broker without
-        others tells them, and does not wait."""
+        """Move clients to other brokers first, for at most `BrokerOptions.drain_s`. A broker without others
+        tells them, and does not wait."""
         left_s = self.options.drain_s if self.peering.live() else 0.0
         deadline = self._clock() + left_s
         self.exchange.drain(left_s, f"broker {self.name} leaves", self._clock())
@@ -417,20 +417,20 @@ class Node:
         self._work = None
         try:
             self.exchange.work(self._clock())
-        except Exception as error:  # a defect in one client's work; that of the others goes on
+        except Exception as error:  # a defect in one client's work; that of the others continues
             self._beat.report(error)
-            if self._work is not None:  # the exchange has asked for the next step already
+            if self._work is not None:  # the exchange has already requested the next step
                 self._work.cancel()
             self._work = self._loop.call_later(FAULT_PAUSE_S, self._do_work)
 
-    # --- what is done now and then
+    # --- timers
 
     def _rates_step(self, now: float) -> float:
         if now >= self._rates_due:
             self._rates_due = now + RATES_PERIOD_S
             self.report.update_rates()
             self._notices.tick()
-            self._peer_events.tell_addresses()  # a record may have got another address
+            self._peer_events.tell_addresses()  # a record may have a new address
         return self._rates_due
 
     def _stats_step(self, now: float) -> float:
@@ -444,6 +444,6 @@ class Node:
 
 
 def _is_of_this_host(pipe: ports.Pipe) -> bool:
-    """Whether its other end is surely a program of this host."""
+    """True if its other end is certainly a program on this host."""
     address = pipe.remote_address
     return not has_host(address) or is_loopback(address)

@@ -1,9 +1,10 @@
-"""Warnings for operators: deaths, lost links, open addresses, namesakes, isolation and dropped messages.
+"""Warnings for operators: deaths, lost links, open addresses, duplicate names, isolation and dropped
+messages.
 
-All are warnings, their ends included, since a log at its usual level must say that the trouble is over. At
-most `BURST` of a kind are written at once and one in `PAUSE_S` after that: a mesh that falls apart must not
-fill a disk. What was left out is counted and told by the next warning of its kind. Names in the lines are
-others' words; the logger escapes them (`mesh.logs`).
+All are warnings, including the end of each trouble, since a log at its usual level must show that too. At
+most `BURST` of a kind are written at once, and then one in `PAUSE_S`: a mesh that falls apart must not fill a
+disk. Warnings left out are counted; the next one of the kind reports them. Names in the lines come from
+others; the logger escapes them (`mesh.logs`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ BURST: Final = 10
 PAUSE_S: Final = 6.0
 """Ten a minute in the long run."""
 OVER_S: Final = 30.0
-"""A kind of warnings that has not come for so long has ended."""
+"""A kind of warning that has not occurred for so long has ended."""
 UNTOLD: Final = frozenset({*NO_LOSS, "leaving"})
-"""Reasons to drop that are no warning: nobody lost a message, or its sender was told."""
+"""Drop reasons without a warning: nobody lost a message, or its sender was told."""
 ORDERLY: Final = frozenset({"left", "duplicate"})
 """Reasons for a link's end that are no trouble."""
 
@@ -35,15 +36,15 @@ ADVICE: Final[Mapping[str, str]] = {
     "unfinished_body": "large bodies for stock SUB sockets came too many at once",
     "bad_topic": "a stock publisher sends messages without a good topic",
 }
-"""What to do about the reason that most were dropped for."""
+"""Advice for the most frequent reason."""
 ADVICE_ELSE: Final = "docs/reference/status.md says what the reasons mean"
 
 NAMESAKES_MAX: Final = 256
-"""Brokers remembered as told; beyond them the oldest is forgotten, and may be told again."""
+"""Brokers already warned about. Beyond them the oldest is forgotten and may be reported again."""
 
 
 class RateLimit:
-    """A bucket of `BURST` lines that is filled again by one in `PAUSE_S`."""
+    """A bucket of `BURST` lines that is refilled by one every `PAUSE_S`."""
 
     def __init__(self, now: float) -> None:
         self.left_out = 0
@@ -51,7 +52,7 @@ class RateLimit:
         self._at = now
 
     def take(self, now: float) -> bool:
-        """True if one more line may be written now; otherwise it is counted in ``left_out``."""
+        """True if one more line may be written now. Otherwise it is counted in ``left_out``."""
         self._lines = min(float(BURST), self._lines + (now - self._at) / PAUSE_S)
         self._at = now
         if self._lines < 1.0:
@@ -61,19 +62,19 @@ class RateLimit:
         return True
 
     def is_over(self, now: float) -> bool:
-        """Whether lines were left out, and none has come for a while."""
+        """True if lines were left out, and none has come for a while."""
         return self.left_out > 0 and now - self._at >= OVER_S
 
 
 class Notices:
-    """The warnings of one broker, whose name is in each of them; ``clock`` is monotonic, in seconds."""
+    """The warnings of one broker, whose name is in each of them. ``clock`` is monotonic, in seconds."""
 
     def __init__(self, name: str, clock: Callable[[], float]) -> None:
         self._name = name
         self._clock = clock
         self._limits: dict[str, RateLimit] = {}
         self._namesakes: dict[str, None] = {}
-        """Ids of other brokers of this name that are told already."""
+        """Ids of other brokers with this name that were already reported."""
         self._isolated = False
         self._drops: Mapping[str, int] = {}
 
@@ -86,8 +87,8 @@ class Notices:
         anonymous: str,
         knows_principals: bool,
     ) -> None:
-        """Addresses that other hosts may reach and that demand no proof, at the start: are strangers served
-        there? A mesh key is asked of brokers only, so it does not close an address to clients."""
+        """Report at the start whether addresses that other hosts may reach and that require no proof serve
+        strangers. Only brokers are asked for a mesh key, so it does not close an address to clients."""
         if clients and anonymous != "everywhere" and not knows_principals:
             log.warning(
                 "broker %s refuses clients of other hosts at %s, since none can prove who it is; give them"
@@ -114,7 +115,7 @@ class Notices:
             )
 
     def member(self, name: str, from_state: str, to_state: str, reason: str) -> None:
-        """Another broker came into another state."""
+        """Another broker changed its state."""
         if to_state == "dead":
             self._warn(
                 "deaths", "%s is dead: %s; if nobody stopped it, look at its process and host", name, reason
@@ -123,8 +124,8 @@ class Notices:
             self._warn("deaths", "%s, which was dead, is alive again", name)
 
     def link_up(self, own_id: str, id: str, name: str) -> None:
-        """There is a link to another broker. One of this broker's name is told once: status and logs show two
-        brokers as one, and clients cannot tell them apart by name."""
+        """There is a link to another broker. One with this broker's name is reported once: status and logs
+        show two brokers as one, and clients cannot distinguish them by name."""
         if name != self._name or id in self._namesakes:
             return
         if len(self._namesakes) >= NAMESAKES_MAX:
@@ -139,14 +140,14 @@ class Notices:
         )
 
     def link_lost(self, name: str, reason: str) -> None:
-        """The link to another broker is over."""
+        """The link to another broker has ended."""
         if reason not in ORDERLY:
             self._warn(
                 "lost links", "the link to %s is lost: %s; it is made again if both live", name, reason
             )
 
     def state(self, state: str) -> None:
-        """This broker itself came into another state."""
+        """This broker itself changed its state."""
         if state == "isolated":
             self._isolated = True
             self._warn("isolation", "no other broker answers; this broker is isolated: look at its network")
@@ -155,14 +156,14 @@ class Notices:
             self._warn("isolation", "other brokers answer again; this broker is no longer isolated")
 
     def separation_over(self) -> None:
-        """Others lived on apart from this broker and are back."""
+        """Brokers that lived on apart from this one are back."""
         self._warn(
             "separations",
             "brokers that were cut off from this one are back; its subscribers may have missed messages",
         )
 
     def queue(self, name: str, kind: str, about: Mapping[str, Any]) -> None:
-        """Trouble with a durable subscription, see `mesh.dataplane.queue_watch`, or, without a name, with the
+        """Trouble with a durable subscription, see `mesh.dataplane.queue_watch`. Without a name: with the
         journal of all of them, see `mesh.dataplane.room_watch`."""
         over = about.get("state") == "over"
         match kind:
@@ -211,7 +212,7 @@ class Notices:
                 )
 
     def drops(self, drops: Mapping[str, int], interval_s: float) -> None:
-        """Messages dropped since the start, by reason; to be called once an interval."""
+        """Messages dropped since the start, by reason. Call this once an interval."""
         before, self._drops = self._drops, dict(drops)
         grown = {
             reason: count - before.get(reason, 0) for reason, count in drops.items() if reason not in UNTOLD
@@ -240,7 +241,7 @@ class Notices:
         self._write(kind, sentence, *words)
 
     def tick(self) -> None:
-        """Tell how many warnings were left out of kinds that have ended; to be called now and then."""
+        """Report how many warnings were left out of kinds that have ended. Call this now and then."""
         now = self._clock()
         for kind, limit in self._limits.items():
             if limit.is_over(now):

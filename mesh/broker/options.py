@@ -49,7 +49,7 @@ class BrokerOptions:
 
     @property
     def policy(self) -> Policy:
-        """Who is known, and who else may come."""
+        """The known principals, and where anonymous clients may come from."""
         return Policy(self.principals, self.anonymous)
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class BrokerOptions:
 
 
 def summary_period_s(options: BrokerOptions) -> float | None:
-    """The period whose windows heartbeats are summed up in; None: each has a row in the log."""
+    """The period of the windows in which heartbeats are combined. None: each has a row in the log."""
     return options.period_s if options.log_heartbeats == "summary" else None
 
 
@@ -142,7 +142,7 @@ def each_of(what: str, value: Any, kinds: type | tuple[type, ...], words: str) -
 
 
 def key_of(value: Any) -> bytes | None:
-    """A mesh key as bytes. Raises `ConfigError`, which does not show what was given."""
+    """A mesh key as bytes. Raises `ConfigError`, which does not show the key."""
     if value is not None and not isinstance(value, str | bytes):
         raise ConfigError(f"mesh_key is of type {type(value).__name__}; it takes bytes, a str or None")
     return value.encode() if isinstance(value, str) else value
@@ -161,5 +161,5 @@ def _not_taken(what: str, value: Any, words: str, *, has: bool = False) -> Confi
 
 
 def is_name(text: str) -> bool:
-    """True for a name that a broker or a mesh may have: it becomes part of file names and rows."""
+    """True for a valid name of a broker or a mesh, which becomes part of file names and rows."""
     return 0 < len(text) <= 64 and text.isascii() and text.replace("-", "_").replace("_", "a").isalnum()

@@ -1,9 +1,8 @@
-"""The origin of a client's connection: the names in its certificate, and if it is on this machine.
-Pure.
+"""The origin of a client's connection: the names in its certificate, and whether it is on this machine. Pure.
 
-A connection is near if it comes by ipc or inproc, from a loopback address, or from the very address that it
-came to: packets that a host sends to itself do not leave it. A program that forwards connections, such as
-an SSH tunnel or an SP device, makes its clients look like itself.
+A connection is near if it uses ipc or inproc, comes from a loopback address, or comes from the very address
+that it came to: packets that a host sends to itself do not leave it. Behind a program that forwards
+connections, such as an SSH tunnel or an SP device, clients look like that program.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Connected(Protocol):
 
 
 def certificate_names(identity: PeerIdentity | None) -> tuple[str, ...] | None:
-    """The names by which a principal may be configured: the subject, its common names and the other names;
+    """The names by which a principal may be configured: the subject, its common names and the other names.
     None without a certificate."""
     if identity is None or not (identity.subject or identity.names):
         return None
@@ -50,7 +49,7 @@ def is_near(pipe: Connected) -> bool:
     if not has_host(pipe.url):
         return True
     remote = address_of(pipe.remote_address)
-    if remote.startswith("127.") or not remote:  # not remote: it is gone already
+    if remote.startswith("127.") or not remote:  # no remote address: the connection has already ended
         return bool(remote)
     if remote == address_of(pipe.local_address):
         return True
@@ -61,7 +60,7 @@ def is_near(pipe: Connected) -> bool:
 
 
 def address_of(url: str) -> str:
-    """The host of an address, without brackets; IPv4 addresses as such, also inside IPv6."""
+    """The host of an address, without brackets. IPv4 addresses inside IPv6 are returned as IPv4."""
     host = host_of(url).strip("[]").partition("%")[0]
     if ":" not in host:
         return host

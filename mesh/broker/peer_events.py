@@ -1,7 +1,7 @@
-"""The broker's answer to news from its peering: rows of the event log, warnings for operators, and word to
-the exchange, the identity and the durable file.
+"""Handles reports of the broker's peering: writes rows of the event log and warnings, and informs the
+exchange, the identity and the durable file.
 
-`mesh.cluster.peering` decides and calls; nothing is decided here.
+`mesh.cluster.peering` decides and calls. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from protocols import Pipe
 
 
 class PeerEvents:
-    """The hooks of peering (`mesh.cluster.peering.PeeringHooks`), which say what each is for.
+    """The hooks of peering; `mesh.cluster.peering.PeeringHooks` documents each.
 
-    ``peering`` is set before it starts; ``leaving`` once the broker leaves. ``settled`` is called when the
+    ``peering`` is set before it starts, ``leaving`` once the broker leaves. ``settled`` is called when the
     broker may no longer be joining.
     """
 
@@ -86,13 +86,13 @@ class PeerEvents:
         self._remember()
 
     def tell_addresses(self) -> None:
-        """Clients, of the other live brokers."""
+        """Tell clients the addresses of the other live brokers."""
         self._exchange.set_addresses(self.peering.client_urls())
 
     def _remember(self) -> None:
-        """Save what the next start should know: this broker's incarnation and its peers' addresses."""
+        """Save what the next start needs: this broker's incarnation and its peers' addresses."""
         if self.leaving:
-            return  # peers go one by one; those of before are worth remembering
+            return  # peers leave one by one; the earlier ones are worth remembering
         peering = self.peering
         records = [member.record for member in peering.view.members() if not member.is_self]
         peers = peers_worth_keeping(records, self._earlier_peers, own_url=peering.url)

@@ -19,16 +19,16 @@ RELOADABLE: Final = frozenset(
         "anonymous",
     }
 )
-"""The others are promised to peers and clients, or belong to files and sockets that are open."""
+"""Peers and clients rely on all other options, or open files and sockets use them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What a reload did: names of options, as the parameters of `mesh.Broker` are called."""
+    """The result of a reload: names of options, as the parameters of `mesh.Broker`."""
 
     replaced: tuple[str, ...]
     kept: tuple[str, ...]
-    """These differ too, but need a restart of the broker."""
+    """Options that also differ but need a restart of the broker."""
     certificates: int
     """TLS addresses whose certificates were read again for new connections."""
 
@@ -36,7 +36,7 @@ class Reloaded:
 def merge(
     running: BrokerOptions, wanted: BrokerOptions
 ) -> tuple[BrokerOptions, tuple[str, ...], tuple[str, ...]]:
-    """The options to run on with, the names of those that are replaced, and of those that cannot be."""
+    """The options to continue with, the names of those that were replaced, and of those that cannot be."""
     differing = [
         item.name
         for item in fields(BrokerOptions)

@@ -1,6 +1,6 @@
 """The status of a running broker, and the fields of its ``stats`` and ``meta`` rows.
 
-All of them are made from one `Inspection`. Two meters here turn counters into figures of an interval.
+All are made from one `Inspection`. Two meters here turn counters into figures for an interval.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mesh.environment import Environment
 from mesh.http.source import Figures
 
 STATUS_AGE_S: Final = 0.2
-"""Seconds for which one answer serves everybody who asks, so that many requests cost about as much as one."""
+"""Seconds for which one answer serves all requests, so that many cost about as much as one."""
 
 
 def version() -> str:
@@ -29,7 +29,7 @@ def version() -> str:
 
 
 class Report:
-    """Reads; changes nothing but its own meters. ``events``: the latest rows, which grow outside."""
+    """Reads the broker; changes only its own meters. ``events``: the latest rows, which grow outside."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Report:
     ) -> None:
         self.leaving = False
         self.http_url = ""
-        """Where the broker serves HTTP; empty: it does not."""
+        """The address at which the broker serves HTTP. Empty if it does not."""
         self.options = options
         self.lateness = LoopLateness()
         self.faults: Callable[[], int] = lambda: 0
-        """Defects that were met and survived."""
+        """Number of defects that were survived."""
         self._inspection = inspection
         self._environment = environment
         self._events = events
@@ -56,7 +56,7 @@ class Report:
         self._answer_until = self._started
 
     def status(self) -> bytes:
-        """The snapshot as JSON, cut to what fits into one answer; at most `STATUS_AGE_S` old."""
+        """The snapshot as JSON, cut to fit into one answer; at most `STATUS_AGE_S` old."""
         now = self._inspection.now
         if now >= self._answer_until:
             self._answer = encode_status(self._snapshot(self._inspection.wanted))
@@ -64,11 +64,11 @@ class Report:
         return self._answer
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole status object. Costs by the number of patterns."""
+        """The whole status object. The cost grows with the number of patterns."""
         return self._snapshot(list(self._inspection.wanted))
 
     def figures(self) -> Figures:
-        """The snapshot with a live view of the patterns, so that it costs nothing by their number."""
+        """The snapshot with a live view of the patterns, so that their number costs nothing."""
         inspection = self._inspection
         now_us = int(self._environment.wall_time() * 1e6)
         return Figures(self._snapshot(inspection.wanted), inspection.queues, now_us)
@@ -97,7 +97,7 @@ class Report:
         return [member.entry(now) for member in self._inspection.members]
 
     def stats_fields(self) -> dict[str, Any]:
-        """A ``stats`` row's; ends the interval of the lateness meter."""
+        """The fields of a ``stats`` row. Ends the interval of the lateness meter."""
         self.lateness.close_interval()
         return stats_fields(self._inspection.load, self._inspection.links, self.lateness, self._stored())
 
@@ -121,7 +121,7 @@ class Report:
         }
 
     def update_rates(self) -> None:
-        """To be called about once a second."""
+        """Call this about once a second."""
         inspection = self._inspection
         self._rates.update(inspection.traffic, inspection.messages, inspection.now)
 

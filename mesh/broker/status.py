@@ -1,7 +1,7 @@
-"""The status of one broker as one JSON object: what ``$sys.status`` answers and the console reads.
+"""The status of one broker as one JSON object, which ``$sys.status`` returns and the console reads.
 
-Pure: numbers go in, a dict comes out. The keys are the public interface (``docs/reference/status.md``); what
-is not known is null, never 0. The meters here turn counters into what a reader wants: lateness of the event
+Pure: numbers go in, a dict comes out. The keys are the public interface (``docs/reference/status.md``).
+Unknown values are null, never 0. The meters here turn counters into useful figures: lateness of the event
 loop over an interval, and rates.
 """
 
@@ -21,13 +21,13 @@ from mesh.journal.port import CommitTimes
 
 SCHEMA: Final = 1
 QUEUES_SHOWN: Final = 200
-"""Durable subscriptions in a status, those with most messages; ``mesh queue ls`` has them all."""
+"""Durable subscriptions in a status: those with most messages. ``mesh queue ls`` lists all."""
 QUEUES_LOGGED: Final = 32
 """The same in a row of the event log."""
 
 
 def as_key(phrase: str) -> str:
-    """A reason to refuse as the status has it: snake_case, whichever layer counted it."""
+    """A refusal's reason as the status shows it: snake_case, whichever layer counted it."""
     return re.sub(r"[^a-z0-9]+", "_", phrase.lower())
 
 
@@ -40,7 +40,7 @@ class Traffic(NamedTuple):
     bytes_out: int = 0
 
     def counters(self) -> dict[str, int]:
-        """All four by name, at half of what ``_asdict`` costs."""
+        """All four by name, at half the cost of ``_asdict``."""
         return {
             "msgs_in": self.msgs_in,
             "msgs_out": self.msgs_out,
@@ -50,7 +50,7 @@ class Traffic(NamedTuple):
 
 
 class LinkStatus(NamedTuple):
-    """One link as the snapshot and ``stats`` rows show it; counters are since boot, ``queued`` is now."""
+    """One link as the snapshot and ``stats`` rows show it. Counters are since boot; ``queued`` is now."""
 
     peer: int
     dialed: bool
@@ -72,7 +72,7 @@ class LinkStatus(NamedTuple):
         }
 
     def entry(self, now: float) -> dict[str, Any]:
-        """The entry in a snapshot; ``now`` is on the loop's clock."""
+        """The entry in a snapshot. ``now`` is on the loop's clock."""
         return {
             "dir": "out" if self.dialed else "in",
             "up_s": round(now - self.up_since, 3),
@@ -86,7 +86,7 @@ class LinkStatus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """One member as this broker sees it; ``since`` is when it came into this state, on the loop's clock."""
+    """One member as this broker sees it. ``since`` is when it entered this state, on the loop's clock."""
 
     id: int
     name: str
@@ -100,7 +100,7 @@ class MemberStatus:
     is_self: bool = False
 
     def entry(self, now: float) -> dict[str, Any]:
-        """The entry in a snapshot; ``now`` is on the loop's clock."""
+        """The entry in a snapshot. ``now`` is on the loop's clock."""
         return {
             "id": format_id(self.id),
             "name": self.name,
@@ -117,7 +117,7 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What does not change while a broker runs, and what says how it fares as a whole."""
+    """Facts that do not change while a broker runs, and figures of the broker as a whole."""
 
     mesh: str
     id: int
@@ -134,13 +134,13 @@ class About:
     started: float
     period_s: float
     http: str | None = None
-    """Where it serves HTTP."""
+    """The address at which it serves HTTP."""
     certificates: Sequence[Expiry] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Counters of the broker as a whole, since boot; ``unresolved``, sessions and subscriptions are now."""
+    """Counters of the broker as a whole, since boot. ``unresolved``, sessions and subscriptions are now."""
 
     published: int
     delivered: int
@@ -182,7 +182,7 @@ class JournalView:
 
 @dataclass(frozen=True, slots=True)
 class HomeStatus:
-    """What this broker is home to; ``now_us`` is since the epoch."""
+    """The durable subscriptions whose home is this broker. ``now_us`` is since the epoch."""
 
     queues: Sequence[QueueStatus]
     journal: JournalView | None
@@ -190,7 +190,7 @@ class HomeStatus:
     now_us: int
 
     def entries(self, most: int) -> list[dict[str, Any]]:
-        """Those with most messages, in the order of their names."""
+        """The subscriptions with most messages, ordered by name."""
         chosen = list(self.queues)
         if len(chosen) > most:
             chosen = nlargest(most, chosen, key=lambda queue: queue.waiting)
@@ -199,9 +199,9 @@ class HomeStatus:
 
 
 class LoopLateness:
-    """How late the event loop ran its timers: samples of one interval become a median and a maximum.
+    """How late the event loop runs its timers: samples of one interval become a median and a maximum.
 
-    A pause of the whole process is one late sample, so its length shows in the maximum.
+    A pause of the whole process is one late sample, so the maximum shows its length.
     """
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ class LoopLateness:
 
 
 class Rates:
-    """Messages and bytes a second, over the last second or two."""
+    """Messages and bytes per second, over the last second or two."""
 
     def __init__(self, now: float) -> None:
         self.current: dict[str, float] = self._rates(Traffic(), (0, 0), 1.0)
@@ -232,7 +232,7 @@ class Rates:
         self._last_at = now
 
     def update(self, traffic: Traffic, messages: tuple[int, int], now: float) -> None:
-        """Called about once a second with the counters since boot; ``messages``: published and delivered."""
+        """Call this about once a second with the counters since boot. ``messages``: published, delivered."""
         elapsed = now - self._last_at
         if elapsed <= 0:
             return
@@ -269,7 +269,7 @@ def build_snapshot(
     faults: int,
     now: float,
 ) -> dict[str, Any]:
-    """The whole status; ``now`` is on the loop's clock."""
+    """The whole status. ``now`` is on the loop's clock."""
     return {
         "schema": SCHEMA,
         "mesh": about.mesh,
@@ -320,7 +320,7 @@ def build_snapshot(
 def stats_fields(
     load: Load, links: Sequence[LinkStatus], lateness: LoopLateness, stored: HomeStatus
 ) -> dict[str, Any]:
-    """The fields of a ``stats`` row. A broker that is no home has those of the last two not."""
+    """The fields of a ``stats`` row. A broker that is no home lacks the last two."""
     fields: dict[str, Any] = {
         "published": load.published,
         "delivered": load.delivered,

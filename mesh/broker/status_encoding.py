@@ -1,9 +1,9 @@
 """The status as JSON that fits into one answer. Pure.
 
 An answer above 960 000 bytes breaks a rule of the link, and a status may grow beyond that: interest has a
-pattern for each of thousands of subscriptions, and the members' hosts and addresses are the members' own
-words. A status above `STATUS_BYTES_MAX` is therefore cut, list by list, the least useful first, and its
-``omitted`` says how many entries each list lacks. Members go last, those that left or died before the others.
+pattern for each of thousands of subscriptions, and members choose their hosts and addresses themselves. So a
+status above `STATUS_BYTES_MAX` is cut, list by list, the least useful first. Its ``omitted`` says how many
+entries each list lacks. Members are cut last, and among them those that left or died first.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 STATUS_BYTES_MAX: Final = 480_000
-"""Half of what an answer may have: a survey of a large mesh brings one from each broker."""
+"""Half of the bound of an answer, since a survey of a large mesh collects one from each broker."""
 SHARE_BYTES: Final = 32_000
-"""What every list but the members may keep of a status that is cut."""
+"""Bytes that each list except the members may keep in a cut status."""
 CUT_IN_ORDER: Final = (
     "interest",
     "queues_twice",
@@ -35,16 +35,17 @@ WORTH: Final[Mapping[str, Callable[[Any, Any], int]]] = {
     "queues_twice": lambda _, homes: 0,
     "members": lambda _, member: 0 if member["self"] else 2 if member["state"] in GONE else 1,
 }
-"""The rank of an entry: low ranks are kept longest. Of equal ranks, and of other lists, the first stay."""
+"""The rank of an entry: low ranks are kept longest. Among equal ranks, and in other lists, the first entries
+stay."""
 
 
 _text: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encode_status(status: Mapping[str, Any], bytes_max: int = STATUS_BYTES_MAX) -> bytes:
-    """JSON of at most ``bytes_max`` bytes; ``status`` itself stays as it is.
+    """JSON of at most ``bytes_max`` bytes. ``status`` itself is not changed.
 
-    Its ``interest`` is any collection, of which no more is read than may be sent.
+    Its ``interest`` may be any collection; no more of it is read than may be sent.
     """
     interest = status["interest"]
     cut = {**status, "interest": _head(interest, bytes_max), "omitted": {}}
@@ -72,7 +73,7 @@ def _join(parts: Mapping[str, str]) -> bytes:
 
 
 def _cut(status: dict[str, Any], key: str, bytes_max: int) -> None:
-    """Keep the most useful entries that have so many bytes together, in the order that they had."""
+    """Keep the most useful entries that fit into so many bytes together, in their order."""
     entries = status[key]
     if key in WORTH:
         status[key] = _most_useful(entries, WORTH[key], bytes_max)
@@ -84,7 +85,7 @@ def _cut(status: dict[str, Any], key: str, bytes_max: int) -> None:
 
 
 def _head(entries: Iterable[str], bytes_max: int) -> list[str]:
-    """The first entries that have so many bytes together. Reads one more than it returns."""
+    """The first entries that fit into so many bytes together. Reads one more than it returns."""
     head: list[str] = []
     for entry in entries:
         bytes_max -= len(_text(entry)) + 1

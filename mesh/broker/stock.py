@@ -1,21 +1,21 @@
 """Stock SP sockets as clients of a broker: ``topic``, one space, payload; no session, no credit.
 
 * REQ: ``topic payload`` publishes and gets one line back, ``accepted topic=news.uk broker=alpha seq=17``, or
-  ``error: `` and a sentence. `` absent=beta,gamma`` behind it names brokers that could not be reached.
-  A topic that begins with ``$``, such as ``$sys.status``, asks the mesh instead
-  and gets what the nearest broker that knows answers.
-* PUSH and PUB: ``topic payload`` publishes, fire and forget; a frame that is not so costs the connection, and
-  the log says why. While the broker is joining, what they send waits at its gate (`mesh.dataplane.gate`); a
-  connection with as much there as it may have is not read until a part of it has passed.
-* SUB: ``topic payload`` of whatever its subscriptions match (SP filters at the subscriber).
+  ``error: `` and a sentence. `` absent=beta,gamma`` at the end names brokers that could not be reached. A
+  topic that begins with ``$``, such as ``$sys.status``, is a request to the mesh, and gets the answer of the
+  nearest broker.
+* PUSH and PUB: ``topic payload`` publishes without any reply. A frame of another form costs the connection,
+  and the log says why. While the broker is joining, their messages wait at its gate (`mesh.dataplane.gate`).
+  A connection that fills its share there is not read until a part of it has passed.
+* SUB: gets ``topic payload`` for every match of its subscriptions (SP filters at the subscriber).
 
-A stock SUB never tells its topics. So each one makes its broker want the ``export`` patterns. To the
-exchange it is a subscriber of another protocol, with an encoder of its own (`StockEncoder`) and a bound in
-bytes; what does not fit is dropped, newest first as PUB does, and counted.
+A stock SUB never tells its topics. So each one makes its broker want the ``export`` patterns. The exchange
+treats it as a subscriber of another protocol, with its own encoder (`StockEncoder`) and a bound in bytes.
+Messages beyond the bound are dropped, newest first as PUB does, and counted.
 
-What each of them may do is its principal's to say (`mesh.broker.stock_guests`).
+The principal of each decides what it may do (`mesh.broker.stock_guests`).
 
-Nothing here waits: frames come in, the exchange and pipes are called.
+Nothing here waits: frames come in, and the exchange and pipes are called.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from protocols.peer_warnings import PeerWarnings, host_of, name_of
 from protocols.pipe import HELD, Pipe
 
 TOPICS_CACHED: Final = 4096
-"""Topics known to be good that each receiver remembers; then it starts afresh."""
+"""Valid topics that each receiver remembers before it starts afresh."""
 ANSWER_TIMEOUT_S: Final = 2.0
 TEXT_SHOWN: Final = 40
 
@@ -48,7 +48,7 @@ Clock = Callable[[], float]
 
 
 class StockReceipt(Protocol):
-    """What the exchange says of an accepted publish."""
+    """The exchange's receipt for an accepted publish."""
 
     @property
     def seq(self) -> int: ...
@@ -57,7 +57,7 @@ class StockReceipt(Protocol):
 
 
 class Subscribers(Protocol):
-    """Who is sent what stock SUB sockets want; `mesh.dataplane.foreign_subscribers` has it."""
+    """Delivers to stock SUB sockets; `mesh.dataplane.foreign_subscribers` implements it."""
 
     def add(self, pipe: Pipe, patterns: Sequence[str], encode: Encoder) -> None: ...
 
@@ -88,7 +88,7 @@ class StockExchange(Protocol):
 
 
 class TopicCheck:
-    """Which topics are good, remembered, since a publisher names few of them very often."""
+    """Remembers valid topics, since a publisher uses few of them very often."""
 
     __slots__ = ("_known",)
 
@@ -96,7 +96,7 @@ class TopicCheck:
         self._known: dict[bytes, str] = {}
 
     def check(self, topic: bytes) -> str:
-        """The topic as text; raises `TopicError` for what may not be published to."""
+        """The topic as text. Raises `TopicError` for one that may not be published to."""
         known = self._known.get(topic)
         if known is not None:
             return known
@@ -109,7 +109,7 @@ class TopicCheck:
 
 
 def decode_topic(topic: bytes) -> str:
-    """Text of what may be a topic; raises `TopicError`."""
+    """The text of a possible topic. Raises `TopicError`."""
     try:
         return topic.decode("ascii")
     except UnicodeDecodeError:
@@ -118,7 +118,7 @@ def decode_topic(topic: bytes) -> str:
 
 
 class StockRequests:
-    """What stock REQ sockets get back: always one reply."""
+    """Replies to stock REQ sockets: always one for each request."""
 
     def __init__(self, exchange: StockExchange, broker_name: str, clock: Clock, guests: StockGuests) -> None:
         self.published = 0
@@ -131,7 +131,7 @@ class StockRequests:
         self._held = Part(exchange.gate)
 
     def answer(self, pipe: Pipe, body: bytes, reply: Callable[[bytes], None]) -> None:
-        """Serve one request that came by a pipe; ``reply`` is called once, mostly before this returns."""
+        """Serve one request that came by a pipe. ``reply`` is called once, mostly before this returns."""
         topic, _, payload = body.partition(b" ")
         try:
             rights = self._guests.of(pipe).rights
@@ -166,7 +166,7 @@ class StockRequests:
         reply(f"accepted topic={text} broker={self._broker_name} seq={receipt.seq}{absent}".encode())
 
     def _hold(self, pipe: Pipe, text: str, payload: bytes, reply: Callable[[bytes], None]) -> None:
-        """Serve it once it is known who wants it. Raises `NotAccepted` if too much waits already."""
+        """Serve it once the interest of others is known. Raises `NotAccepted` if too much waits already."""
         size = len(text) + 1 + len(payload) + gate.FRAME_COST
         if not self._held.hold(pipe, size, partial(self._publish, text, payload, reply)):
             raise NotAccepted(f"broker {self._broker_name} {gate.REASON}")
@@ -186,7 +186,8 @@ class StockRequests:
 
 
 class StockPublishers:
-    """Receiver of the sockets that stock PUSH and PUB dial: runs of one topic are published together."""
+    """Receiver of the sockets that stock PUSH and PUB dial. Consecutive messages of one topic are published
+    together."""
 
     def __init__(self, exchange: StockExchange, clock: Clock, guests: StockGuests) -> None:
         self.published = 0
@@ -244,8 +245,8 @@ class StockPublishers:
         self._warnings.warn(now, key, "a stock publisher at %s " + sentence, peer, *words)
 
     def _hold(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
-        """Publish them once it is known who wants them; nobody waits to hear, so what does not fit is
-        counted."""
+        """Publish them once the interest of others is known. Nobody waits for a reply, so messages without
+        room are counted."""
         size = sum(map(len, frames)) + gate.FRAME_COST * len(frames)
         if not self._held.hold(pipe, size, partial(self._pass, pipe, frames)):
             self._exchange.drop("joining", len(frames))
@@ -261,7 +262,7 @@ class StockPublishers:
 
 
 class LastOpened:
-    """The block that was opened last: the exchange offers each to all stock subscribers in turn."""
+    """Caches the last opened block, since the exchange offers each to all stock subscribers in turn."""
 
     __slots__ = ("block", "frames", "piece", "topic")
 
@@ -269,7 +270,8 @@ class LastOpened:
         self.block: Buffer = b""
         self.topic = b""
         self.frames: list[bytes] = []
-        """What they get for it; for the last piece of a large body, once a first one has all pieces."""
+        """The frames of the block. For the last piece of a large body: set once a first subscriber has all
+        pieces."""
         self.piece: blocks.Opened | None = None
         """The block, if it is a piece of a large body."""
 
@@ -278,7 +280,7 @@ class LastOpened:
         try:
             opened = blocks.open_block(bytes(block))
         except BlockError:
-            return  # another broker's; blocks of clients were checked when they came in
+            return  # from another broker; blocks of clients were checked when they came in
         self.topic = opened.topic
         if opened.whole_size:
             self.piece = opened
@@ -288,11 +290,11 @@ class LastOpened:
 
 
 class StockEncoder:
-    """What one stock subscriber gets for a block: ``topic payload`` for each message, large bodies put
-    together. Each has an assembler of its own, as a slow one gets pieces later than others.
+    """Makes the frames for one stock subscriber: ``topic payload`` for each message, with large bodies
+    assembled. Each subscriber has its own assembler, since a slow one gets pieces later than others.
 
-    ``drop`` counts large bodies given up because too many were unfinished at once. What ``standing`` may
-    not hear is left out.
+    ``drop`` counts large bodies given up because too many were unfinished at once. Messages that ``standing``
+    may not receive are left out.
     """
 
     def __init__(
@@ -314,7 +316,7 @@ class StockEncoder:
             frames += last.frames
 
     def _ends_body(self, piece: blocks.Opened) -> bool:
-        """Take a piece; whether its body is whole now, and the frame made."""
+        """Take a piece. Returns whether its body is now complete, and the frame."""
         before = self._assembler.given_up
         whole = self._assembler.add(piece)
         if whole is None:
@@ -339,12 +341,12 @@ class StockSubscribers:
         self._pipes: dict[Pipe, Standing] = {}
 
     def set_export(self, export: Sequence[str]) -> None:
-        """Show other patterns from now on."""
+        """Export other patterns from now on."""
         self._export = tuple(export)
         self.rights_changed()
 
     def rights_changed(self) -> None:
-        """What they may hear is another now, or what is shown."""
+        """The rights of the subscribers changed, or the exported patterns."""
         for pipe, standing in list(self._pipes.items()):
             shown = self._shown_to(standing)
             self._exchange.subscribers.change(pipe, shown)
@@ -382,7 +384,7 @@ class StockSubscribers:
 
 
 def runs(frames: Sequence[bytes]) -> list[tuple[bytes, list[bytes]]]:
-    """Frames ``topic payload``, at least one, as (topic, payloads), neighbours of one topic together."""
+    """Frames ``topic payload``, at least one, as (topic, payloads), with neighbours of one topic together."""
     prefix = frames[0].partition(b" ")[0] + b" "
     start = len(prefix)
     bodies = [frame[start:] for frame in frames if frame.startswith(prefix)]

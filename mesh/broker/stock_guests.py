@@ -1,9 +1,9 @@
-"""The identities of clients behind stock SP sockets: by their certificate, or anonymous.
+"""The identities of clients behind stock SP sockets: from their certificates, or anonymous.
 
-They say no HELLO, so they can prove nothing else. Rights and limits hold for them as for sessions. A socket
-that could do nothing at all is refused when it connects (`admit`), and so is one too many; the reason is
-counted, and the log names the rule. A publisher that is faster than its principal may be is read no further
-for a while, which its own socket feels as a full queue.
+Stock clients send no HELLO, so they can prove nothing else. Rights and limits apply to them as to sessions. A
+socket that may do nothing at all is refused when it connects (`admit`), and so is one too many. The reason is
+counted, and the log names the rule. A publisher that exceeds its principal's rate is not read for a while,
+which its own socket notices as a full queue.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mesh.access.door import AboveLimit, Door, Guest, NotAllowed, Origin, Standi
 from protocols import Pipe, PipeRefused, PipeView
 
 PACED: Final = 8
-"""A reason to pause reading, beside those of `protocols.pipe`."""
+"""A reason to pause reading, besides those of `protocols.pipe`."""
 
 
 class StockGuests:
-    """See the module. ``later(seconds, call)`` calls in so many seconds."""
+    """Identities and rights of stock clients. ``later(seconds, call)`` calls in so many seconds."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class StockGuests:
         self._guests: dict[Pipe, Guest] = {}
 
     def admit(self, action: Action, shown: Sequence[str], pipe: Pipe | PipeView) -> None:
-        """Before a socket is let in that can do one thing only; ``shown``: the patterns that it would hear.
-        Raises `PipeRefused`."""
+        """Check a socket that can do only ``action`` before it is let in. ``shown``: the patterns that it
+        would receive. Raises `PipeRefused`."""
         if pipe.dialed:
             return
         try:
@@ -51,8 +51,8 @@ class StockGuests:
             raise PipeRefused(str(error), reason=error.reason) from error
 
     def of(self, pipe: Pipe) -> Standing:
-        """The principal behind a connection, which counts as one of its own from the first call on. Raises
-        `NotAllowed`, `AboveLimit`."""
+        """The principal behind a connection, which counts as one of its connections from the first call on.
+        Raises `NotAllowed`, `AboveLimit`."""
         guest = self._guests.get(pipe)
         if guest is None:
             guest = self._door.unproven(self._origin_of(pipe))
@@ -66,7 +66,7 @@ class StockGuests:
             self._door.leave(guest)
 
     def refusal(self, pipe: Pipe, topic: str, encoded: bytes, bodies: Sequence[bytes]) -> str:
-        """Why messages may not be published, with the rule; empty: they may. Raises as `of`."""
+        """Why messages may not be published, with the rule. Empty if they may. Raises as `of`."""
         rights = self.of(pipe).rights
         if rights is None:
             return ""
@@ -76,7 +76,7 @@ class StockGuests:
         return why
 
     def published(self, pipe: Pipe, count: int) -> None:
-        """So many messages were published: a connection that is too fast is not read for a while."""
+        """So many messages were published. A connection above its rate is not read for a while."""
         guest = self._guests.get(pipe)
         bucket = None if guest is None else guest.standing.bucket
         if bucket is None:
@@ -87,7 +87,7 @@ class StockGuests:
             self._later(wait_s, partial(pipe.resume, PACED))
 
     def end_invalid(self) -> None:
-        """After a reload: close the connections of those who are not let in any more."""
+        """After a reload: close the connections of clients that are no longer admitted."""
         for pipe, guest in list(self._guests.items()):
             if not self._door.is_valid(guest):
                 sentence = f"principal {guest.standing.name!r} is not known by this certificate any more"

@@ -1,4 +1,4 @@
-"""SQLite databases that lose nothing that was committed: what `mesh.journal` and `mesh.outbox` stand on.
+"""SQLite databases that never lose committed data: the base of `mesh.journal` and `mesh.outbox`.
 
-Needs apsw, so it is imported when a database is opened and not before.
+Needs apsw, so it is imported only when a database is opened.
 """

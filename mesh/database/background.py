@@ -1,8 +1,8 @@
 """A database in the background of an event loop, so that a slow disk never blocks the loop.
 
-The loop hands over jobs; a worker elsewhere, a thread or a simulator's, takes those that have gathered, piece
-by piece. What became of a piece goes to the loop in one call. If the worker ends by a defect, all who wait
-are told so.
+The loop submits jobs. A worker elsewhere, a thread or a simulator's, takes all collected jobs and does them
+piece by piece. The outcome of each piece goes to the loop in one call. If a defect ends the worker, all
+waiting callers are told.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Job(Protocol):
-    """Something to be done, and who is told what it came to."""
+    """A job, with a callback for its outcome."""
 
     @property
     def told(self) -> Callable[[Any], None]: ...
@@ -23,24 +23,24 @@ class Job(Protocol):
 
 J = TypeVar("J", bound=Job)
 P = TypeVar("P")
-"""What became of some of it."""
+"""The outcome of some jobs."""
 F = TypeVar("F")
-"""What was found when the database was opened."""
+"""The state found when the database was opened."""
 
 
 class BackgroundDatabase(ABC, Generic[J, P, F]):
-    """One database and one worker. Public methods are called in the loop that opened it."""
+    """One database and one worker. Call public methods in the loop that opened it."""
 
     def __init__(self) -> None:
         self._open = False
         self._ended: asyncio.Future[None] | None = None
         self._untold: dict[int, J] = {}
-        """Those whose askers wait, by their identity."""
+        """Jobs whose callers wait, by their identity."""
 
     async def _opened_in_background(self) -> F:
-        """Let the worker open the database. Raises what that raises.
+        """Let the worker open the database. Raises the errors of that.
 
-        A database whose opening is cancelled is closed as soon as it is open.
+        If opening is cancelled, the database is closed as soon as it is open.
         """
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[F] = self._loop.create_future()
@@ -55,8 +55,7 @@ class BackgroundDatabase(ABC, Generic[J, P, F]):
         return found
 
     async def aclose(self) -> None:
-        """Finish what was handed over and close the database. May be called twice, and does nothing in a
-        fork."""
+        """Finish submitted work and close the database. May be called twice, and does nothing in a fork."""
         self._open = False
         if self._ended is not None and not self._is_fork:
             self._put(None)
@@ -74,11 +73,11 @@ class BackgroundDatabase(ABC, Generic[J, P, F]):
 
     @abstractmethod
     def _tell(self, piece: P, took_s: float) -> None:
-        """The worker has done a piece: call `_tell_of` for the jobs that it ends."""
+        """The worker has done a piece: call `_tell_of` for the jobs that it completes."""
 
     @abstractmethod
     def _given_up(self, defect: Exception) -> Exception:
-        """What those are told whose jobs will not be done."""
+        """The error for callers whose jobs will not be done."""
 
     def _give_up(self, defect: Exception) -> None:
         self._open = False
@@ -86,20 +85,20 @@ class BackgroundDatabase(ABC, Generic[J, P, F]):
         for job in untold.values():
             job.told(self._given_up(defect))
 
-    # --- where the worker runs
+    # --- for the worker
 
     @property
     def _is_fork(self) -> bool:
-        """Whether this is another process than that of the worker."""
+        """True in another process than the worker's."""
         return False
 
     @abstractmethod
     def _begin(self) -> None:
-        """Let the worker open the database and work until it is asked to end. Called in the loop."""
+        """Let the worker open the database and work until it is told to end. Called in the loop."""
 
     @abstractmethod
     def _put(self, job: J | None) -> None:
-        """Hand a job to the worker, behind those that wait; None asks it to end. Called in the loop."""
+        """Submit a job behind those that wait. None tells the worker to end. Called in the loop."""
 
     def _done(self, piece: P | None, took_s: float) -> None:
         """The worker has done a piece, or something that nobody waits for."""
@@ -116,7 +115,7 @@ class BackgroundDatabase(ABC, Generic[J, P, F]):
         self._has_ended()
 
     def _has_broken(self, defect: Exception) -> None:
-        """The worker cannot go on, and what it was handed is not done."""
+        """The worker cannot continue, and its jobs are not done."""
         self._call(self._give_up, defect)
 
     def _has_ended(self) -> None:

@@ -1,8 +1,8 @@
-"""An open database: a transaction is on disk when it ends, wholly or not at all.
+"""An open database: when a transaction ends, it is on disk, completely or not at all.
 
-A full disk refuses what needed room (`StoreFull`) and nothing else changes. After any other error of the disk
-nobody knows what it holds, since a failed sync may have dropped what it should have written; so the database
-refuses every transaction until it is opened again (`failure`).
+A full disk refuses what needs room (`StoreFull`), without other effects. After any other disk error nobody
+knows what the disk holds, since a failed sync may have dropped data that it should have written. So the
+database refuses every transaction until it is opened again (`failure`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from mesh.errors import StorageError, StoreFull
 
 class Database:
     """One open database. ``undone`` is called after a transaction was undone, so that its owner reads its
-    state in memory again; an error there ends the database."""
+    in-memory state again. An error there ends the database."""
 
     def __init__(self, place: Place, kind: DatabaseKind, now_us: int) -> None:
-        """Open it, made if there is none. Raises `Locked`, `StoreFull` or the kind's errors."""
+        """Open the database. It is made if there is none. Raises `Locked`, `StoreFull` or the kind's
+        errors."""
         self.db = open_database(place, kind, now_us)
         self.place = place
         self.failure: str | None = None
-        """Why every transaction is refused, None while none is."""
+        """Why every transaction is refused. None if transactions are accepted."""
         self.undone: Callable[[], None] = lambda: None
         self._kind = kind
         self._folder = os.path.dirname(place.path) or "."
@@ -37,19 +38,19 @@ class Database:
         self.db.set_wal_hook(self._committed)
 
     def transaction(self) -> Transaction:
-        """``with`` it: what is done within is committed and synced at the end, or undone by an error.
+        """Use it with ``with``: the work within is committed and synced at the end, or undone by an error.
 
-        Raises `StoreFull` when the disk has no room: nothing of it is there, nor will be. Raises the kind's
-        ``failed`` when the disk failed: nothing of it is there now, and all of it may be there when the
-        database is opened again, if only the last sync failed.
+        Raises `StoreFull` if the disk has no room: nothing is written, now or later. Raises the kind's
+        ``failed`` if the disk failed: nothing is written now, but all of it may be found when the database is
+        opened again, if only the last sync failed.
         """
         return Transaction(self)
 
     def reserve(self, wanted: int) -> None:
-        """Raise `StoreFull` when so many more bytes would leave too little room for working off.
+        """Raises `StoreFull` if so many more bytes would leave too little room to consume what is stored.
 
-        Raises the kind's ``failed`` when the database was removed. SQLite would write on into a file that
-        nobody finds again.
+        Raises the kind's ``failed`` if the database was removed. SQLite would continue to write into a file
+        that nobody finds again.
         """
         if self.failure is not None:
             return
@@ -72,7 +73,7 @@ class Database:
             )
 
     def room(self) -> tuple[int, int]:
-        """Bytes of pages in use, and how many bytes more `reserve` lets pass. Raises `OSError`."""
+        """Bytes of pages in use, and how many more bytes `reserve` allows. Raises `OSError`."""
         (pages,) = one(self.db, "pragma page_count") or (0,)
         (reusable,) = one(self.db, "pragma freelist_count") or (0,)
         free = self.place.files.free_bytes(self._folder)
@@ -81,11 +82,11 @@ class Database:
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the log has reached the size at which it is moved into the database."""
+        """True if the log is large enough to be moved into the database."""
         return self._log_pages >= room.CHECKPOINT_PAGES
 
     def checkpoint(self) -> None:
-        """Move the log into the database, so that it begins again. On a full disk it stays as it is. Raises
+        """Move the log into the database, so that it starts again. On a full disk it stays unchanged. Raises
         the kind's ``failed``."""
         self.check()
         try:
@@ -98,13 +99,13 @@ class Database:
                 self._log_pages = 0
 
     def close(self) -> None:
-        """Move the log into the database and let go of the file. After a failure the log stays as it is."""
+        """Move the log into the database and close the file. After a failure the log stays unchanged."""
         if self.failure is None:
             try:
                 self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 self.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             except (apsw.Error, OSError):
-                pass  # what is in the log is synced, and found there at the next opening
+                pass  # the log's content is synced, and found there at the next opening
         self.db.close()
 
     # --- errors
@@ -115,7 +116,7 @@ class Database:
             raise self._kind.errors.failed(self.failure)
 
     def fail(self, error: BaseException) -> StorageError:
-        """Refuse every transaction from now on; the error to raise."""
+        """Refuse every transaction from now on. Returns the error to raise."""
         name, path, again = self._kind.name, self.place.path, self._kind.again
         if self.failure is None and isinstance(error, apsw.CorruptError):
             self.failure = (
@@ -128,12 +129,12 @@ class Database:
         return self._kind.errors.failed(self.failure)
 
     def is_full(self, error: BaseException) -> bool:
-        """Whether an error says that the disk has no room."""
+        """True if an error says that the disk has no room."""
         if isinstance(error, apsw.FullError):
             return True
         if isinstance(error, apsw.IOError):
-            # A sync that finds no room may have dropped what it should have written, as any failed one, and
-            # what it should have synced may be found after a crash. No VFS may say FULL for it.
+            # A sync without room, like any failed one, may have dropped data that it should have written.
+            # That data may also be found after a crash. No VFS may report FULL for it.
             synced = getattr(error, "extendedresult", 0) in (
                 apsw.SQLITE_IOERR_FSYNC,
                 apsw.SQLITE_IOERR_DIR_FSYNC,
@@ -142,7 +143,7 @@ class Database:
         return isinstance(error, OSError) and error.errno in FULL
 
     def undo(self, error: BaseException) -> BaseException:
-        """Undo the transaction; the error to raise."""
+        """Undo the transaction. Returns the error to raise."""
         full = self.is_full(error)
         try:
             if self.db.in_transaction:
@@ -152,7 +153,7 @@ class Database:
             self.fail(failed)
         if full and self.failure is None:
             try:
-                self.checkpoint()  # the log begins again, with room that it has already
+                self.checkpoint()  # the log starts again, in room that it already has
             except StorageError as failed:
                 return failed
             return StoreFull(f"the disk of {self.place.path} is full; make room or {self._kind.relief}")
@@ -161,7 +162,7 @@ class Database:
         return self._kind.errors.failed(self.failure) if self.failure is not None else error
 
     def _found(self) -> list[tuple[int, int] | None]:
-        """Which files are at the places of the database and its log now; None where none is."""
+        """The files at the paths of the database and its log now; None for a missing one."""
         return [self._identity(self.place.path + end) for end in ("", LOG)]
 
     def _identity(self, path: str) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
-"""File operations that a database needs besides those of SQLite.
+"""File operations that a database needs besides SQLite's.
 
-A seam, so that the simulator can answer for its own disks. No method opens the database file itself:
-closing a second descriptor of it would drop SQLite's lock (POSIX).
+A seam that lets the simulator provide its own disks. No method opens the database file itself: closing a
+second descriptor of it would drop SQLite's lock (POSIX).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class Files(Protocol):
-    """Files by path. Errors of the disk are `OSError`."""
+    """Files by path. Disk errors are `OSError`."""
 
     def size(self, path: str) -> int | None:
         """Bytes in a file, None if it is not there. Raises `IsADirectoryError` for a folder."""
@@ -35,13 +35,13 @@ class Files(Protocol):
         """No error if it is not there."""
 
     def free_bytes(self, folder: str) -> int:
-        """What this user may still write to the disk of that folder."""
+        """Bytes that this user may still write to the disk of that folder."""
 
     def locked_by(self, path: str) -> int:
-        """The process that holds SQLite's lock of a file, 0 if it is not known."""
+        """The process that holds SQLite's lock on a file, 0 if not known."""
 
     def identity(self, path: str) -> tuple[int, int]:
-        """The device and number of a file, which a copy of it does not share."""
+        """The device and inode of a file, which a copy of it does not share."""
 
 
 class RealFiles:
@@ -86,7 +86,8 @@ class RealFiles:
         return found.f_bavail * found.f_frsize
 
     def locked_by(self, path: str) -> int:
-        """By Linux's table of locks: to ask by a descriptor of the file would end this process' own lock."""
+        """Reads Linux's table of locks: asking through a descriptor of the file would release this process's
+        own lock."""
         try:
             found = os.stat(path)
             file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"

@@ -1,4 +1,4 @@
-"""What tells one kind of database from another: its tables, its errors, and the words in them."""
+"""Describes one kind of database: its tables, its errors, and the words in them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from mesh.errors import StorageError
 
 
 class Damage(Exception):
-    """What is wrong with a file, which is therefore set aside."""
+    """Why a file is damaged and therefore set aside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """The types of what can be wrong with a database."""
+    """The error types for a database."""
 
     other: type[StorageError]
-    """Its folder, or SQLite's settings."""
+    """For its folder, or SQLite's settings."""
     foreign: type[StorageError]
-    """The file is another's."""
+    """The file belongs to another owner."""
     newer: type[StorageError]
     """A newer version wrote it."""
     read_only: type[StorageError]
     damaged: Callable[[str, str], StorageError]
-    """Made of a sentence and the path where it lies now."""
+    """Made from a sentence and the path where the file is now."""
     failed: type[StorageError]
     """The disk failed under it."""
 
@@ -36,21 +36,22 @@ class DatabaseKind:
     """One kind of database. The words complete its errors' sentences."""
 
     name: str
-    """What it is called: "journal"."""
+    """Its name, such as "journal"."""
     elsewhere: str
-    """How to use another: "name another state folder"."""
+    """How to use another one, such as "name another state folder"."""
     again: str
-    """When it is opened again: "this broker is started again"."""
+    """When it is opened again, such as "this broker is started again"."""
     relief: str
-    """What makes room in it: "consume"."""
+    """How to make room in it, such as "consume"."""
     held: str
-    """What becomes of what it held when it is set aside: "what it held waits there"."""
+    """The fate of its content when it is set aside, such as "what it held waits there"."""
     application_id: int
-    """Tells its files from other programs' databases; ``file`` shows it."""
+    """Distinguishes its files from other programs' databases; ``file`` shows it."""
     version: int
-    """Of its tables."""
+    """Version of its tables."""
     errors: Errors
     create: Callable[[apsw.Connection], None]
     """Make the tables in an empty database, within a transaction."""
     check: Callable[[apsw.Connection, str], None]
-    """Refuse the file of this path that is another's by an error of this kind, a damaged one by `Damage`."""
+    """Refuse the file at this path: with an error of this kind if it belongs to another owner, with `Damage`
+    if it is damaged."""

@@ -1,15 +1,15 @@
-"""Opening a database: what lies there, whose it is, and whether it is whole.
+"""Opens a database: finds what is there, whose it is, and whether it is intact.
 
-In this order, so that nothing of another's is changed and damage is not written over:
+The order ensures that nothing of another owner is changed and that damage is not overwritten:
 
 1. Lock the file. SQLite holds the lock until the database is closed.
-2. Ask whose it is. A file of another program, another owner or a newer version stays as it is.
-3. Look through the log (`wal`) and for pages that are in neither file. What is damaged is set aside under
-   another name, log and all, and its owner goes without rather than with less than was committed.
-4. Move the log into the database. This ends what an unfinished commit left in the log, and writes and
-   syncs again all data that was read from a cache whose sync once failed.
+2. Check whose it is. A file of another program, another owner or a newer version stays unchanged.
+3. Check the log (`wal`), and look for pages that are in neither file. A damaged database is set aside under
+   another name with its log: its owner continues without it rather than with less than was committed.
+4. Move the log into the database. This removes the rest of an unfinished commit from the log. It also writes
+   and syncs again all data that was read from a cache whose sync once failed.
 
-A new database is made under another name and renamed, so an empty file under its own is a damaged one.
+A new database is made under another name and renamed, so an empty file under its own name is damaged.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ UNWRITABLE: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a database lies and by which ways it is reached."""
+    """The path of a database and the means to access it."""
 
     path: str
     files: Files
     vfs: str | None
 
     def connect(self, path: str, flags: int) -> apsw.Connection:
-        """A connection that leaves the log as it is when it is closed."""
+        """A connection that leaves the log unchanged when it is closed."""
         db = apsw.Connection(path, flags=flags, vfs=self.vfs)
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return db
 
     def damaged_before(self) -> list[str]:
-        """Databases of this name that were set aside, by path."""
+        """Paths of databases of this name that were set aside."""
         folder, name = os.path.split(self.path)
         found = self.files.names(folder or ".")
         databases = {entry.removesuffix(LOG): None for entry in found if entry.startswith(name + DAMAGED)}
@@ -59,7 +59,8 @@ class Place:
 
 
 def open_database(place: Place, kind: DatabaseKind, now_us: int) -> apsw.Connection:
-    """The database of this kind, made if there is none. Raises `Locked`, `StoreFull` or the kind's errors."""
+    """Open the database of this kind. It is made if there is none. Raises `Locked`, `StoreFull` or the kind's
+    errors."""
     with _sentences(place, kind):
         size = place.files.size(place.path)
         log_size = place.files.size(place.path + LOG)
@@ -71,7 +72,7 @@ def open_database(place: Place, kind: DatabaseKind, now_us: int) -> apsw.Connect
         db = place.connect(place.path, apsw.SQLITE_OPEN_READWRITE)
         try:
             _check(db, place, kind)
-            # SQLite does it for a new log, too, and does not look whether that fails.
+            # SQLite also does this for a new log, but ignores a failure.
             place.files.sync_names(os.path.dirname(place.path) or ".")
         except Damage as damage:
             _leave(db, place, log_size)
@@ -102,7 +103,8 @@ def _check(db: apsw.Connection, place: Place, kind: DatabaseKind) -> None:
 
 
 def _whose(db: apsw.Connection, path: str, kind: DatabaseKind) -> None:
-    """Refuse what is not of this kind, or another's. The first statement takes the lock."""
+    """Refuse a file that is not of this kind, or that belongs to another owner. The first statement takes the
+    lock."""
     found = one(db, "pragma application_id")
     if found != (kind.application_id,):
         raise kind.errors.foreign(f"{path} is another program's database; move it away or {kind.elsewhere}")
@@ -121,7 +123,7 @@ def _whose(db: apsw.Connection, path: str, kind: DatabaseKind) -> None:
 
 
 def _whole(db: apsw.Connection, place: Place) -> None:
-    """Refuse a log with damage before synced commits, and a database that was cut."""
+    """Refuse a log with damage before synced commits, and a database that was truncated."""
     log = wal.scan(place.files.read(place.path + LOG), PAGE_SIZE)
     if log.damaged_at is not None and not _is_in(place, log.ignored):
         raise Damage(f"its log is damaged at byte {log.damaged_at}, with {log.lost} commits behind that")
@@ -136,9 +138,9 @@ def _whole(db: apsw.Connection, place: Place) -> None:
 
 
 def _is_in(place: Place, pages: Mapping[int, memoryview]) -> bool:
-    """Whether the database's file holds these pages, of which there are some.
+    """True if the database's file contains these pages; there is at least one.
 
-    SQLite's own way to the file: to close a descriptor of ours would drop its lock.
+    Uses SQLite's own access to the file: closing our own descriptor would drop its lock.
     """
     if not pages:
         return False
@@ -159,14 +161,14 @@ def _settle(db: apsw.Connection, kind: DatabaseKind) -> None:
 
 
 def _leave(db: apsw.Connection, place: Place, log_size: int | None) -> None:
-    """Close a locked database that is not to be used, without the empty log that looking at it made."""
+    """Close a locked database that will not be used, without the empty log that reading it made."""
     db.close()
     if log_size is None and place.files.size(place.path + LOG) == 0:
         place.files.remove(place.path + LOG)
 
 
 def _make(place: Place, kind: DatabaseKind) -> None:
-    """Write a new database under another name and rename it, so that it is there wholly or not at all."""
+    """Write a new database under another name and rename it, so that it appears completely or not at all."""
     new = place.path + ".new"
     for left in ("", LOG, "-journal"):
         place.files.remove(new + left)
@@ -179,7 +181,7 @@ def _make(place: Place, kind: DatabaseKind) -> None:
         db.execute(f"pragma application_id = {kind.application_id}")
         db.execute(f"pragma user_version = {kind.version}")
         db.execute("commit")
-        # closing would do it, and keep errors to itself
+        # closing would do it, but hide errors
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     finally:
@@ -188,7 +190,7 @@ def _make(place: Place, kind: DatabaseKind) -> None:
 
 
 def _set_aside(place: Place, kind: DatabaseKind, why: str, now_us: int) -> StorageError:
-    """Rename a damaged database with its log; the error to raise."""
+    """Rename a damaged database with its log. Returns the error to raise."""
     aside = f"{place.path}{DAMAGED}{now_us}"
     for end in (LOG, ""):
         if place.files.size(place.path + end) is not None:
@@ -200,7 +202,7 @@ def _set_aside(place: Place, kind: DatabaseKind, why: str, now_us: int) -> Stora
 
 @contextmanager
 def _sentences(place: Place, kind: DatabaseKind) -> Iterator[None]:
-    """Errors of the disk and of SQLite as one sentence each."""
+    """Turn errors of the disk and of SQLite into one sentence each."""
     path, errors = place.path, kind.errors
     try:
         yield
@@ -214,7 +216,7 @@ def _sentences(place: Place, kind: DatabaseKind) -> Iterator[None]:
         ) from error
     except apsw.CantOpenError as error:
         folder = os.path.dirname(path) or "."
-        if _has_no_room(place.files, folder):  # for the log, which SQLite makes anew
+        if _has_no_room(place.files, folder):  # for the log, which SQLite creates
             raise _full(place, kind) from error
         if not _is_folder(place.files, folder):
             raise errors.read_only(

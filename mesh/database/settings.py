@@ -1,4 +1,4 @@
-"""How SQLite is set for a database that loses nothing that was committed."""
+"""The settings of SQLite for a database that never loses committed data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PRAGMAS: Final = (
     ("locking_mode", "exclusive"),
     ("journal_mode", "wal"),
     ("synchronous", 2),  # FULL: a commit is synced when it returns
-    ("wal_autocheckpoint", 0),  # its owner says when, so that nobody waits for it with an acknowledgement
+    ("wal_autocheckpoint", 0),  # its owner decides when, so that no acknowledgement waits for it
     ("page_size", PAGE_SIZE),
-    ("auto_vacuum", 0),  # vacuuming costs half the speed; freed pages are used again
+    ("auto_vacuum", 0),  # vacuuming costs half the speed; freed pages are reused
     ("temp_store", 2),  # in memory: the database's folder has no other file of it
-    ("fullfsync", 1),  # where a plain fsync leaves data in the disk's cache; elsewhere it says nothing
+    ("fullfsync", 1),  # for systems where a plain fsync leaves data in the disk's cache; no effect elsewhere
     ("checkpoint_fullfsync", 1),
     ("cell_size_check", 1),
     ("cache_size", -8192),  # KiB
@@ -24,7 +24,7 @@ PRAGMAS: Final = (
 
 
 def every(db: apsw.Connection, statement: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All rows of a statement, so that it holds nothing open."""
+    """All rows of a statement, so that it keeps nothing open."""
     rows: list[tuple[Any, ...]] = db.execute(statement, arguments).fetchall()
     return rows
 
@@ -36,7 +36,8 @@ def one(db: apsw.Connection, statement: str, arguments: tuple[Any, ...] = ()) ->
 
 
 def set_up(db: apsw.Connection, name_of_it: str) -> str | None:
-    """Set the pragmas of a connection and read each back: a sentence on one that did not take, or None."""
+    """Set the pragmas of a connection and read each back. Returns a sentence about one that was not accepted,
+    or None."""
     for name, wanted in PRAGMAS:
         every(db, f"pragma {name} = {wanted}")
     for name, wanted in PRAGMAS:
@@ -48,5 +49,5 @@ def set_up(db: apsw.Connection, name_of_it: str) -> str | None:
 
 
 def signed(number: int) -> int:
-    """An id of 64 bits as SQLite keeps it: its integers have a sign."""
+    """A 64-bit id as SQLite stores it: its integers have a sign."""
     return number - (1 << 64) if number >> 63 else number

@@ -1,4 +1,4 @@
-"""A thread that works for an open database: what gathers while it does a step is the next one."""
+"""A thread that works for an open database: jobs that arrive during a step form the next one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ P_out = TypeVar("P_out", covariant=True)
 
 
 class Worker(Protocol[J_in, P_out]):
-    """What does the work of an open database."""
+    """Does the work of an open database."""
 
     @property
     def has_chores(self) -> bool:
-        """Whether there is something to do when nothing has gathered."""
+        """True if there is work even without jobs."""
 
     def step(self, jobs: Sequence[J_in], /) -> Iterator[P_out]:
         """Do these jobs, piece by piece."""
@@ -32,10 +32,10 @@ class WorkerThread(Generic[J, P]):
 
     Args:
         open_worker: opens the database, in the thread.
-        not_opened: told why that failed; the thread has ended then.
-        done: told of each piece, and how long it took.
-        broke: told of the defect by which the worker ended.
-        ended: told when the database is closed.
+        not_opened: called with the error if that failed; the thread has then ended.
+        done: called with each piece and its duration.
+        broke: called with the defect that ended the worker.
+        ended: called when the database is closed.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class WorkerThread(Generic[J, P]):
         self._broke = broke
         self._ended = ended
         self._jobs: queue.SimpleQueue[J | None] = queue.SimpleQueue()
-        # A daemon, so that a program which forgets to close what has the database can still end.
+        # A daemon, so that a program that forgets to close the owner of the database can still end.
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def put(self, job: J | None) -> None:
-        """Hand over a job; None asks the thread to end behind those that wait."""
+        """Submit a job. None tells the thread to end behind those that wait."""
         self._jobs.put(job)
 
     # --- in the thread

@@ -1,30 +1,30 @@
 """Finds damage in the write-ahead log of a database, which SQLite does not report.
 
-At opening, SQLite replays frames up to the first one whose checksum fails and ignores the rest. That is
-right for a commit that a crash cut short, and wrong for a flipped bit: every synced commit behind it vanishes
-while ``integrity_check`` says ok. The two can be told apart:
+At opening, SQLite replays frames up to the first one whose checksum fails and ignores the rest. That is right
+for a commit that a crash cut short, but wrong for a flipped bit: every synced commit behind it vanishes while
+``integrity_check`` says ok. Two facts distinguish the cases:
 
-* Commit n+1 is written only after commit n was synced. So behind a frame of an *unfinished* commit lies at
-  most the end of that commit.
+* Commit n+1 is written only after commit n was synced. So behind a frame of an *unfinished* commit there is
+  at most the end of that commit.
 * Each frame carries a checksum that continues that of the frame before it. Frames that continue each other
   are a *run*: they were written one after the other, as one history.
 
 **A run with two commits in it, at or behind a bad frame, is damage.** A run begins at any frame of the log's
-generation (its two salts) and goes on while frames continue it. What failed or unfinished commits left
-behind continues nothing that was written later, so each such remainder is a run of one commit.
+generation (its two salts) and extends while frames continue it. The remains of failed or unfinished commits
+do not continue anything written later, so each such remainder is a run of one commit.
 
 A frame continues its predecessor if its checksum follows from the one stored there, or from the one that
-should be stored there: a bit can flip in the checksum, too. Its salts are in no checksum, so a frame that
-continues its predecessor belongs to the log whatever its salts, unless a neighbour has the same other salts:
-then both are of an older generation. A frame's head may be torn between its salts and its checksum, so that
-frames of that generation continue it.
+should be stored there, since a bit can flip in the checksum too. No checksum covers its salts. So a frame
+that continues its predecessor belongs to the log whatever its salts, unless a neighbour has the same other
+salts: then both are of an older generation. A frame's head may be torn between its salts and its checksum, so
+that frames of that generation continue it.
 
 SQLite ignores a log as a whole if the header fails its checksum. A power loss tears the header only while the
-log begins again, and then the database holds all that is in the frames. So the opener of the
+log is being restarted, and then the database holds everything that is in the frames. So the opener of the
 database compares it with `Scan.ignored`, which has the pages as the last commit left them.
 
-When SQLite thinks that a device harms the neighbours of what it overwrites, it fills the last sector with
-copies of the commit's last frame. A copy is no commit of its own.
+If SQLite assumes that a device damages the neighbours of overwritten data, it fills the last sector with
+copies of the commit's last frame. A copy is not a commit of its own.
 
 Format: https://sqlite.org/fileformat2.html#walformat. Pure: bytes in, a verdict out.
 """
@@ -49,23 +49,23 @@ Sum = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a log holds."""
+    """The result of scanning a log."""
 
     frames: int
     """Frames that SQLite replays: those of the commits before the first bad frame."""
     pages: frozenset[int]
-    """The pages in them, by number from 1."""
+    """The pages in these frames, by number from 1."""
     damaged_at: int | None = None
     """Offset of a bad frame, or of a bad header, with commits behind it."""
     lost: int = 0
     """Commits that SQLite would ignore because of it; at least 1 if there is damage."""
     ignored: Mapping[int, memoryview] = field(default_factory=dict)
     """Behind a bad header: the pages of the commits up to the first bad frame, as the last commit left them.
-    If the database holds the same, the log was beginning again, and nothing is lost."""
+    If the database holds the same, the log was being restarted, and nothing is lost."""
 
 
 def scan(data: bytes, page_size: int) -> Scan:
-    """Judge a whole -wal file; ``page_size`` is the database's, for a log that does not tell."""
+    """Judge a whole -wal file. ``page_size`` is the database's, for a log that does not name it."""
     if len(data) < HEADER.size:
         return Scan(0, frozenset())
     magic, version, size, _, *salts, stored0, stored1 = HEADER.unpack_from(data)
@@ -96,7 +96,7 @@ def scan(data: bytes, page_size: int) -> Scan:
 class _Frame:
     page: int
     commit: int
-    """Pages of the database after this commit; 0 for a frame that ends none."""
+    """Number of pages of the database after this commit; 0 for a frame that ends none."""
     salts: tuple[int, int]
     sum: Sum
 
@@ -121,7 +121,7 @@ class _Log:
         return self.data[self.offset(index) + FRAME.size : self.offset(index + 1)]
 
     def sum_of(self, index: int, before: Sum, commit: int | None = None) -> Sum:
-        """The checksum that a frame should carry behind ``before``, or would with another ``commit``."""
+        """The checksum that a frame should have behind ``before``, or would have with another ``commit``."""
         at = self.offset(index)
         head = self.data[at : at + 8]
         if commit is not None:
@@ -143,7 +143,7 @@ def _words(order: str, size: int) -> struct.Struct:
 
 
 def _runs(log: _Log, start: int, before: Sum, salts: tuple[int, int]) -> tuple[int, int]:
-    """Most commits in one run of the frames from ``start`` on, and commits in all of them."""
+    """The most commits in one run of the frames from ``start``, and the commits in all runs."""
     most = in_all = here = 0
     for index, commits, linked in _links(log, start, before, salts):
         if not linked:
@@ -156,7 +156,7 @@ def _runs(log: _Log, start: int, before: Sum, salts: tuple[int, int]) -> tuple[i
 
 
 def _links(log: _Log, start: int, before: Sum, salts: tuple[int, int]) -> Iterator[tuple[int, bool, bool]]:
-    """Of each frame of this generation from ``start`` on: its number, whether it ends a commit, whether it
+    """For each frame of this generation from ``start``: its number, whether it ends a commit, and whether it
     continues its predecessor."""
     seeds = {before}
     for index in range(start, log.count):
@@ -164,23 +164,23 @@ def _links(log: _Log, start: int, before: Sum, salts: tuple[int, int]) -> Iterat
         sums = {log.sum_of(index, seed) for seed in seeds}
         linked = frame.sum in sums
         if frame.salts != salts and (not linked or _has_kin(log, index)):
-            seeds = set()  # of an older generation, or nothing at all: nothing continues it
+            seeds = set()  # of an older generation, or no frame at all: nothing continues it
             continue
         ends = bool(frame.commit)
-        if ends and not linked:  # the flipped bit may be the one that says so
+        if ends and not linked:  # the flipped bit may be the one that marks the end
             ends = all(log.sum_of(index, seed, commit=0) != frame.sum for seed in seeds)
         yield index, ends, linked
         seeds = {frame.sum} if linked else {frame.sum, *sums}
 
 
 def _has_kin(log: _Log, index: int) -> bool:
-    """Whether a frame next to this one has the same salts."""
+    """True if a frame next to this one has the same salts."""
     salts = log.frame(index).salts
     return any(0 <= each < log.count and log.frame(each).salts == salts for each in (index - 1, index + 1))
 
 
 def _is_copy(log: _Log, index: int, linked: bool) -> bool:
-    """Whether a frame that ends a commit is a copy of its predecessor, which fills a sector."""
+    """True if a frame that ends a commit is a copy of its predecessor, made to fill a sector."""
     if not linked or not index:
         return False
     frame, last = log.frame(index), log.frame(index - 1)
@@ -188,7 +188,7 @@ def _is_copy(log: _Log, index: int, linked: bool) -> bool:
 
 
 def _without_header(log: _Log, stored: Sum) -> Scan:
-    """The verdict on a log whose header is not valid, so that SQLite ignores all of it."""
+    """The verdict on a log with an invalid header, all of which SQLite ignores."""
     if not log.count:
         return Scan(0, frozenset())
     salts = log.frame(0).salts
@@ -199,7 +199,7 @@ def _without_header(log: _Log, stored: Sum) -> Scan:
 
 
 def _committed(log: _Log, salts: tuple[int, int]) -> dict[int, memoryview]:
-    """What the commits at the beginning of a log left in each page. Frame 0 is believed: its checksum follows
+    """The pages as the commits at the beginning of a log left them. Frame 0 is trusted: its checksum follows
     from the header."""
     data = memoryview(log.data)
     pages: dict[int, memoryview] = {}

@@ -1,4 +1,4 @@
-"""What a home keeps on disk of its durable subscriptions.
+"""The disk storage of a home's durable subscriptions.
 
-`journal` needs apsw, so a broker imports it when it opens a journal and not before.
+`journal` needs apsw, so a broker imports it only when it opens a journal.
 """

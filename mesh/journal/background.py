@@ -1,6 +1,7 @@
-"""A journal in the background of an event loop: submissions and questions are handed over to its worker.
+"""A journal in the background of an event loop: submissions and questions go to its worker.
 
-At most `WAITING_MAX` bytes of blocks wait; more are refused with `StorageError`: the disk stands still.
+At most `WAITING_MAX` bytes of blocks wait. More are refused with `StorageError`, since the disk does not keep
+up.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ TIMES_MAX: Final = 1024
 
 
 class BackgroundJournal(BackgroundDatabase[Job, Committed | Answered, None]):
-    """One journal and one worker. Public methods are called in the loop that called `open`.
+    """One journal and one worker. Call public methods in the loop that called `open`.
 
-    ``open_journal`` is called where the worker runs. ``wall_time`` gives seconds since the epoch.
+    ``open_journal`` is called where the worker runs. ``wall_time`` returns seconds since the epoch.
     """
 
     def __init__(self, open_journal: Callable[[], Journal], wall_time: Callable[[], float]) -> None:
@@ -39,16 +40,16 @@ class BackgroundJournal(BackgroundDatabase[Job, Committed | Answered, None]):
         self._commits = 0
 
     async def open(self) -> None:
-        """Let the worker open the journal. Raises what `Journal.open` raises.
+        """Let the worker open the journal. Raises the errors of `Journal.open`.
 
-        A journal whose opening is cancelled is closed as soon as it is open.
+        If opening is cancelled, the journal is closed as soon as it is open.
         """
         await self._opened_in_background()
 
     def submit(self, entries: Sequence[Entry], told: Callable[[Result], None]) -> None:
-        """Carry out entries in one commit, with others that wait; ``told`` is called in a later turn.
+        """Execute entries in one commit, together with others that wait. ``told`` is called in a later turn.
 
-        Raises `StorageError` when too much waits, or when the journal is not open.
+        Raises `StorageError` if too much waits, or if the journal is not open.
         """
         self._check()
         submission = Submission(entries, told)
@@ -67,16 +68,16 @@ class BackgroundJournal(BackgroundDatabase[Job, Committed | Answered, None]):
         rows_max: int,
         told: Callable[[list[Waiting | Damaged] | Exception], None],
     ) -> None:
-        """`Journal.read`, told in a later turn."""
+        """`Journal.read`; ``told`` is called in a later turn."""
         self.ask(lambda journal: journal.read(subscription, after_row, bytes_max, rows_max), told)
 
     def fetch(self, row: int, told: Callable[[Block | Damaged | Exception], None]) -> None:
-        """`Journal.fetch`, told in a later turn."""
+        """`Journal.fetch`; ``told`` is called in a later turn."""
         self.ask(lambda journal: journal.fetch(row), told)
 
     def ask(self, question: Callable[[Journal], Any], told: Callable[[Any], None]) -> None:
-        """Run a short question against the journal; its answer, or the exception it raised, is told in a
-        later turn."""
+        """Run a short question against the journal. ``told`` gets its answer, or the exception that it
+        raised, in a later turn."""
         self._check()
         self._hand_over(Question(question, told))
 

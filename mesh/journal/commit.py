@@ -1,13 +1,14 @@
 """One commit: entries in, answers out, within a transaction that the journal begins and ends.
 
-The state in memory (`Book`) changes with it; if the transaction fails, it is read again from disk.
+The state in memory (`Book`) changes with it. If the transaction fails, the state is read again from disk.
 
-A row has holders: the subscriptions that wait for it, or the large bodies it is a piece of. When the last one
-lets go, the row goes. A large body is kept as a row of its pieces' numbers, which is made when the last of
-them has come: so it appears at the end of each queue, and settling or burying it moves no bytes.
+A row has holders: the subscriptions that wait for it, or the large bodies of which it is a piece. A row is
+removed when its last holder releases it. A large body is kept as a row with the numbers of its pieces, made
+when the last piece has arrived. So it appears at the end of each queue, and settling or burying it moves no
+bytes.
 
-Each commit also does a bounded part of the cleaning up: it forgets publishers, and empties subscriptions
-that were removed.
+Each commit also does a bounded part of the cleanup: it forgets publishers, and empties subscriptions that
+were removed.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ from mesh.wire import blocks
 from mesh.wire.durable_frames import DEAD_PREFIX
 
 CHORES: Final = 64
-"""Rows of removed subscriptions or of unfinished bodies that one commit lets go."""
+"""Rows of removed subscriptions or of unfinished bodies that one commit removes."""
 ALIKE: Final = 4
-"""Rows that are done, at least, for which a look at all of them together is worth it."""
+"""Minimum number of finished rows for which looking at all of them together pays."""
 ROWS_AHEAD: Final = 1 << 20
-"""Rows whose numbers are taken at once: writing which was the last one would cost a page a commit."""
+"""Rows whose numbers are reserved at once. Writing the last used number in each commit would cost a page."""
 
 _DONE: Final = Answer(Verdict.DONE)
 _UNKNOWN: Final = Answer(Verdict.UNKNOWN)
@@ -60,7 +61,7 @@ _PLAIN: Final = {verdict: Answer(verdict) for verdict in Verdict}
 
 @dataclass(slots=True)
 class Named:
-    """A subscription: its patterns and how much waits in it."""
+    """A subscription: its patterns and its waiting messages."""
 
     name: str
     patterns: tuple[str, ...]
@@ -72,25 +73,25 @@ class Named:
 
 @dataclass(slots=True)
 class Book:
-    """What a journal holds in memory: its subscriptions, and which row comes next.
+    """The in-memory state of a journal: its subscriptions, and the next row number.
 
-    No row's number is used twice, not even after a restart: the next ``ceiling`` of them are taken on disk.
+    No row number is used twice, even after a restart: numbers below ``ceiling`` are reserved on disk.
     """
 
     named: dict[int, Named] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
     removed: list[int] = field(default_factory=list)
-    """Subscriptions that are to be emptied."""
+    """Subscriptions to empty."""
     row: int = 1
     ceiling: int = 1
     looked_at: Source = FIRST
-    """The publisher up to which those that fell silent were looked for."""
+    """The publisher up to which the search for silent publishers has come."""
     publishers: dict[Source, Known] = field(default_factory=dict)
-    """What is remembered of some of them."""
+    """Cached facts about some publishers."""
 
 
 class _Bytes:
-    """What is read of a block: its CRC, and of a piece its place in a body of ``whole`` bytes."""
+    """What is read from a block: its CRC and, for a piece, its place in a body of ``whole`` bytes."""
 
     __slots__ = ("crc", "piece", "size", "whole")
 
@@ -113,14 +114,14 @@ class Commit:
         self._changed: dict[int, Named] = {}
         self._blocks: list[tuple[Any, ...]] = []
         self._waits: list[tuple[Any, ...]] = []
-        """New rows of the tables ``block`` and ``waiting`` that are to be written."""
+        """New rows of the tables ``block`` and ``waiting`` that still have to be written."""
         self._read: tuple[int, bytes] = (0, b"")
         self._opened: tuple[bytes, blocks.Opened] | None = None
-        """The block that was read last, with its row, and the one that was opened last: thousands of messages
-        of one block may die in one commit."""
+        """The last block read, with its row, and the last one opened: thousands of messages of one block may
+        die in one commit."""
 
     def do_all(self, entries: Sequence[Entry]) -> list[Answer]:
-        """Entries in their order. Rows of one subscription that are done are let go together."""
+        """Execute entries in order. Finished rows of one subscription are removed together."""
         answers: list[Answer] = []
         for subscription, alike in groupby(entries, _done_of):
             if subscription in self.book.named:
@@ -157,7 +158,7 @@ class Commit:
                 return self._unsubscribe(entry.subscription)
 
     def finish(self) -> None:
-        """What a commit does besides its entries."""
+        """The work of a commit besides its entries."""
         self._write()
         for source, mark in self._duplicates.forget():
             self._drop_parts(source, mark)
@@ -175,7 +176,7 @@ class Commit:
     # --- blocks
 
     def judge(self, entry: Store) -> Verdict:
-        """Whether a block came before: STORED if it is new. Nothing changes."""
+        """Whether a block came before; STORED if it is new. Changes nothing."""
         return self._judge(entry, _Bytes(entry))
 
     def _judge(self, entry: Store, its: _Bytes) -> Verdict:
@@ -215,7 +216,7 @@ class Commit:
         crc: int,
         wants: tuple[int, ...],
     ) -> Answer:
-        """Keep a piece of a large body; with the last one missing, the body."""
+        """Keep a piece of a large body. The last missing piece completes the body."""
         row = self._insert(0, len(entry.block), (), 0, crc, entry.block)
         self._db.execute(
             "insert into part values(?, ?, ?, ?, ?, ?, ?)", (*source, entry.first, piece, row, size, whole)
@@ -273,18 +274,17 @@ class Commit:
         named.size += size
 
     def _write(self) -> None:
-        """Write the rows that are new, before anything else is read or written."""
+        """Write new rows before anything else is read or written."""
         insert(self._db, "block", self._blocks)
         self._blocks.clear()
         insert(self._db, "waiting", self._waits)
         self._waits.clear()
 
-    # --- letting go
+    # --- removing rows
 
     def _done_together(self, subscription: int, rows: Sequence[int]) -> list[Answer]:
-        """Let go of rows that are done. Nearly all are alike and take three statements together: such a
-        row waits, is not a large body, has one holder, and its settled messages are said by its floor
-        alone."""
+        """Remove finished rows. Nearly all are alike and take three statements together: such a row waits, is
+        not a large body, has one holder, and only its floor says which messages are settled."""
         asked = (subscription, *rows)
         its = f"subscription = ? and row in ({places(len(rows))})"
         found = one(
@@ -452,15 +452,16 @@ class Commit:
         return self._read[1]
 
     def _open(self, block: bytes) -> blocks.Opened:
-        """Raises `BlockError`."""
+        """Open a block. Raises `BlockError`."""
         if self._opened is None or self._opened[0] is not block:
             self._opened = block, blocks.open_block(block)
         return self._opened[1]
 
     def _copy(self, data: bytes, whole: int, target: int, change: Callable[[blocks.Opened], bytes]) -> int:
-        """Add to a subscription what ``change`` makes of a block, or of the first piece of a large body.
+        """Add the result of ``change`` for a block, or for the first piece of a large body, to a
+        subscription.
 
-        The body's other pieces are held by both."""
+        Both rows hold the body's other pieces."""
         if not whole:
             block = change(self._open(data))
             row = self._insert(1, len(block), (target,), 0, zlib.crc32(block), block)
@@ -495,7 +496,7 @@ class Commit:
         return Answer(Verdict.DONE, subscription=id)
 
     def _unsubscribe(self, subscription: int) -> Answer:
-        """Free the name at once; the messages that wait are removed in steps, by later commits."""
+        """Free the name at once. Later commits remove the waiting messages in steps."""
         named = self.book.named.pop(subscription)
         self._changed.pop(subscription, None)
         del self.book.ids[named.name]
@@ -503,10 +504,11 @@ class Commit:
         self._db.execute("update subscription set name = null where id = ?", (subscription,))
         return _DONE
 
-    # --- chores
+    # --- cleanup
 
     def _empty(self, subscription: int) -> None:
-        """Take a step of what waits in a removed subscription, and with the last one the subscription."""
+        """Remove a part of the waiting messages of a removed subscription; with the last part, the
+        subscription."""
         rows = every(
             self._db,
             "delete from waiting where (subscription, row) in (select subscription, row"
@@ -521,13 +523,13 @@ class Commit:
             self.book.removed.remove(subscription)
 
     def drop_all_parts(self) -> bool:
-        """Take a step of the pieces of unfinished bodies; whether there may be more."""
+        """Remove a part of the pieces of unfinished bodies. True if there may be more."""
         found = every(self._db, "select publisher, boot, first, piece, row from part limit ?", (CHORES,))
         self._drop(found)
         return len(found) == CHORES
 
     def _drop_parts(self, source: Source, below: int) -> bool:
-        """Take a step of a publisher's unfinished bodies with lower numbers; whether there may be more."""
+        """Remove a part of a publisher's unfinished bodies with lower numbers. True if there may be more."""
         found = every(
             self._db,
             "select publisher, boot, first, piece, row from part where publisher = ?"
@@ -539,7 +541,7 @@ class Commit:
         return len(found) == CHORES
 
     def _drop(self, parts: list[tuple[int, int, int, int, int]]) -> None:
-        """Let pieces go as if they had never come: a retry of them is new."""
+        """Remove pieces as if they had never come: a retry of them is new."""
         for *key, row in parts:
             self._db.execute(
                 "delete from part where publisher = ? and boot = ? and first = ? and piece = ?", tuple(key)
@@ -561,7 +563,7 @@ class Commit:
 
 
 def _done_of(entry: Entry) -> int:
-    """The subscription of a row that is done, 0 for any other entry."""
+    """The subscription of a finished row, 0 for any other entry."""
     return entry.subscription if type(entry) is Done else 0
 
 

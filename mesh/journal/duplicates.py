@@ -1,19 +1,21 @@
-"""Which blocks came before.
+"""Detects blocks that came before.
 
-A block is known by the publisher, its boot and its numbers, and a retry sends the same bytes. So the numbers
-and the CRC of each block are kept with it, in the same transaction, while the publisher may retry it:
+A block is identified by the publisher, its boot and its numbers, and a retry sends the same bytes. So the
+numbers and the CRC of each block are kept with it, in the same transaction, for as long as the publisher may
+retry it:
 
-* With each block the publisher says its lowest number that is not acknowledged. What lies below is forgotten,
-  and the mark is kept instead. A block that begins below the mark is `Verdict.PAST`: it is not kept, since it
-  may have been, and never acknowledged, since it may not have been. An honest publisher does not wait for it.
-  A client that claims to be another publisher can make that one's blocks fail, but cannot make them vanish.
+* With each block the publisher sends its lowest unacknowledged number. Everything below is forgotten, and
+  this mark is kept instead. A block that begins below the mark is `Verdict.PAST`. It is not kept, since it
+  may have been kept before. It is never acknowledged, since it may not have been. An honest publisher does
+  not wait for it. A client that claims to be another publisher can make that one's blocks fail, but cannot
+  make them vanish.
 * A publisher that was silent for seven days is forgotten.
 
-Both are done in steps of bounded size, with commits that are made anyway. The pieces of a large body share
-one number and are told apart by their offsets.
+Both happen in steps of bounded size, within commits that are made anyway. The pieces of a large body share
+one number and are distinguished by their offsets.
 
-Nearly every block is its publisher's newest. So the highest number of each publisher is remembered, and only
-what does not lie above it is looked up.
+Nearly every block is its publisher's newest. So the highest number of each publisher is cached, and only
+blocks that are not above it are looked up.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from mesh.journal.statements import insert
 
 SILENT_US: Final = 7 * 24 * 3600 * 1_000_000
 HEARD_US: Final = 3600 * 1_000_000
-"""How exactly it is known when a publisher was heard: writing that costs a page a commit."""
+"""Precision of the time at which a publisher was last heard. Writing it costs a page for each commit."""
 FORGET_MAX: Final = 256
-"""Blocks of one publisher that are forgotten in one commit: more than come in most, so that none gather."""
+"""Blocks of one publisher that one commit forgets. Most commits get fewer from it, so none accumulate."""
 LOOKED_AT: Final = 4
-"""Publishers that one commit looks at for having fallen silent."""
+"""Publishers that one commit checks for silence."""
 KNOWN_MAX: Final = 4096
-"""Publishers of which something is remembered."""
+"""Publishers in the cache."""
 
 Source = tuple[int, int]
 """A publisher and its boot, signed."""
@@ -43,8 +45,8 @@ LAST: Final = (1 << 63) - 1
 
 
 class Known:
-    """What is remembered of a publisher: its mark, when it was heard, as both are on disk, and the highest
-    number of a block that was noted."""
+    """Cached facts about a publisher: its mark and the time when it was heard, both as on disk, and the
+    highest number of a noted block."""
 
     __slots__ = ("heard_us", "mark", "newest")
 
@@ -63,9 +65,9 @@ class Duplicates:
         self._now_us = now_us
         self._known = known
         self._marks: dict[Source, int] = {}
-        """Of each publisher in this commit the mark to be."""
+        """The new mark of each publisher in this commit."""
         self._noted: list[tuple[int, ...]] = []
-        """What is to be written."""
+        """Rows to write."""
 
     def judge(self, source: Source, first: int, last: int, piece: int, crc: int) -> Verdict:
         """STORED if the block is new, or DUPLICATE, CONFLICT, PAST."""
@@ -95,18 +97,18 @@ class Duplicates:
         return Verdict.DUPLICATE if before == (first, last, piece, crc) else Verdict.CONFLICT
 
     def note(self, source: Source, first: int, last: int, piece: int, crc: int) -> None:
-        """A new block is kept."""
+        """Note a new block that is kept."""
         known = self._of(source)
         known.newest = max(known.newest, last)
         self._noted.append((*source, first, piece, last, crc))
 
     def heard(self, source: Source, lowest: int) -> None:
-        """A publisher said its lowest number that is not acknowledged."""
+        """A publisher sent its lowest unacknowledged number."""
         self._marks[source] = max(self._marks.get(source, self._of(source).mark), lowest)
 
     def forget(self) -> list[tuple[Source, int]]:
-        """Write what was noted and the marks of this commit's publishers, and forget what lies below them;
-        marks that rose."""
+        """Write the noted blocks and the marks of this commit's publishers, and forget everything below them.
+        Returns the marks that rose."""
         self._write()
         risen = []
         for source, mark in self._marks.items():
@@ -124,7 +126,8 @@ class Duplicates:
         return risen
 
     def silent(self, after: Source) -> tuple[Source, Source | None]:
-        """Look at the next few publishers behind ``after``: where to go on, and one that was silent."""
+        """Check the next few publishers behind ``after``. Returns where to continue, and one that was
+        silent."""
         found = every(
             self._db,
             "select publisher, boot, heard_us from publisher where (publisher, boot) > (?, ?)"
@@ -134,12 +137,12 @@ class Duplicates:
         for publisher, boot, heard_us in found:
             source = (publisher, boot)
             if self._now_us - heard_us >= SILENT_US and source not in self._marks:
-                return after, source  # and again until it is gone
+                return after, source  # and again until it is removed
             after = source
         return (after if found else FIRST), None
 
     def forget_all(self, source: Source) -> bool:
-        """Forget a step of what a publisher sent, and with the last one the publisher; whether it is gone."""
+        """Forget a part of a publisher's blocks; with the last part, the publisher. True if it is gone."""
         self._forget(source, LAST)
         if one(self._db, "select 1 from came where publisher = ? and boot = ? limit 1", source):
             return False

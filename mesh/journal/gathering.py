@@ -1,8 +1,8 @@
-"""What gathers while a commit is under way is the next commit.
+"""Forms commits: submissions that arrive during a commit form the next one.
 
 A submission is a list of entries that belong together: all are in one commit, and their answers come
-together. No commit waits for more submissions: waiting 1 to 100 ms cost throughput at every load that was
-measured.
+together. No commit waits for more submissions, since waiting 1 to 100 ms cost throughput at every measured
+load.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Submission:
 
 
 def next_commit(waiting: deque[Submission]) -> list[Submission]:
-    """Take the submissions of the next commit, in their order: at least one, and at most what one holds."""
+    """Take the submissions of the next commit, in order: at least one, and at most as many as fit."""
     taken = [waiting.popleft()]
     size, entries = taken[0].size, len(taken[0].entries)
     while waiting:
@@ -52,8 +52,8 @@ def next_commit(waiting: deque[Submission]) -> list[Submission]:
 def carry_out(journal: Journal, submissions: Sequence[Submission], now_us: int) -> list[Result]:
     """One commit of all submissions; a result for each.
 
-    When the disk is full, those with blocks are refused and the others are tried again without them, so that
-    consuming makes room.
+    If the disk is full, submissions with blocks are refused and the others are tried again without them, so
+    that consuming makes room.
     """
     try:
         answers = journal.commit([entry for it in submissions for entry in it.entries], now_us)
@@ -63,7 +63,7 @@ def carry_out(journal: Journal, submissions: Sequence[Submission], now_us: int) 
             return [full] * len(submissions)
         results = iter(carry_out(journal, others, now_us))
         return [full if it.stores else next(results) for it in submissions]
-    except Exception as error:  # whatever it is belongs to those who wait, not to the thread
+    except Exception as error:  # whatever it is belongs to the waiting callers, not to the thread
         return [error] * len(submissions)
     return list(_shared_out(answers, submissions))
 

@@ -1,8 +1,8 @@
-"""The journal of a home: what its durable subscriptions keep, on disk when `commit` returns.
+"""The journal of a home: the content of its durable subscriptions, on disk when `commit` returns.
 
-One thread at a time. Each commit is one transaction: after an error nothing of it is there, neither on disk
-nor in memory, so a retry finds no trace of what failed. What becomes of a journal whose disk is full, or
-fails, is said in `mesh.database.database`.
+Only one thread may use it at a time. Each commit is one transaction. After an error nothing of it remains,
+neither on disk nor in memory, so a retry finds no trace of the failure. `mesh.database.database` describes a
+journal whose disk is full or fails.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from mesh.journal.records import (
 from mesh.journal.schema import journal_of
 
 ROWS_MAX: Final = 1024
-"""Rows that are read at once, however small: commits wait meanwhile."""
+"""Rows read at once, however small, since commits wait meanwhile."""
 KEYS: Final = 128
-"""Rows that are looked up together."""
+"""Rows looked up together."""
 
 
 class Journal:
-    """An open journal; `open` makes one."""
+    """An open journal. `open` makes one."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -46,7 +46,7 @@ class Journal:
         database.undone = self._read_book
         self._read_book()
         self.damaged_before: Sequence[str] = database.place.damaged_before()
-        """Journals of this name that were set aside earlier and are still there."""
+        """Journals of this name that were set aside earlier and still exist."""
 
     @classmethod
     def open(
@@ -59,11 +59,11 @@ class Journal:
         files: Files | None = None,
         vfs: str | None = None,
     ) -> Journal:
-        """The journal of this broker, made if there is none.
+        """Open the journal of this broker. It is made if there is none.
 
-        ``files`` and ``vfs`` (the name of an apsw VFS) are how the disk is reached. Raises `Locked`,
-        `StoreFull`, or a `JournalError`: `JournalForeign`, `JournalNewer`, `JournalReadOnly`,
-        `JournalDamaged` when it had to be set aside.
+        ``files`` and ``vfs`` (the name of an apsw VFS) give access to the disk. Raises `Locked`, `StoreFull`,
+        or a `JournalError`: `JournalForeign`, `JournalNewer`, `JournalReadOnly`, or `JournalDamaged` if it
+        had to be set aside.
         """
         place = Place(path, files or RealFiles(), vfs)
         database = Database(place, journal_of(broker, mesh), now_us)
@@ -79,11 +79,11 @@ class Journal:
     # --- writing
 
     def commit(self, entries: Sequence[Entry], now_us: int) -> Sequence[Answer]:
-        """Carry out the entries in order, all or none; on disk when this returns their answers.
+        """Execute the entries in order, all or none. They are on disk when this returns their answers.
 
-        Raises `StoreFull` when the disk has no room: nothing of it is there, nor will be. Raises
-        `JournalFailed` when the disk failed: nothing of it is there now, and all of it may be there when the
-        journal is opened again, if only the last sync failed.
+        Raises `StoreFull` if the disk has no room: nothing is written, now or later. Raises `JournalFailed`
+        if the disk failed: nothing is written now, but all of it may be found when the journal is opened
+        again, if only the last sync failed.
         """
         wanted = sum(len(entry.block) for entry in entries if type(entry) is Store)
         if wanted:
@@ -96,26 +96,26 @@ class Journal:
 
     @property
     def chores(self) -> bool:
-        """Whether a commit, even an empty one, would do a part of what is left to be done."""
+        """True if a commit, even an empty one, would do a part of the pending cleanup."""
         return self.failure is None and bool(self._book.removed)
 
     @property
     def failure(self) -> str | None:
-        """Why every commit is refused, None while none is."""
+        """Why every commit is refused. None if commits are accepted."""
         return self._database.failure
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the log has reached the size at which it is moved into the database."""
+        """True if the log is large enough to be moved into the database."""
         return self._database.checkpoint_due
 
     def checkpoint(self) -> None:
-        """Move the log into the database, so that it begins again. Between commits, once they are
-        acknowledged. On a full disk it stays as it is. Raises `JournalFailed`."""
+        """Move the log into the database, so that it starts again. Call this between commits, after their
+        acknowledgements. On a full disk the log stays unchanged. Raises `JournalFailed`."""
         self._database.checkpoint()
 
     def close(self) -> None:
-        """Move the log into the database and let go of the file. After a failure the log stays as it is."""
+        """Move the log into the database and close the file. After a failure the log stays unchanged."""
         self._database.close()
 
     # --- reading
@@ -123,10 +123,11 @@ class Journal:
     def read(
         self, subscription: int, after_row: int, bytes_max: int, rows_max: int = ROWS_MAX
     ) -> list[Waiting | Damaged]:
-        """What a subscription has not settled, behind a row: blocks of about so many bytes, at least one.
+        """The messages of a subscription that are not settled, behind a row: blocks of about so many bytes,
+        at least one.
 
-        A block that is not what was stored is named as `Damaged`; the others are served. Raises
-        `JournalFailed` if it cannot be told what waits.
+        A block that differs from what was stored is returned as `Damaged`; the others are returned normally.
+        Raises `JournalFailed` if the waiting rows cannot be read.
         """
         rows: list[Waiting | Damaged] = []
         for row, floor, bitmap, attempts in self._keys(subscription, after_row):
@@ -144,7 +145,7 @@ class Journal:
         return rows
 
     def fetch(self, row: int) -> Block | Damaged:
-        """What was stored as a row, or as a piece of a large body."""
+        """The stored content of a row, or of a piece of a large body."""
         try:
             found = one(
                 self._db, "select arrived_us, count, parts, crc, data from block where row = ?", (row,)
@@ -159,8 +160,8 @@ class Journal:
         return Block(arrived_us, count, b"", parts_in(data)) if parts else Block(arrived_us, count, data, ())
 
     def judge(self, entry: Store) -> Verdict:
-        """Whether a block came before, as `commit` would say; STORED if it is new. For a full disk, whose
-        `StoreFull` does not tell a new block from a retry."""
+        """Whether a block came before, as `commit` would decide; STORED if it is new. Used with a full disk,
+        whose `StoreFull` does not distinguish a new block from a retry."""
         return Commit(self._db, self._book, 0).judge(entry)
 
     def room(self) -> tuple[int, int]:
@@ -175,7 +176,7 @@ class Journal:
         ]
 
     def oldest_us(self, subscription: int) -> int | None:
-        """When the first block arrived that waits in a subscription; None, too, if that cannot be read."""
+        """Arrival of the oldest block that waits in a subscription. None, too, if that cannot be read."""
         try:
             found = one(
                 self._db,
@@ -184,10 +185,10 @@ class Journal:
                 (subscription,),
             )
         except apsw.CorruptError:
-            return None  # whoever works on it finds out which block that is
+            return None  # its consumers will find out which block that is
         return found[0] if found else None
 
-    # --- within
+    # --- internals
 
     def _keys(self, subscription: int, after_row: int) -> Iterator[tuple[int, int, bytes, bytes]]:
         while True:
@@ -201,7 +202,7 @@ class Journal:
             except apsw.CorruptError as error:
                 raise self._database.fail(error) from error
             for key in keys:
-                if key[0] <= after_row:  # or a reader would go round in it
+                if key[0] <= after_row:  # otherwise a reader would loop in it
                     raise self._database.fail(apsw.CorruptError("rows that wait are out of order"))
                 after_row = key[0]
                 yield key
@@ -209,12 +210,13 @@ class Journal:
                 return
 
     def _drop_parts(self, now_us: int) -> bool:
-        """Take a step of the large bodies that an earlier run left unfinished; whether there may be more."""
+        """Remove a part of the large bodies that an earlier run left unfinished. True if there may be
+        more."""
         with self._database.transaction():
             return Commit(self._db, self._book, now_us).drop_all_parts()
 
     def _read_book(self) -> None:
-        """What is known without looking, as the last commit left it."""
+        """Read the state as of the last commit."""
         self._book = _read_book(self._db)
 
 

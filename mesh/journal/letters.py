@@ -1,8 +1,8 @@
-"""A dead letter: a block of one message that says what it died of.
+"""A dead letter: a block of one message that says why it died.
 
-The message keeps its topic, publisher, boot and number, so its id is the same for workers on dead letters,
-and after it was given back. Why it died goes into its headers. Without room for that, the reason is left out,
-then all of it; the publisher's own headers stay.
+The message keeps its topic, publisher, boot and number, so its id stays the same for workers on dead letters,
+and after it is requeued. The reason goes into its headers. Without room for all of that, the reason is left
+out first, then everything; the publisher's own headers stay.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def bury(opened: Opened, index: int, *, subscription: str, reason: str, attempts
 
 
 def revive(opened: Opened) -> bytes:
-    """The message of a dead letter as it was."""
+    """The original message of a dead letter."""
     headers = {name: value for name, value in _headers(opened, 0).items() if name not in OURS}
     return _sealed(opened, 0, blocks.pack_headers(headers))
 
@@ -58,11 +58,11 @@ def _headers(opened: Opened, index: int) -> dict[str, HeaderValue]:
     try:
         return dict(blocks.unpack_headers(opened.headers[index] if opened.headers else b"") or {})
     except BlockError:
-        return {}  # nobody could read them; the body is worth keeping
+        return {}  # unreadable anyway; the body is worth keeping
 
 
 def _sealed(opened: Opened, index: int, headers: bytes) -> bytes:
-    """A block of one message of another, or the same piece of a large body, with these headers."""
+    """A block with one message of another, or the same piece of a large body, with these headers."""
     body = opened.bodies[index]
     flags, size, table = blocks.layout([body], [headers] if headers else None)
     piece = b""

@@ -1,6 +1,7 @@
-"""What a broker asks of its open journal, which works in the background of the event loop.
+"""The interface of an open journal that works in the background of the broker's event loop.
 
-`mesh.journal.thread` has it in production. The methods return at once; ``told`` is called in a later turn.
+`mesh.journal.thread` implements it in production. The methods return at once; ``told`` is called in a later
+turn.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any, Protocol
 from mesh.journal.records import Answer, Damaged, Entry, Waiting
 
 Result = Sequence[Answer] | Exception
-"""The answers to entries that were submitted together, or why none of them was carried out."""
+"""The answers to entries that were submitted together, or the reason why none was executed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitTimes:
-    """Commits since the journal was opened, and how long the last ones took."""
+    """The number of commits since the journal was opened, and the durations of the last ones."""
 
     commits: int
     p50_s: float
@@ -28,7 +29,7 @@ class JournalPort(Protocol):
     """An open journal. Each method raises `StorageError` once it is closed."""
 
     def submit(self, entries: Sequence[Entry], told: Callable[[Result], None], /) -> None:
-        """Carry out entries in one commit. Raises `StorageError`, too, when too many blocks wait."""
+        """Execute entries in one commit. Also raises `StorageError` if too many blocks wait."""
 
     def read(
         self,
@@ -42,14 +43,14 @@ class JournalPort(Protocol):
         """`Journal.read`."""
 
     def ask(self, question: Callable[[Any], Any], told: Callable[[Any], None], /) -> None:
-        """What ``question`` finds in the `Journal`, or the exception it ends in."""
+        """``told`` gets the result of ``question`` on the `Journal`, or the exception that it raised."""
 
 
 class OpenedJournal(JournalPort, Protocol):
-    """A journal as its opener sees it, who also closes it."""
+    """A journal as its opener sees it, which also closes it."""
 
     def times(self) -> CommitTimes:
-        """How long its commits take."""
+        """The durations of its commits."""
 
     async def aclose(self) -> None:
-        """Finish what was handed over and close the journal. May be called twice."""
+        """Finish submitted work and close the journal. May be called twice."""

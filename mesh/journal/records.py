@@ -1,9 +1,9 @@
-"""What goes into a journal and comes out of it.
+"""The entries of a journal and the records read from it.
 
-A commit is a list of entries, done in order, all or none; there is one answer for each entry.
+A commit is a list of entries, executed in order, all or none. Each entry has one answer.
 
-A floor and a bitmap say which messages of a block are settled: the first ``floor`` of them, and message
-``floor + i`` for each bit i that is set, counted from the lowest bit of the first byte.
+A floor and a bitmap tell which messages of a block are settled: the first ``floor`` of them, and message
+``floor + i`` for each set bit i, counted from the lowest bit of the first byte.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-# --- what goes in
+# --- entries
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
     """Keep a sealed block for the subscriptions ``wants``, once.
 
-    ``first`` to ``last`` are the numbers of its messages; ``lowest`` is the publisher's lowest number that is
-    not acknowledged: it will not send those below again.
+    ``first`` to ``last`` are the numbers of its messages. ``lowest`` is the publisher's lowest unacknowledged
+    number: it will not send lower ones again.
     """
 
     publisher: int
@@ -36,7 +36,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """These messages of a row are settled, and no others."""
+    """Exactly these messages of a row are settled."""
 
     subscription: int
     row: int
@@ -54,7 +54,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How many attempts the messages of a row have behind them, by index; those with none are left out."""
+    """The number of attempts for the messages of a row, by index. Messages without attempts are left out."""
 
     subscription: int
     row: int
@@ -74,7 +74,8 @@ class Bury:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Give a dead letter back to the subscription whose it was; ``subscription`` is that of dead letters."""
+    """Return a dead letter to its original subscription. ``subscription`` is the one that keeps dead
+    letters."""
 
     subscription: int
     row: int
@@ -90,7 +91,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """Remove a durable subscription with all that waits in it."""
+    """Remove a durable subscription with everything that waits in it."""
 
     subscription: int
 
@@ -98,34 +99,34 @@ class Unsubscribe:
 Entry = Store | Settle | Done | Attempts | Bury | Requeue | Subscribe | Unsubscribe
 
 
-# --- what comes out
+# --- results
 
 
 class Verdict(StrEnum):
-    """What became of a block or of an entry."""
+    """The outcome for a block or an entry."""
 
     STORED = "stored"
     PART = "part"
-    """A piece of a large body is kept, and others are missing: not to be acknowledged yet."""
+    """A piece of a large body is kept, and others are missing: do not acknowledge yet."""
     DUPLICATE = "duplicate"
-    """The same block is there, or was."""
+    """The same block is stored, or was."""
     PAST = "past"
-    """Its publisher waits for these numbers no more, as it said. Not kept, never to be acknowledged."""
+    """Its publisher said that it no longer waits for these numbers. Not kept, and never acknowledged."""
     CONFLICT = "conflict"
-    """Other messages came under these numbers. Never to be acknowledged."""
+    """Other messages came under these numbers. Never acknowledged."""
     UNWANTED = "unwanted"
-    """None of the subscriptions that wanted it exists any more; nothing was kept."""
+    """None of the subscriptions that wanted it exists any more. Nothing was kept."""
     DONE = "done"
-    """An entry that is no block was carried out."""
+    """An entry other than a block was executed."""
     UNKNOWN = "unknown"
-    """There is no such subscription, row or message, or no longer; nothing was done."""
+    """There is no such subscription, row or message (any more). Nothing was done."""
     OTHER_PATTERNS = "other patterns"
     """A subscription of this name has other patterns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``row`` of what was stored, or id of the ``subscription``; 0 where there is none."""
+    """``row`` of the stored content, or id of the ``subscription``; 0 if there is none."""
 
     verdict: Verdict
     row: int = 0
@@ -134,7 +135,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What is stored as a row, with the number of its messages.
+    """The stored content of a row, with the number of its messages.
 
     A large body is one message: ``block`` is empty, and ``parts`` names the rows of its pieces in order.
     """
@@ -161,7 +162,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A row whose block is not what was stored: its CRC is wrong, or it cannot be read."""
+    """A row whose block differs from what was stored: its CRC is wrong, or it cannot be read."""
 
     row: int
     reason: str
@@ -169,7 +170,7 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A durable subscription and how much waits in it; ``size`` counts bytes of whole blocks."""
+    """A durable subscription and its waiting messages. ``size`` counts bytes of whole blocks."""
 
     id: int
     name: str
@@ -186,12 +187,12 @@ def settled_in(count: int, floor: int, bitmap: bytes) -> int:
 
 
 def settled_mask(floor: int, bitmap: bytes) -> int:
-    """A bit for each settled message, from the lowest."""
+    """An integer with a bit set for each settled message, from the lowest."""
     return (int.from_bytes(bitmap, "little") << floor) | ((1 << floor) - 1)
 
 
 def floor_and_bitmap(mask: int) -> tuple[int, bytes]:
-    """The inverse of `settled_mask`, as short as can be."""
+    """The inverse of `settled_mask`, in its shortest form."""
     floor = ((mask + 1) & ~mask).bit_length() - 1
     rest = mask >> floor
     return floor, rest.to_bytes((rest.bit_length() + 7) // 8, "little")
@@ -201,7 +202,7 @@ _ATTEMPT: Final = struct.Struct(">HH")
 
 
 def pack_attempts(attempts: Mapping[int, int]) -> bytes:
-    """Four bytes for each message that was tried: its index, and how often."""
+    """Four bytes for each message with attempts: its index and their number."""
     return b"".join(_ATTEMPT.pack(index, min(count, 0xFFFF)) for index, count in sorted(attempts.items()))
 
 

@@ -1,14 +1,14 @@
-"""The tables of a journal, and how it is told from other databases.
+"""The tables of a journal, and the checks that tell it from other databases.
 
-A row a block. ``waiting`` has a row for each subscription that has not settled the block, and is all that is
-written when a part of it is settled. ``shared`` counts the holders of a row that has more than one, so that
-the last to settle finds out without looking for the others. ``came`` and ``publisher`` tell duplicates;
-``part`` is what came of large bodies that are not whole yet.
+Each block has a row. ``waiting`` has a row for each subscription that has not settled the block; settling a
+part of the block writes only that row. ``shared`` counts the holders of a row with more than one, so that the
+last to settle need not search for the others. ``came`` and ``publisher`` detect duplicates. ``part`` has the
+received pieces of large bodies that are not complete yet.
 
-Everything is looked up by key: neither memory nor the cost of a commit grows with what waits. What is counted
-of a subscription is kept in its row.
+Everything is looked up by key, so neither memory nor the cost of a commit grows with the number of waiting
+messages. The counts of a subscription are kept in its row.
 
-SQLite has integers of 64 bits with a sign; ids of publishers have none, and are folded into them.
+SQLite's integers have 64 bits with a sign. Ids of publishers have no sign and are mapped to them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def create(db: apsw.Connection, broker: str, mesh: str) -> None:
 
 
 def check(db: apsw.Connection, path: str, broker: str, mesh: str) -> None:
-    """Refuse another broker's journal, and one in which the tables that are read at its opening are damaged
+    """Refuse a journal of another broker, or one with damage in the tables that are read when it is opened
     (`apsw.CorruptError`)."""
     known = dict(every(db, "select key, value from meta"))
     owner = known.get("broker")

@@ -1,7 +1,7 @@
 """Statements for many rows at once.
 
-Each statement lets go of Python's lock, and a busy event loop gives it back when it likes. So what is written
-by few statements is written sooner.
+Each statement releases Python's lock, and a busy event loop returns it late. So a few statements write faster
+than many.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 import apsw
 
 TOGETHER: Final = 32
-"""Rows of one statement at most; a power of two, as smaller ones are, so that few statements are known."""
+"""Maximum rows of one statement. All sizes are powers of two, so that few different statements are
+prepared."""
 
 Row = TypeVar("Row")
 
@@ -41,5 +42,5 @@ def _insert_into(table: str, rows: int, columns: int) -> str:
 
 @lru_cache(maxsize=64)  # a memo of a pure function
 def places(count: int) -> str:
-    """So many parameters of a statement."""
+    """The placeholders for so many parameters of a statement."""
     return ", ".join("?" * count)

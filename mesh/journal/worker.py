@@ -1,9 +1,8 @@
-"""What a journal does for those who wait, a piece at a time: apart from who runs it, a thread or a simulator.
+"""The work of a journal, in small pieces. A thread or a simulator runs it.
 
-A step takes all that has gathered: its submissions in as few commits as hold them, then its questions. So an
-answer is never older than a commit that was handed over before it was asked. A log that has grown too
-large is moved into the database between two pieces, after the last commit was told. A step with no work
-does a chore.
+A step takes all collected jobs: its submissions in as few commits as possible, then its questions. So an
+answer reflects every commit that was submitted before the question. A log that has grown too large is moved
+into the database between two pieces, after the last commit was reported. A step without jobs does cleanup.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A look into the journal, and who is told what it found, or the exception it ended in."""
+    """A query of the journal, and the callback for its result or the exception that it raised."""
 
     ask: Callable[[Journal], Any]
     told: Callable[[Any], None]
@@ -32,7 +31,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What became of submissions, each with its result."""
+    """The outcome of submissions, each with its result."""
 
     submissions: Sequence[Submission]
     results: Sequence[Result]
@@ -46,25 +45,26 @@ class Answered:
 
 Job = Submission | Question
 Piece = Committed | Answered | None
-"""What was done; None is nobody's business."""
+"""The finished work. None if nobody waits for it."""
 
 
 class Worker:
-    """The work of one open journal. ``wall_time`` gives seconds since the epoch."""
+    """The work of one open journal. ``wall_time`` returns seconds since the epoch."""
 
     def __init__(self, journal: Journal, wall_time: Callable[[], float]) -> None:
         self.journal = journal
         self._wall_time = wall_time
         self._resting = False
-        """Whether a chore failed, so that none is tried until there is something else to do."""
+        """True after cleanup failed. It is not tried again until there is other work."""
 
     @property
     def has_chores(self) -> bool:
-        """Whether there is something to do when nothing has gathered."""
+        """True if there is work even without jobs."""
         return self.journal.chores and not self._resting
 
     def step(self, jobs: Sequence[Job]) -> Iterator[Piece]:
-        """Do what has gathered. Each piece is done when it is asked for, and is to be told at once."""
+        """Do the collected jobs. Each piece is done when the iterator is advanced, and should be reported at
+        once."""
         if jobs:
             self._resting = False
         elif self.has_chores:
@@ -91,14 +91,14 @@ class Worker:
 
     def _move_log(self) -> Iterator[None]:
         if self.journal.checkpoint_due:
-            with contextlib.suppress(JournalError):  # the next submission is told
+            with contextlib.suppress(JournalError):  # the next submission reports it
                 self.journal.checkpoint()
             yield
 
     def _answer(self, question: Question) -> Answered:
         try:
             found = question.ask(self.journal)
-        except Exception as error:  # whatever it is belongs to who asks, not to the worker
+        except Exception as error:  # whatever it is belongs to the asker, not to the worker
             found = error
         return Answered(question, found)
 
