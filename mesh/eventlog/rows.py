@@ -73,7 +73,7 @@ class MetaRow(Row, frozen=True, kw_only=True, tag="meta", omit_defaults=True):
 
 
 class HbRow(Row, frozen=True, kw_only=True, tag="hb"):
-    """A heartbeat was heard (`log_heartbeats = "each"`). Only surveys count as signs of life."""
+    """A survey or an answer was heard (`log_heartbeats = "each"`). Brokers judge members by the answers."""
 
     msg: Literal["survey", "answer"]
     """another broker asked the writer, or answered it"""

@@ -17,16 +17,15 @@ HEAD: Final = """# Scenarios
 Made from the files by `python -m simulations.pages.scenarios > docs/reference/scenarios.md`; a test
 compares them.
 
-What `mesh simulate NAME --seed N` plays: the numbered ones of the study of membership protocols, each in a
-file of the [scenario format](scenario-format.md) in `simulations/scenarios/shipped/`. What must hold in
-[every run](invariants.md) is checked in each of them too. Brokers are those of the CI size, then of the full
-one. `--full` plays the full size of up to 128 brokers, and of up to 500 with `--fidelity cores`.
+`mesh simulate NAME --seed N` plays these scenarios. The numbered ones come from a study of membership
+protocols. Each is a file of the [scenario format](scenario-format.md) in `simulations/scenarios/shipped/`.
+Each run is also held to [what must hold in every run](invariants.md). The column "brokers" has the CI size
+and the full one. `--full` plays the full size: up to 128 brokers, and up to 500 with `--fidelity cores`.
 
-A **known failure** must fail, and in nothing but the checks it names, until the membership is up to it: these
-are the work order for the membership to come. Its figures are of the CI size.
+A **known failure** must fail, and only in the checks that it names, until brokers can do better. Its
+figures are of the CI size.
 
-The tests play each at its CI size with seed 1. With seeds 2 to 5 each did what is said here, too, at commit
-2da4f83, or 1900f78 where that changed it (8, 11, 26 and 45); `pytest
+The tests play each at its CI size with seed 1. Seeds 2 to 5 gave the same outcomes; `pytest
 tests/simulations/scenarios/test_shipped.py -k does_what --simulation-seed 2` plays one of them.
 
 | number | name | what is done | brokers | expected |
@@ -41,12 +40,12 @@ FAILURES: Final = """
 PAPERS: Final = """
 ## What papers and other tools say of them
 
-Ours is of seed 1, as `python -m simulations.pages.figures` measured it at the commit named, and as
-`mesh simulate NAME` prints it, at the CI size and, where it was played to its end, at the
-[full one](#full-sizes); in `compared` a scenario's file says which of a run's figures that are. Papers
-measured hundreds of members or more, so what bears comparing is the kind of figure and not its last digit.
+Our figures are of seed 1, from `python -m simulations.pages.figures` on the date named. `mesh simulate
+NAME` prints them, too. They are of the CI size and, where it was played to its end, of the [full
+one](#full-sizes). The key `compared` in a scenario's file says which figures of a run these are. Papers
+measured hundreds of members or more, so compare the kind of figure and not its last digit.
 
-| number | name | theirs | ours | ours at full size | measured at |
+| number | name | theirs | ours | ours at full size | measured on |
 |---|---|---|---|---|---|
 """
 WAITING: Final = """
@@ -58,11 +57,11 @@ degree: {names}. Their CI sizes are played.
 FULL: Final = """
 ## Full sizes
 
-They are played on demand only: `mesh simulate NAME --full`. These were, with seed 1, by
-`python -m simulations.pages.figures --full` at the commit named. Each had a process of its own and
-{cpu_max_s} s of processor time; time and memory are those of the machine that played it.
+They are played on demand only: `mesh simulate NAME --full`. `python -m simulations.pages.figures --full`
+played these with seed 1. Each had a process of its own and {cpu_max_s} s of processor time. Time and memory
+are those of the machine that played it.
 
-| number | name | brokers | what came | virtual s | processor s | MB | played at |
+| number | name | brokers | what came | virtual s | processor s | MB | played on |
 |---|---|---|---|---|---|---|---|
 """
 UNPLAYED: Final = """
@@ -72,14 +71,14 @@ take one and a half to two seconds a virtual one: {names}.
 CORES: Final = """
 ### By the cores alone
 
-A virtual second of a hundred whole brokers costs up to two of a processor, by the
-[cores alone](simulation-cores.md) a tenth of one. They know no clients and judge nothing but whether the mesh
-is whole at the end, so this is no substitute; a known failure is none here. Played with seed 1 by
-`python -m simulations.pages.figures --cores`. What is missing has more than 500 brokers, needs faults that
-the cores do not know, or was not played yet. A row shows what came at the commit
-named; another commit may give other figures.
+A virtual second of a hundred whole brokers costs up to two seconds of a processor. The [cores
+alone](simulation-cores.md) take a tenth of one. They know no clients, and judge only whether the mesh is
+whole at the end. So a row here is no substitute for a played scenario, and a known failure does not show.
+`python -m simulations.pages.figures --cores` played these with seed 1. Scenarios are missing that have more
+than 500 brokers, need faults that the cores do not know, or were not played yet. A row shows the outcome on
+the date named; later code may give other figures.
 
-| number | name | brokers | what came | virtual s | processor s | MB | played at |
+| number | name | brokers | what came | virtual s | processor s | MB | played on |
 |---|---|---|---|---|---|---|---|
 """
 
@@ -118,8 +117,8 @@ def _compared(scenario: Scenario, small: Figures | None, full: Figures | None) -
         return _cells(scenario, scenario.paper, "", "", "")
     found = [each for each in (small, full) if each is not None and each.ours]
     ours = ["" if each is None else each.ours for each in (small, full)]
-    commits = dict.fromkeys(f"{each.commit}, {each.date}" for each in found)
-    return _cells(scenario, scenario.paper, *ours, "; ".join(commits))
+    dates = dict.fromkeys(each.date for each in found)
+    return _cells(scenario, scenario.paper, *ours, "; ".join(dates))
 
 
 def _by_the_cores(scenario: Scenario, found: Figures) -> str:
@@ -134,8 +133,7 @@ def _at_full_size(scenario: Scenario, found: Figures) -> str:
 
 
 def _took(found: Figures) -> tuple[str, ...]:
-    at = f"{found.commit}, {found.date}"
-    return f"{found.virtual_s:g}", f"{found.cpu_s:g}", str(found.memory_mb), at
+    return f"{found.virtual_s:g}", f"{found.cpu_s:g}", str(found.memory_mb), found.date
 
 
 def _row(scenario: Scenario) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mesh.cli.app import COMMANDS
 
+COMMIT = re.compile(r"\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7}\b")
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 CLI_PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
@@ -37,3 +38,15 @@ def test_every_extra_is_on_the_page_of_the_installation() -> None:
     page = (ROOT / "docs" / "start" / "install.md").read_text()
     table = "\n".join(line for line in page.splitlines() if line.startswith("|"))
     assert not [extra for extra in project["optional-dependencies"] if f"`{extra}`" not in table]
+
+
+def test_pages_for_users_name_no_commits() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    for part in ("start", "guides", "reference", "deploy"):
+        pages += (ROOT / "docs" / part).rglob("*.md")
+    found = [
+        f"{page.name}: {commit}"
+        for page in pages
+        for commit in COMMIT.findall(page.read_text().replace("ed25519", ""))
+    ]
+    assert not found

@@ -601,5 +601,5 @@ def test_importing_protocols_does_not_load_it() -> None:
 def test_without_pynng_the_import_says_what_to_install() -> None:
     ran = run("import sys; sys.modules['pynng'] = None\nimport protocols.nng")
     assert ran.stderr.strip().endswith(
-        "ImportError: the engine over NNG needs pynng; install mangrove-mesh[nng]"
+        "ImportError: the engine over NNG needs pynng: pip install '.[nng]' in a checkout"
     )
