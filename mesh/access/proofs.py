@@ -30,7 +30,6 @@ METHODS: Final = (KEY, TOKEN)
 
 NONCE_SIZE: Final = 32
 PUBLIC_SIZE: Final = 32
-SIGNATURE_SIZE: Final = 64
 TOKEN_ID_SIZE: Final = 8
 HASH_SIZE: Final = 32
 TOKEN_MIN: Final = 24

@@ -8,7 +8,7 @@ stands on clocks alone. The truth of a simulation, if it is there, is only held 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
@@ -33,80 +33,75 @@ TOLD: Final = ("boots", "said", "linked", "late", "stretches", "awake")
 Stage = Callable[[str], None]
 
 
-@dataclass
-class Decided:
-    """Frames by the names of their tables, with instants as microseconds."""
+def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> dict[str, DataFrame]:
+    """Every table of the logs by name, with instants as microseconds.
 
-    tables: dict[str, DataFrame] = field(default_factory=dict)
-
-    def add(self, name: str, frame: DataFrame) -> DataFrame:
-        """A table, with its columns in their order."""
-        schema = decision_schema(TABLES[name])
-        table = frame.select(*(F.col(column.name).cast(column.dataType) for column in schema.fields))
-        self.tables[name] = table
-        return table
-
-
-def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> Decided:
-    """Every table of the logs; ``window_s`` is the length of the windows of churn, views and traffic.
+    ``window_s`` is the length of the windows of churn, views and traffic.
 
     Raises:
         OtherTruth: the truth beside the logs is of another run.
     """
-    found = Decided()
-    _decide(found, logs, window_s, say)
-    return found
-
-
-def _made(frame: DataFrame) -> DataFrame:
-    """Computed now, and with no memory of how: several frames stand on it, and a plan that holds the plans of
-    all it stands on takes Spark minutes to look at."""
-    return frame.localCheckpoint()
-
-
-def _decide(found: Decided, logs: Logs, window_s: float, say: Stage) -> None:
-    found.add("files", logs.files)
+    files = logs.files
     made: dict[str, Any] = {name: _made(getattr(logs, name)) for name in READ}
     logs = replace(logs, **made)
-    found.add("heard", logs.heard)
     say("putting all clocks on one")
     clock = _made(measure(logs))
-    found.add("clocks", clocks(logs, clock))
     told = facts(logs, clock)
     told = replace(told, **{name: _made(getattr(told, name)) for name in TOLD})
     say("telling what processes did")
-    life = _made(found.add("lives", lives(told)))
+    life = _made(_table("lives", lives(told)))
     of_lives = figures(life, window_s)
-    for name in ("availability", "churn", "survival"):
-        found.add(name, getattr(of_lives, name))
     say("looking for silence between brokers")
     silent = silences(told.boots, told.stretches, told.linked, life)
-    outages = _made(found.add("outages", silent.outages))
-    parts, sides = found.add("parts", silent.parts), found.add("part_sides", silent.part_sides)
+    outages = _made(_table("outages", silent.outages))
     say("weighing what members said of each other")
     periods = {
         row["run"]: row["period_s"]
         for row in told.boots.groupBy("run").agg(F.max("period_s").alias("period_s")).collect()
     }
     thought = opinions(told.said, life, outages, periods=periods, window_s=window_s)
-    for name in ("changes", "mistakes", "detector", "views"):
-        found.add(name, getattr(thought, name))
     say("counting messages")
     stats = logs.stats.join(F.broadcast(clock.select("run", "boot", "rough", "pieces")), ["run", "boot"])
     stats = _made(stats.withColumn("at", at("mono_ns")))
-    found.add("brokers", brokers(told.boots, stats))
-    found.add("links", links(stats, logs.heard))
-    found.add("traffic", traffic(stats, window_s))
-    found.add("drops", drops(stats))
-    found.add(
-        "matches",
-        matches(
-            logs.truth,
-            boots=told.boots,
-            stretches=told.stretches,
-            lives=life,
-            outages=outages,
-            parts=parts,
-            part_sides=sides,
-        ),
+    scored = matches(
+        logs.truth,
+        boots=told.boots,
+        stretches=told.stretches,
+        lives=life,
+        outages=outages,
+        parts=silent.parts,
+        part_sides=silent.part_sides,
     )
+    found = {
+        "files": files,
+        "heard": logs.heard,
+        "clocks": clocks(logs, clock),
+        "availability": of_lives.availability,
+        "churn": of_lives.churn,
+        "survival": of_lives.survival,
+        "parts": silent.parts,
+        "part_sides": silent.part_sides,
+        "changes": thought.changes,
+        "mistakes": thought.mistakes,
+        "detector": thought.detector,
+        "views": thought.views,
+        "brokers": brokers(told.boots, stats),
+        "links": links(stats, logs.heard),
+        "traffic": traffic(stats, window_s),
+        "drops": drops(stats),
+        "matches": scored,
+    }
+    made_already = {"lives": life, "outages": outages}
+    return {name: _table(name, frame) for name, frame in found.items()} | made_already
+
+
+def _table(name: str, frame: DataFrame) -> DataFrame:
+    """With the columns of this table, in their order."""
+    schema = decision_schema(TABLES[name])
+    return frame.select(*(F.col(column.name).cast(column.dataType) for column in schema.fields))
+
+
+def _made(frame: DataFrame) -> DataFrame:
+    """Computed now, and with no memory of how: several frames stand on it, and a plan that holds the plans of
+    all it stands on takes Spark minutes to look at."""
+    return frame.localCheckpoint()

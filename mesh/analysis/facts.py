@@ -6,8 +6,6 @@ time, by `mesh.analysis.clocks`.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from mesh.analysis.results.tables import Instant
@@ -94,12 +92,3 @@ class Late(msgspec.Struct, frozen=True):
     boot: str
     at: Instant
     late_s: float
-
-
-class Effect(msgspec.Struct, frozen=True):
-    """What a simulation did to a process, by the truth."""
-
-    run: str
-    name: str
-    what: Literal["start", "crash", "power_off", "pause", "resume", "leave"]
-    at: Instant

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from mesh.analysis.incident.writing import WITHIN_S, moment_of, write_scenario
 from mesh.analysis.progress import Say, Stages
 from mesh.analysis.reading.finding import LINES, PARQUET, NoLogs, NoRows
 from mesh.analysis.reporting.findings import Findings, findings_of
+from mesh.analysis.reporting.gathering import digest_of
 from mesh.analysis.results.folder import (
     REDUCED,
     Results,
@@ -79,7 +80,7 @@ def analyse(
         NoLogs: nothing is there, or nothing that is a log.
         NoRows: not one line is a row; they all are in quarantine, and what was current still is.
         ConfigError: ``window_s`` is not between 0.1 s and a day.
-        NoScenario: there is nothing to make a scenario of.
+        NoScenario: there is nothing to make a scenario of; the result is current all the same.
         OutputError: ``out`` is somebody else's, or cannot be written.
         Locked: another analysis writes to ``out``.
         ImportError: Spark is not installed.
@@ -126,12 +127,12 @@ class _Job:
         finally:
             logs.close()
         self._stages.begin("writing the report")
-        tables = self._tables(id)
-        digest = _digest(tables)
+        tables = read_tables(self._spark, self._results.url_of(id))
+        digest = digest_of(tables)
         found = findings_of(digest)
         self._write(id, found, digest)
-        text = None if scenario is None else self._scenario(scenario, found, digest, tables["outages"])
         self._results.make_current(id)
+        text = None if scenario is None else self._scenario(scenario, found, digest, tables["outages"])
         self._stages.end()
         return Analysis(id, found, self._results.url_of(id).removeprefix("file://"), text, known)
 
@@ -154,13 +155,9 @@ class _Job:
         assert isinstance(logs, Logs)
         found = decide(logs, window_s=self._window_s, say=self._stages.begin)
         self._stages.begin("writing the tables")
-        for name, frame in found.tables.items():
+        for name, frame in found.items():
             self._results.write_table(id, name, as_table(frame, TABLES[name]))
         self._results.write_lines(id, QUARANTINE, logs.quarantine)
-
-    def _tables(self, id: str) -> dict[str, DataFrame]:
-        """The tables as they were written, with instants as microseconds."""
-        return read_tables(self._spark, self._results.url_of(id))
 
     def _write(self, id: str, found: Findings, digest: Digest) -> None:
         from mesh.analysis.reporting.page.rendering import render
@@ -201,12 +198,6 @@ def read_tables(spark: SparkSession, result: str) -> dict[str, DataFrame]:
             )
         )
     return tables
-
-
-def _digest(tables: Mapping[str, DataFrame]) -> Digest:
-    from mesh.analysis.reporting.gathering import digest_of
-
-    return digest_of(tables)
 
 
 def _check_input(logs: str | Path) -> None:

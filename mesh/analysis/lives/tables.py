@@ -19,22 +19,6 @@ if TYPE_CHECKING:
 
     from mesh.analysis.clocks.apply import Facts
 
-LIVES: Final = (
-    "array<struct<no:bigint,boot:string,state:string,start:bigint,`end`:bigint,cause:string,"
-    "truncated:boolean,censored:boolean,error_s:double>>"
-)
-AVAILABILITY: Final = (
-    "struct<up_s:double,paused_s:double,down_s:double,away_s:double,unknown_s:double,failures:bigint,"
-    "availability:double,mttf_s:double,mttr_s:double>"
-)
-CHURN: Final = (
-    "array<struct<start:bigint,window_s:double,alive:bigint,joins:bigint,leaves:bigint,failures:bigint,"
-    "rejoins:bigint,rate:double>>"
-)
-SURVIVAL: Final = (
-    "array<struct<of:string,method:string,t_s:double,at_risk:bigint,ended:bigint,survival:double,low:double,"
-    "high:double>>"
-)
 KNOWN: Final = ("boots", "said", "linked", "heard", "awake", "late")
 """The lists of what is known of a broker."""
 
@@ -42,6 +26,10 @@ KNOWN: Final = ("boots", "said", "linked", "heard", "awake", "late")
 def lives(facts: Facts) -> DataFrame:
     """The table ``lives``: of every broker that has a log, or that others met or heard."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType
+
+    from mesh.analysis.results.spark_types import decided_type
+    from mesh.analysis.results.tables import Life
 
     since = F.broadcast(facts.boots.select("run", "boot", F.col("first").alias("since")))
     lists = {
@@ -69,7 +57,7 @@ def lives(facts: Facts) -> DataFrame:
     assert joined is not None
     of_broker = joined.withColumnRenamed("who", "node").join(F.broadcast(of_run), "run")
     of_broker = of_broker.join(periods, ["run", "node"], "left")
-    decide = F.udf(_tell, LIVES, useArrow=False)
+    decide = F.udf(_tell, ArrayType(decided_type(Life, "run", "node")), useArrow=False)
     period_s = F.coalesce("period_s", "usual_s")
     told = of_broker.select("run", "node", decide("node", "begin", "end", period_s, *KNOWN).alias("told"))
     return told.select("run", "node", F.explode("told").alias("life")).select("run", "node", "life.*")
@@ -87,13 +75,17 @@ class Figures:
 def figures(lives: DataFrame, window_s: float) -> Figures:
     """``window_s`` is the length of the windows of ``churn``."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType
+
+    from mesh.analysis.results.spark_types import decided_type
+    from mesh.analysis.results.tables import Availability, Churn, Survival
 
     life = F.struct("node", "no", "state", "start", "end", "cause", "truncated", "censored")
     of_run = lives.groupBy("run").agg(F.collect_list(life).alias("lives"))
     of_broker = lives.groupBy("run", "node").agg(F.collect_list(life).alias("lives"))
-    available = F.udf(_availability, AVAILABILITY, useArrow=False)
-    churned = F.udf(_churn, CHURN, useArrow=False)
-    survives = F.udf(_survival, SURVIVAL, useArrow=False)
+    available = F.udf(_availability, decided_type(Availability, "run", "node"), useArrow=False)
+    churned = F.udf(_churn, ArrayType(decided_type(Churn, "run")), useArrow=False)
+    survives = F.udf(_survival, ArrayType(decided_type(Survival, "run")), useArrow=False)
     return Figures(
         availability=of_broker.select("run", "node", available("lives").alias("of")).select(
             "run", "node", "of.*"

@@ -90,7 +90,7 @@ def opinions(
     from pyspark.sql import functions as F
 
     runs = runs_of(lives)
-    decided = _by_member(said, lives, outages, runs, periods).cache()
+    decided = _by_member(said, lives, outages, runs, periods).localCheckpoint()
     changes = decided.select("run", F.explode("decided.changes").alias("row")).select("run", "row.*")
     mistakes = decided.select("run", F.explode("decided.mistakes").alias("row")).select("run", "row.*")
     return Opinions(
@@ -99,20 +99,6 @@ def opinions(
         _detector(said, mistakes, runs),
         _views(said, runs, round(window_s * 1e6)),
     )
-
-
-CHANGE: Final = (
-    "subject string, boot string, incarnation bigint, state string, at bigint, cause string, reached bigint, "
-    "of bigint, first_s double, p50_s double, p90_s double, last_s double"
-)
-MISTAKE: Final = "observer string, subject string, state string, start bigint, `end` bigint, cause string"
-QUALITY: Final = (
-    "observer string, subject string, exposure_s double, mistakes bigint, rate_per_h double, "
-    "mistake_s double, recurrence_s double, accuracy double, failures bigint, missed bigint, "
-    "detection_p50_s double, detection_p99_s double"
-)
-AGREEMENT: Final = "start bigint, window_s double, observers bigint, distinct bigint, agree double"
-"""Of a run and a key that are known; in the order of what the decisions return."""
 
 
 def _by_member(
@@ -124,6 +110,10 @@ def _by_member(
 ) -> DataFrame:
     """One row a member: its changes, and the mistakes about it."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, StructField, StructType
+
+    from mesh.analysis.results.spark_types import decided_type
+    from mesh.analysis.results.tables import Change, Mistake
 
     sayings = said.groupBy("run", "subject").agg(
         _gathered("node", "at", "subject_boot", "incarnation", "to_state", "via").alias("said")
@@ -153,7 +143,12 @@ def _by_member(
             ],
         )
 
-    shape = f"struct<changes:array<struct<{_typed(CHANGE)}>>,mistakes:array<struct<{_typed(MISTAKE)}>>>"
+    shape = StructType(
+        [
+            StructField("changes", ArrayType(decided_type(Change, "run"))),
+            StructField("mistakes", ArrayType(decided_type(Mistake, "run"))),
+        ]
+    )
     judged = F.udf(decide, shape, useArrow=False)
     joined = sayings.join(life, ["run", "subject"], "left").join(cut, ["run", "subject"], "left")
     return joined.select("run", judged("run", "subject", "said", "life", "silences").alias("decided"))
@@ -162,6 +157,10 @@ def _by_member(
 def _detector(said: DataFrame, mistakes: DataFrame, runs: Mapping[str, Run]) -> DataFrame:
     """One group a run: mistakes of DEAD, and who said of a failed boot when that it is dead."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType
+
+    from mesh.analysis.results.spark_types import decided_type
+    from mesh.analysis.results.tables import Detector
 
     failed = {run: {(node, boot) for node, boot, *_ in of.failures} for run, of in runs.items()}
     boots = sorted({boot for of in failed.values() for _, boot in of if boot is not None})
@@ -193,7 +192,7 @@ def _detector(said: DataFrame, mistakes: DataFrame, runs: Mapping[str, Run]) -> 
         mistaken = [Wrong(*each) for each in wrong or ()]
         return [tuple(row) for row in detector(ran[run], mistaken, failed, ended=ended[run])]
 
-    judged = F.udf(decide, f"array<struct<{_typed(QUALITY)}>>", useArrow=False)
+    judged = F.udf(decide, ArrayType(decided_type(Detector, "run")), useArrow=False)
     every = _every_run(said, runs).join(wrong, "run", "left").join(told, "run", "left")
     return _exploded(every.select("run", judged("run", "wrong", "told").alias("rows")))
 
@@ -201,6 +200,10 @@ def _detector(said: DataFrame, mistakes: DataFrame, runs: Mapping[str, Run]) -> 
 def _views(said: DataFrame, runs: Mapping[str, Run], window_us: int) -> DataFrame:
     """One group a run: the steps that change a view, which are few of what was said."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType
+
+    from mesh.analysis.results.spark_types import decided_type
+    from mesh.analysis.results.tables import View
 
     present = F.col("to_state").isin("alive", "suspect")
     was = F.col("from_state").isin("alive", "suspect")
@@ -220,7 +223,7 @@ def _views(said: DataFrame, runs: Mapping[str, Run], window_us: int) -> DataFram
             tuple(row) for row in views(stepped, ran[run], started=started, ended=ended, window_us=window_us)
         ]
 
-    judged = F.udf(decide, f"array<struct<{_typed(AGREEMENT)}>>", useArrow=False)
+    judged = F.udf(decide, ArrayType(decided_type(View, "run")), useArrow=False)
     every = _every_run(said, runs).join(steps, "run", "left")
     return _exploded(every.select("run", judged("run", "steps").alias("rows")))
 
@@ -239,8 +242,3 @@ def _gathered(*names: str) -> Column:
     from pyspark.sql import functions as F
 
     return F.collect_list(F.struct(*(F.col(name) for name in names)))
-
-
-def _typed(columns: str) -> str:
-    """A table's columns as those of a struct: ``name type`` becomes ``name:type``."""
-    return ",".join(":".join(column.split()) for column in columns.split(","))

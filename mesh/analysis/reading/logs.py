@@ -48,7 +48,7 @@ class Logs:
     """
 
     files: DataFrame
-    """Table `FileRow`; times by the writers' wall clocks."""
+    """Table `FileRow`; times by the writers' wall clocks, in microseconds."""
     quarantine: DataFrame
     """``file``, ``problem`` and ``line``: what is no row, and why."""
     boots_raw: DataFrame
@@ -204,8 +204,8 @@ def _files(names: DataFrame, extent: DataFrame, counts: DataFrame, bad: DataFram
         .agg(
             *(F.sum(name).alias(name) for name in ("rows", "duplicates", "conflicts")),
             F.sum(gaps).alias("gaps"),
-            F.timestamp_micros(F.min("first_us")).alias("first"),
-            F.timestamp_micros(F.max("last_us")).alias("last"),
+            F.min("first_us").alias("first"),
+            F.max("last_us").alias("last"),
         )
     )
     unknown = F.col("problem").isin(*UNKNOWN)

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 NAME: Final = re.compile(r"(\d{9})-(\d{9})")
-FRAMES: Final = ("rows", "parts", "bad", "periods")
 MARKS: Final = ("stem", "generation")
 
 

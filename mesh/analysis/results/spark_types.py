@@ -5,10 +5,8 @@ A decision is made on plain tuples in which an `Instant` is a number of microsec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from pyspark.sql.types import (
@@ -25,9 +23,7 @@ from pyspark.sql.types import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+    from pyspark.sql import DataFrame
 
 PLAIN: Final[dict[type[msgspec.inspect.Type], type[DataType]]] = {
     msgspec.inspect.BoolType: BooleanType,
@@ -62,6 +58,14 @@ def decision_schema(record: type[msgspec.Struct]) -> StructType:
     return StructType([StructField(name, kind, null) for name, kind, null, _ in _fields(record)])
 
 
+def decided_type(record: type[msgspec.Struct], *known: str) -> StructType:
+    """What a function inside Spark returns for a row of a table; its caller has the columns ``known``.
+
+    Any column may be null, so that Spark checks nothing."""
+    fields = [field for field in decision_schema(record).fields if field.name not in known]
+    return StructType([StructField(field.name, field.dataType) for field in fields])
+
+
 def as_table(decided: DataFrame, record: type[msgspec.Struct]) -> DataFrame:
     """The table's columns in their order, of a frame with those of `decision_schema` in any order."""
     from pyspark.sql import functions as F
@@ -72,25 +76,6 @@ def as_table(decided: DataFrame, record: type[msgspec.Struct]) -> DataFrame:
             for name, kind, _, moment in _fields(record)
         )
     )
-
-
-def frame_of(
-    spark: SparkSession, record: type[msgspec.Struct], rows: Iterable[msgspec.Struct | Sequence[Any]]
-) -> DataFrame:
-    """A table of records, or of tuples in the order of the columns, that were decided outside Spark."""
-    moments = tuple(moment for *_, moment in _fields(record))
-    table = [
-        tuple(
-            EPOCH + timedelta(microseconds=value) if moment and value is not None else value
-            for value, moment in zip(_values(row), moments, strict=True)
-        )
-        for row in rows
-    ]
-    return spark.createDataFrame(table, table_schema(record))
-
-
-def _values(row: msgspec.Struct | Sequence[Any]) -> Sequence[Any]:
-    return msgspec.structs.astuple(row) if isinstance(row, msgspec.Struct) else row
 
 
 @cache

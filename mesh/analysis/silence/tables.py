@@ -17,9 +17,6 @@ from mesh.analysis.silence.sweep import SILENT_PERIODS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-OUTAGE: Final = "src:string,dst:string,last:bigint,next:bigint,expected:boolean,cause:string,error_s:double"
-PART: Final = "no:bigint,start:bigint,end:bigint,kind:string,majority:boolean"
-SIDE: Final = "no:bigint,node:string,side:bigint"
 LAST_AND_NEXT: Final = (
     "named_struct('last', if(i = 0, null, s[i - 1].last), 'next', if(i = size(s), null, s[i].first),"
     " 'error_s', greatest(if(i = 0, 0D, s[i - 1].error_s), if(i = size(s), 0D, s[i].error_s)))"
@@ -41,6 +38,10 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
     """All three tables. ``boots``, ``stretches`` and ``linked`` have the columns of those records in
     `mesh.analysis.facts`, ``lives`` those of its table; instants are microseconds."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, StructField, StructType
+
+    from mesh.analysis.results.spark_types import decided_type
+    from mesh.analysis.results.tables import Outage, Part, PartSide
 
     wrote = boots.where(F.col("rows") > 0).select(
         "run",
@@ -53,7 +54,7 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
     heard = (
         stretches.groupBy("run", "src", "dst", "boot")
         .agg(F.sort_array(_gathered("first", "last", "error_s")).alias("s"))
-        .cache()
+        .localCheckpoint()
     )
     pairs = heard.select("run", "src", "dst").distinct()
     full = _full_runs(pairs, boots, lives)
@@ -76,10 +77,15 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
     gathered = known[0]
     for each in known[1:]:
         gathered = gathered.join(each, "run", "left")
-    shape = f"struct<outages:array<struct<{OUTAGE}>>,parts:array<struct<{PART}>>,sides:array<struct<{SIDE}>>>"
+    shape = StructType(
+        [
+            StructField(name, ArrayType(decided_type(record, "run")))
+            for name, record in (("outages", Outage), ("parts", Part), ("sides", PartSide))
+        ]
+    )
     decide = F.udf(_decided, shape, useArrow=False)
     columns = ("lives", "gaps", "joined", "periods", "ties", "closed")
-    decided = gathered.select("run", decide(*columns).alias("decided")).cache()
+    decided = gathered.select("run", decide(*columns).alias("decided")).localCheckpoint()
 
     def table(name: str) -> DataFrame:
         return decided.select("run", F.explode(f"decided.{name}").alias("row")).select("run", "row.*")

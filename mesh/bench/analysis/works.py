@@ -180,7 +180,7 @@ def _all_tables(spark: SparkSession, logs: Path, store: Any = None) -> None:
 
     read = read_logs(spark, str(logs), store)
     try:
-        for table in decide(read, window_s=WINDOW_S).tables.values():
+        for table in decide(read, window_s=WINDOW_S).values():
             _noop(table)
     finally:
         read.close()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.analysis.pipeline import ScenarioWish, analyse
+from mesh.analysis import deciding
+from mesh.analysis.deciding import decide
+from mesh.analysis.pipeline import ScenarioWish, analyse, read_tables
 from mesh.analysis.reading.finding import NoLogs, NoRows
 from mesh.analysis.reporting.findings import Event
 from mesh.cli.app import main
@@ -61,10 +63,26 @@ def shape(event: Event) -> tuple[str, list[str]]:
     return event.what, event.brokers
 
 
-def test_what_was_done_is_found_and_played_again(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
+def test_what_was_done_is_found_and_played_again(
+    spark: SparkSession, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What broke: a scenario that could not be written cost the finished result, lives were told twice, and
+    files began in 1970."""
     stages: list[str] = []
     out = tmp_path / "out"
-    done = analyse(logs, out, scenario=ScenarioWish(), say=stages.append)
+    plans: dict[str, str] = {}
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        found = decide(*arguments, **options)
+        plans.update((name, found[name]._jdf.queryExecution().toString()) for name in ("lives", "outages"))
+        return found
+
+    monkeypatch.setattr(deciding, "decide", watched)
+    with pytest.raises(ConfigError, match="is no time"):
+        analyse(logs, out, scenario=ScenarioWish(around="noon"), say=stages.append)
+    assert plans and not any("Python" in plan for plan in plans.values())
+    done = analyse(logs, out, scenario=ScenarioWish())
+    assert done.known
 
     (run,) = done.findings.runs
     assert [shape(event) for event in run.events if event.what not in ("start", "leave")] == [
@@ -83,9 +101,10 @@ def test_what_was_done_is_found_and_played_again(spark: SparkSession, logs: Path
     assert summary["runs"][0]["verdict"] == run.verdict
     assert run.verdict in (result / "report.html").read_text()
 
-    again = analyse(logs, out)
-    assert again.known and again.id == done.id
-    assert again.findings == done.findings
+    day_s = 86_400
+    started = run.started // 1_000_000 // day_s
+    files = read_tables(spark, done.where)["files"].where("first is not null").collect()
+    assert {row["first"] // 1_000_000 // day_s for row in files} == {started}
 
     assert done.scenario is not None
     replay = tmp_path / "again.toml"

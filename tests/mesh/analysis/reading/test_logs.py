@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType
 
 from mesh.analysis.reading.finding import NoLogs
 from mesh.analysis.reading.logs import Logs, read_logs
@@ -67,6 +67,7 @@ def test_files_and_heartbeats_are_those_of_a_plain_reader(read: Read, tmp_path: 
     write_logs(demo_mesh(), tmp_path)
     logs = read(tmp_path)
     assert plain(logs.files) == expected(oracle.files(tmp_path))
+    assert logs.files.schema["first"].dataType == LongType(), "as all frames between packages have instants"
     assert plain(logs.heard) == expected(oracle.heard(tmp_path))
     assert logs.quarantine.count() == 1
     assert {row.problem for row in logs.quarantine.collect()} == {"cut off, or not a JSON object"}

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
 
-from mesh.analysis.results.spark_types import as_table, decision_schema, frame_of, table_schema
+from mesh.analysis.results.spark_types import as_table, decided_type, decision_schema, table_schema
 
-RECORDS = [*TABLES.values(), facts.Boot, facts.Said, facts.Linked, facts.Stretch, facts.Late, facts.Effect]
+RECORDS = [*TABLES.values(), facts.Boot, facts.Said, facts.Linked, facts.Stretch, facts.Late]
 
 
 def test_an_instant_is_a_timestamp_in_a_table_and_a_number_in_a_decision() -> None:
@@ -27,6 +27,13 @@ def test_an_instant_is_a_timestamp_in_a_table_and_a_number_in_a_decision() -> No
         "struct<run:string,no:bigint,start:timestamp,end:timestamp,kind:string,majority:boolean>"
     )
     assert decision_schema(Part)["start"].dataType.simpleString() == "bigint"
+
+
+def test_a_decision_returns_what_its_caller_does_not_know() -> None:
+    assert decided_type(Part, "run").simpleString() == (
+        "struct<no:bigint,start:bigint,end:bigint,kind:string,majority:boolean>"
+    )
+    assert all(field.nullable for field in decided_type(Part, "run").fields)
 
 
 def test_only_what_may_be_none_is_nullable() -> None:
@@ -55,16 +62,12 @@ def test_a_row_of_the_log_may_hold_lists_and_objects() -> None:
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_records_and_decisions_become_the_same_table(spark: SparkSession) -> None:
+def test_a_decision_becomes_a_table(spark: SparkSession) -> None:
     """To the microsecond, also before 1970 and where a moment is unknown."""
     start: Instant = 1_795_000_000_123_457
     told = [Part("a", 1, start, None, "partial", True), Part("a", 2, -1, start, "complete", False)]
-    by_records = frame_of(spark, Part, told)
     decided = spark.createDataFrame([msgspec.structs.astuple(part) for part in told], decision_schema(Part))
-    by_decisions = as_table(decided.select(*reversed(decided.columns)), Part)
-    assert by_records.columns == by_decisions.columns
-    assert by_records.collect() == by_decisions.collect()
-    assert by_records.selectExpr("unix_micros(start)").collect() == [(start,), (-1,)]
-    assert (
-        by_records.first()["start"].replace(tzinfo=UTC).year == datetime.fromtimestamp(start / 1e6, UTC).year
-    )
+    table = as_table(decided.select(*reversed(decided.columns)), Part)
+    assert table.schema.names == table_schema(Part).names
+    assert table.selectExpr("unix_micros(start)").collect() == [(start,), (-1,)]
+    assert table.first()["start"].replace(tzinfo=UTC).year == datetime.fromtimestamp(start / 1e6, UTC).year
