@@ -172,10 +172,18 @@ class _Causes:
             return True
         if row["kind"] != "mem":
             return False
+        if self._meets(row):
+            return True
         if row["to_state"] in ACCUSED:
             return not raised(row) and self._of_accusation(row)
         accused = self._accused(row)
         return accused is not None and self.of(accused)
+
+    def _meets(self, row: Row) -> bool:
+        """True if the writer learns of a broker that runs. They may have started long before: a broker that
+        has a link dials the addresses of its last run as rarely as dead members."""
+        subject = (row["subject"], row["subject_boot"])
+        return row["from_state"] == "unknown" and subject in self._evidence.by_writer
 
     def _of_accusation(self, row: Row) -> bool:
         """True if an accusation that was heard of has the cause of the one that was raised first."""

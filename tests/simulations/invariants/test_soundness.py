@@ -260,6 +260,18 @@ def test_an_accusation_that_was_heard_of_has_the_causes_of_who_raised_it_first(
     assert len(judged(evidence, "foreign_input_is_harmless").violations) == wrong
 
 
+@pytest.mark.parametrize(("boot", "right"), [(SECOND_BOOT, True), (77, False)])
+def test_two_brokers_that_run_may_meet_while_a_stranger_speaks(boot: int, right: bool) -> None:
+    """Swarm seed 1796000011 with durable subscriptions: two halves found each other six seconds after they
+    had started, and just then somebody spoke another version. No stranger is a broker that nobody started."""
+
+    def met(log: Log) -> None:
+        log.link(THREE, 21.7, TWO, "up")
+        log.member(TWO, 21.8, THREE, "unknown>alive", sub_inc=3, sub_boot=boot, via=THREE)
+
+    assert judged(_foreign(met, "wrong_version"), "foreign_input_is_harmless").ok is right
+
+
 def test_strangers_are_judged_whatever_is_done_to_other_brokers() -> None:
     evidence = _foreign()
     evidence.faults.append(Span(Fault(21.0, "pause", (ONE,)), 21.0, 25.0))
