@@ -22,7 +22,7 @@ DIFFERENT = 1
 """`diff` found differences."""
 USAGE = 64
 BAD_DATA = 65
-"""There was input, and it could not be used."""
+"""The input exists but cannot be used."""
 NO_INPUT = 66
 UNAVAILABLE = 69
 CANNOT_CREATE = 73
@@ -245,7 +245,7 @@ def _follow(folder: str, out: str, spark: SparkOptions, json: bool, timeout: flo
 
 
 def _doctor() -> int:
-    """Prints what is there; unavailable if the analysis cannot run."""
+    """Prints the environment's state. Returns unavailable if the analysis cannot run."""
     from mesh.analysis.cluster.doctor import examine
 
     findings = examine()
@@ -273,7 +273,7 @@ def _refuse(sentence: str, code: int) -> int:
 
 
 class _Progress:
-    """A line on the terminal that says what goes on; nothing where there is none."""
+    """A line on the terminal that shows the progress. Does nothing without a terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         from rich.console import Console

@@ -1,8 +1,8 @@
-"""All tables of an analysis, from what the logs say: which decision stands on which.
+"""All tables of an analysis, made from the logs: the order of decisions and what each is based on.
 
-Clocks first, since everything else is in mesh time. Then what processes did (lives), then what links did
-(outages, parts), then what members said of it (changes, mistakes, the detector, views). What was carried
-stands on clocks alone. The truth of a simulation, if it is there, is only held against what was found.
+Clocks come first, since everything else is in mesh time. Then lives of processes, then losses of links
+(outages, parts), then opinions of members about these (changes, mistakes, the detector, views). Traffic needs
+clocks only. The truth of a simulation, if present, is only compared with the findings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
     ``window_s`` is the length of the windows of churn, views and traffic.
 
     Raises:
-        OtherTruth: the truth beside the logs is of another run.
+        OtherTruth: the truth beside the logs belongs to another run.
     """
     files = logs.files
     made: dict[str, Any] = {name: _made(getattr(logs, name)) for name in READ}

@@ -1,7 +1,7 @@
-"""What the logs say, as small records: what the decisions of the analysis are made from.
+"""Small records of what the logs say. The decisions of the analysis are made from these.
 
-Heartbeats are not among them: they are reduced to `mesh.analysis.results.tables.Heard`. `Instant` is in mesh
-time, by `mesh.analysis.clocks`.
+Heartbeats are not included: they are reduced to `mesh.analysis.results.tables.Heard`. `Instant` is in mesh
+time, from `mesh.analysis.clocks`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from mesh.analysis.results.tables import Instant
 
 
 class Boot(msgspec.Struct, frozen=True):
-    """One start of one broker, by its own log; from `Said` of others only if its log is lost."""
+    """One start of one broker, from its own log. If the log is lost, only `Said` records of others tell about
+    it."""
 
     run: str
     node: str
@@ -24,24 +25,24 @@ class Boot(msgspec.Struct, frozen=True):
     deadline_s: float
     stats_s: float
     first: Instant
-    """Its first row and its last."""
+    """Instants of its first and its last row."""
     last: Instant
     first_seq: int
     last_seq: int
     rows: int
-    """0: its log is lost; it is known from what others said."""
+    """0: its log is lost, and only others' records tell about it."""
     stopped: Instant | None
-    """Its `meta` row of op ``stop``."""
+    """From its `meta` row of op ``stop``."""
     reason: str | None
     """Why it stopped: ``leave``, or an error."""
     left: Instant | None
-    """Its own row that it leaves."""
+    """From its own row that it leaves."""
     torn: bool
-    """Its last line is no row: it was cut off in the middle, as a power loss does it, or is being written."""
+    """Its last line is incomplete: a power loss cut it off, or it is still being written."""
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A `mem` row: ``node`` says of ``subject`` that it changed its state."""
+    """A `mem` row: ``node`` reports that ``subject`` changed its state."""
 
     run: str
     node: str
@@ -78,14 +79,14 @@ class Stretch(msgspec.Struct, frozen=True):
     src: str
     dst: str
     boot: str
-    """Of ``dst``."""
+    """The boot of ``dst``."""
     first: Instant
     last: Instant
     error_s: float
 
 
 class Late(msgspec.Struct, frozen=True):
-    """A `stats` row that says that the loop was late: a sign of a pause."""
+    """A `stats` row that reports a late loop: a sign of a pause."""
 
     run: str
     node: str

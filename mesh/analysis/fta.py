@@ -1,11 +1,12 @@
-"""Traces of the Failure Trace Archive as lives: what is known of other systems, by the same figures.
+"""Traces of the Failure Trace Archive as lives, so that other systems have the same figures.
 
-A trace has a line an event, with columns apart by blanks or commas: event_id, component_id, node_id,
+A trace has one event on each line, in columns separated by blanks or commas: event_id, component_id, node_id,
 platform_id, node_name, event_type (0: not available, 1: available), start, stop in seconds since the epoch,
-end_reason. Lines that begin with ``#`` and a first line of names are no events. A trace may be gzipped.
+end_reason. Lines that begin with ``#``, and a first line of names, are not events. A trace may be gzipped.
 
-What its nodes did between two events, where the trace has none, is unknown. Each end of being available is a
-failure, as the archive has it. A node is its platform and its number; the tables show it as 16 hex digits.
+The state of a node between two events is unknown where the trace has none. Each end of availability is a
+failure, as in the archive. A node is identified by its platform and its number; the tables show it as 16 hex
+digits.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ COLUMNS: Final = (
 )
 NUMBERS: Final = ("node_id", "platform_id", "event_type", "start", "stop")
 PLATFORM: Final = 1 << 32
-"""A node's number is less; its platform's comes before it in the 16 digits."""
+"""Node numbers are smaller. In the 16 digits the platform's number comes first."""
 
 
 class NoTrace(MeshError):
-    """A file that is no trace."""
+    """The file is not a trace."""
 
 
 def read_trace(spark: SparkSession, place: str, run: str) -> DataFrame:

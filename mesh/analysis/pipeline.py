@@ -1,4 +1,4 @@
-"""One analysis from logs to results: read, decide, write, tell. What `mesh analyze` and programs call."""
+"""One analysis from logs to results: read, decide, write, report. `mesh analyze` and programs call it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ QUARANTINE: Final = "quarantine"
 
 @dataclass(frozen=True, slots=True)
 class ScenarioWish:
-    """Asks for a scenario of what happened, all of it or around a time as `moment_of` takes it."""
+    """A request for a scenario of the incident: all of it, or the part around a time in a form that
+    `moment_of` accepts."""
 
     around: str | None = None
     within_s: float = WITHIN_S
@@ -53,16 +54,16 @@ class ScenarioWish:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What came of it."""
+    """The result of an analysis."""
 
     id: str
     findings: Findings
     where: str
     """The folder of this result: ``report.html``, ``summary.json``, ``tables``, ``quarantine``."""
     scenario: str | None = None
-    """The scenario file's text, if it was asked for."""
+    """The text of the scenario file, if it was requested."""
     known: bool = False
-    """The same logs had been analysed before, and nothing was read again."""
+    """The same logs were analysed before, and nothing was read again."""
 
 
 def analyse(
@@ -99,7 +100,7 @@ def analyse(
 
 
 class _Job:
-    """One run of the pipeline; its methods are the steps, in order."""
+    """One run of the pipeline. Its methods are the steps, in order."""
 
     def __init__(
         self, spark: SparkSession, results: Results, logs: str, window_s: float, stages: Stages
@@ -111,7 +112,7 @@ class _Job:
         self._stages = stages
 
     def run(self, scenario: ScenarioWish | None) -> Analysis:
-        """Read and decide, unless that was done of the same logs before; then tell."""
+        """Read and decide, unless an earlier run did that for the same logs. Then report."""
         from mesh.analysis.reading.logs import read_logs
         from mesh.analysis.reading.reduced import Store
 
@@ -179,7 +180,7 @@ class _Job:
 
 
 def read_tables(spark: SparkSession, result: str) -> dict[str, DataFrame]:
-    """The tables of a result by name, with instants as microseconds, as decisions have them."""
+    """The tables of a result by name, with instants as microseconds, as decisions use them."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import TimestampType
 
@@ -201,7 +202,7 @@ def read_tables(spark: SparkSession, result: str) -> dict[str, DataFrame]:
 
 
 def _check_input(logs: str | Path) -> None:
-    """Refuse, before Spark is started, a folder of this machine without a log."""
+    """Refuse a folder on this machine without a log before Spark is started."""
     folder = Path(logs).expanduser()
     if ":" in str(logs):
         return
@@ -213,7 +214,7 @@ def _check_input(logs: str | Path) -> None:
 
 
 def _is_small(logs: str | Path) -> bool:
-    """Whether the logs are few megabytes in a folder of this machine."""
+    """True if the logs are a few megabytes in a folder on this machine."""
     folder = Path(logs).expanduser()
     if not folder.is_dir():
         return folder.is_file() and folder.stat().st_size <= SMALL_BYTES
@@ -228,7 +229,7 @@ def _is_small(logs: str | Path) -> bool:
 
 @contextmanager
 def _in_a_sentence() -> Iterator[None]:
-    """What Spark says of its end, in one line."""
+    """Turn Spark's failures into one line."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 

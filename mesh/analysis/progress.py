@@ -1,4 +1,4 @@
-"""What goes on, and for how long still: stages of known weights, told one after the other."""
+"""Progress of an analysis: stages of known weights, reported one after the other, with the time left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from mesh.analysis.reporting.findings import duration
 
 Say = Callable[[str], None]
-"""Is told a stage, and what is left where that can be said."""
+"""Called with a stage, and with the time left if that is known."""
 
 WEIGHTS: Final[Mapping[str, float]] = {
     "starting Spark": 5.0,
@@ -22,13 +22,14 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "writing the tables": 43.0,
     "writing the report": 8.0,
 }
-"""Shares of the time, in order, as measured with two million rows. Spark does most as tables are written."""
+"""Shares of the time, in order, as measured with two million rows. Spark does most of its work when tables
+are written."""
 CERTAIN_SHARE: Final = 0.1
-"""Of the whole; before it is done, nobody knows how long the rest takes."""
+"""Share of the whole. Before it is done, there is no estimate of the rest."""
 
 
 class Stages:
-    """Tells each stage to ``say``, with an estimate once there is something to make it from."""
+    """Reports each stage to ``say``, with an estimate once one is possible."""
 
     def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say
@@ -39,7 +40,7 @@ class Stages:
         self._now: str | None = None
 
     def begin(self, stage: str) -> None:
-        """The stage before this one has ended."""
+        """The previous stage has ended."""
         self.end()
         self._now = stage
         left = self.left_s()
@@ -48,13 +49,13 @@ class Stages:
     def end(self) -> None:
         """The last stage has ended."""
         if self._now is not None:
-            # What comes before a stage is over, should it have been left out.
+            # Stages before this one are over, even if they were left out.
             place = self._names.index(self._now) if self._now in self._names else -1
             self._done.update(self._names[: place + 1])
         self._now = None
 
     def left_s(self) -> float | None:
-        """How long the rest takes if it goes on like this; None: nobody knows yet."""
+        """Estimated seconds for the rest. None: not known yet."""
         total = sum(WEIGHTS.values())
         done = sum(WEIGHTS[name] for name in self._done)
         if done < CERTAIN_SHARE * total:

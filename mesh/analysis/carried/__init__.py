@@ -1,1 +1,1 @@
-"""What was carried and dropped: brokers, links, traffic and drops, from `stats` rows and round trips."""
+"""Traffic and loss: brokers, links, traffic and drops, from `stats` rows and round trips."""

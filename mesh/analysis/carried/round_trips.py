@@ -1,7 +1,8 @@
 """Quantiles of round trips from the packed histogram of `mesh.analysis.results.tables.Heard`. Pure.
 
-Fifteen buckets in three numbers, five counters of 12 bits in each, the lowest bits first. A quantile is
-interpolated within its bucket, on a logarithmic scale, and never leaves the span from the least to the most.
+There are fifteen buckets in three numbers, with five counters of 12 bits each, the lowest bits first. A
+quantile is interpolated within its bucket on a logarithmic scale, and always lies between the minimum and the
+maximum.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ BOUNDS_US: Final = (
     *(1_600, 3_200, 6_400, 12_800, 25_600),
     *(51_200, 102_400, 204_800, 1_000_000),
 )
-"""Upper bounds of all buckets but the last, which has none."""
+"""Upper bounds of all buckets except the last, which has none."""
 BUCKETS: Final = len(BOUNDS_US) + 1
 COUNTER_BITS: Final = 12
 IN_NUMBER: Final = 5
@@ -32,7 +33,7 @@ def unpacked(low: int, mid: int, high: int) -> list[int]:
 def quantile_us(
     counts: Sequence[int], least_us: int | None, most_us: int | None, share: float
 ) -> float | None:
-    """The round trip that ``share`` of the counted ones do not exceed; None: there are none."""
+    """The round trip that ``share`` of the counted ones do not exceed. None: there are none."""
     total = sum(counts)
     if not total or least_us is None or most_us is None:
         return None

@@ -1,8 +1,8 @@
-"""Brokers, links, traffic and drops as Spark counts them, from `stats` rows and from `heard`.
+"""Brokers, links, traffic and drops, computed by Spark from `stats` rows and from `heard`.
 
-Counters of `stats` rows are cumulative since boot, so the last row of a boot holds its sum, and a broker's is
-the sum over its boots. The last seconds of a killed broker, up to `stats_s`, are not known. ``delivered`` may
-fall within a boot: it loses the messages that were under way on a lost link or session.
+Counters of `stats` rows are cumulative since boot. So the last row of a boot has its sum, and a broker's sum
+is that of its boots. The last seconds of a killed broker, up to `stats_s`, are unknown. ``delivered`` may
+fall within a boot: it loses the messages in flight on a lost link or session.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def links(stats: DataFrame, heard: DataFrame) -> DataFrame:
 
 
 def traffic(stats: DataFrame, window_s: float) -> DataFrame:
-    """The table ``traffic``: what was added in each window, up to the last `stats` row in it.
+    """The table ``traffic``: the growth in each window, up to the last `stats` row in it.
 
     ``stats`` has a column ``at``: microseconds in mesh time.
     """
@@ -104,12 +104,12 @@ def traffic(stats: DataFrame, window_s: float) -> DataFrame:
 
 
 def pooled_round_trips(heard: DataFrame) -> DataFrame:
-    """(run, answers, rtt_p50_us, rtt_p99_us, least, counts) over all links; the last are the buckets."""
+    """(run, answers, rtt_p50_us, rtt_p99_us, least, counts) over all links. ``counts`` are the buckets."""
     return _quantiles(heard, "run")
 
 
 def _round_trips(heard: DataFrame) -> DataFrame:
-    """Answers that ``node`` heard of each peer, with quantiles of their round trips."""
+    """Answers that ``node`` heard from each peer, with quantiles of their round trips."""
     named = heard.withColumnRenamed("dst", "node").withColumnRenamed("src", "peer")
     return _quantiles(named, "run", "node", "peer").drop("least", "counts")
 
@@ -139,12 +139,12 @@ def _quantile(*columns: Any) -> Column:
 
 
 def _missed(heard: DataFrame) -> DataFrame:
-    """Rounds of each peer of which no survey came: in windows, and between one window and the next."""
+    """Rounds of each peer without a survey, within windows and between one window and the next."""
     in_order = Window.partitionBy("run", "dst", "boot", "src").orderBy("window")
     gap = F.col("first_round") - F.lag("last_round").over(in_order) - 1
     follows = F.col("window") == F.lag("window").over(in_order) + 1
     within = F.col("last_round") - F.col("first_round") + 1 - F.col("surveys")
-    # A peer that was started again counts its rounds anew, so a window may hold two of its boots.
+    # A restarted peer counts its rounds anew, so a window may contain two of its boots.
     lost = F.greatest(within, F.lit(0)) + F.when(follows & (gap > 0), gap).otherwise(0)
     return (
         heard.where(F.col("first_round").isNotNull())
@@ -155,11 +155,11 @@ def _missed(heard: DataFrame) -> DataFrame:
 
 
 def _grown(name: str, boot: WindowSpec) -> Column:
-    """Growth since the row before: negative if the counter fell."""
+    """Growth since the row before. Negative if the counter fell."""
     return F.col(name) - F.coalesce(F.lag(name).over(boot), F.lit(0))
 
 
 def _added(name: str, boot: WindowSpec) -> Column:
-    """Growth of a sum over links since the row before; a sum that fell has lost a link and began anew."""
+    """Growth of a sum over links since the row before. A sum that fell has lost a link and starts anew."""
     growth = _grown(name, boot)
     return F.when(growth < 0, F.col(name)).otherwise(growth)

@@ -1,1 +1,1 @@
-"""Mesh time: one clock for all brokers, made from heartbeats, that does not ask their wall clocks."""
+"""Mesh time: one clock for all brokers, computed from heartbeats without their wall clocks."""

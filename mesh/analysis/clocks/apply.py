@@ -1,6 +1,6 @@
-"""Logs as facts with mesh time: what the decisions of the analysis are made from.
+"""Logs as facts in mesh time. The decisions of the analysis are made from these.
 
-The frames have the columns of `mesh.analysis.facts`; their instants are microseconds of mesh time.
+The frames have the columns of `mesh.analysis.facts`. Their instants are microseconds of mesh time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mesh.analysis.reading.logs import Logs
 
 LATE: Final = 1.0
-"""Periods: a loop that was less late was not stopped for long enough to matter."""
+"""Periods. A loop less late than this was not stopped long enough to matter."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,18 @@ class Facts:
     """The frames."""
 
     boots: DataFrame
-    """`mesh.analysis.facts.Boot`: those that have a log."""
+    """`mesh.analysis.facts.Boot`: boots that have a log."""
     said: DataFrame
     linked: DataFrame
     late: DataFrame
     stretches: DataFrame
     awake: DataFrame
-    """``run``, ``node``, ``boot``, ``first``, ``last``: it wrote rows without a gap of 2.2 periods."""
+    """``run``, ``node``, ``boot``, ``first``, ``last``: times in which it wrote rows without a gap of 2.2
+    periods."""
 
 
 def facts(logs: Logs, measured: DataFrame) -> Facts:
-    """``measured`` is what `mesh.analysis.clocks.measuring.measure` found of the same logs."""
+    """``measured`` is the result of `mesh.analysis.clocks.measuring.measure` for the same logs."""
     clock = F.broadcast(measured.select("run", "boot", "rough", "pieces"))
     boots = _boots(measured)
     periods = F.broadcast(boots.select("run", "boot", "period_s"))
@@ -88,15 +89,15 @@ def facts(logs: Logs, measured: DataFrame) -> Facts:
 
 
 def at(ns: str) -> Column:
-    """A column of nanoseconds of a boot's monotonic clock in mesh time; beside it stand ``rough`` and
-    ``pieces``."""
+    """A column of nanoseconds on a boot's monotonic clock, converted to mesh time. ``rough`` and ``pieces``
+    must be in the same frame."""
     us = F.expr(f"{ns} div 1000")
     piece = F.expr(f"({ns} div 1000 + rough) div {PIECE}")
     return us + F.coalesce(F.try_element_at("pieces", piece)["offset"], F.col("rough"))
 
 
 def _boots(measured: DataFrame) -> DataFrame:
-    """What a boot without a `meta` row does not tell is as with most others of its run."""
+    """A boot without a `meta` row gets the values that are most frequent in its run."""
     usual = measured.groupBy("run").agg(
         *(F.mode(name).alias(f"usual_{name}") for name in ("period_s", "deadline_s", "stats_s"))
     )
@@ -123,7 +124,7 @@ def _stretches(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame
 
 
 def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """When a broker wrote rows, whatever they are of."""
+    """Times in which a broker wrote rows of any kind."""
     found = F.udf(awake_of, SPANS, useArrow=False)
     heard = logs.heard.groupBy("run", F.col("dst").alias("node"), "boot", "window", "window_ns").agg(
         F.min("first_ns").alias("first_ns"),

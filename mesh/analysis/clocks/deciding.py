@@ -1,5 +1,4 @@
-"""The decisions on clocks as functions of Spark: rows in, tuples out. They run where there is nothing but
-Python."""
+"""The decisions on clocks as Spark functions: rows in, tuples out. They run where there is only Python."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ SPANS: Final = "array<struct<first:bigint,last:bigint,error:bigint>>"
 SILENCE: Final = 2.2
 """Periods without a heartbeat that end a stretch."""
 PERIODS: Final = 16
-"""Of the listener, in a window."""
+"""Periods of the listener in one window."""
 
 
 def solved(boots: Any, found: Any) -> list[tuple[str | int | None, ...]]:
-    """Rough `OFFSETS` of a run's boots (``boot``, ``node``, ``wall``) by their best samples, which may be
-    none."""
+    """Rough `OFFSETS` of a run's boots (``boot``, ``node``, ``wall``), from their best samples, of which
+    there may be none."""
     walls = {row.boot: row.wall for row in boots}
     nodes = {row.boot: row.node for row in boots}
     offsets = solve(walls, (Sample(*row) for row in found or ()))
@@ -28,7 +27,7 @@ def solved(boots: Any, found: Any) -> list[tuple[str | int | None, ...]]:
 
 
 def solved_piece(boots: Any, found: Any) -> list[tuple[str | int | None, ...]]:
-    """The same in ten minutes, of boots (``boot``, ``rough``) that have a sample in them."""
+    """The same for ten minutes, for boots (``boot``, ``rough``) that have a sample in them."""
     offsets = solve({row.boot: row.rough for row in boots}, (Sample(*row) for row in found))
     return [(boot, *offset) for boot, offset in offsets.items() if offset.error is not None]
 
@@ -43,14 +42,14 @@ def filled_pieces(
 
 
 def stretches_of(windows: Any) -> list[tuple[int, ...]]:
-    """`SPANS` of heartbeats of one broker at another, without a silence of 2.2 periods."""
+    """`SPANS` in which one broker heard heartbeats of another without a silence of 2.2 periods."""
     length = max(row.window_ns for row in windows)
     return [tuple(each) for each in heard_stretches(_windows(windows), round(length / PERIODS * SILENCE))]
 
 
 def awake_of(windows: Any, others: Any) -> list[tuple[int, ...]]:
     """`SPANS` in which a broker wrote rows: heartbeats, and ``others`` at these nanoseconds. A silence that
-    may be 2.2 periods long is taken for one."""
+    may be 2.2 periods long counts as one."""
     length = max(row.window_ns for row in windows)
     moments = [Window(ns, length, ns, ns, 0) for ns in others or ()]
     gap = round(length / PERIODS * SILENCE) - length // SLOTS

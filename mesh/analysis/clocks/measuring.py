@@ -1,7 +1,7 @@
-"""The clock of every boot, measured: one rough offset each, then one for each ten minutes.
+"""Measures the clock of every boot: first one rough offset each, then one for each ten minutes.
 
-Two small decisions, each in one function of Spark: offsets of all boots of a run from the best sample of each
-pair, then the same for each ten minutes. Both take pairs of boots, not rows.
+There are two small decisions, each in one Spark function: the offsets of all boots of a run, from the best
+sample of each pair, and the same for each ten minutes. Both take pairs of boots, not rows.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from mesh.analysis.reading.logs import Logs
 
 STEP_US: Final = 100_000
-"""A wall clock that moves by more against the monotonic one, from one row to the next, has jumped."""
+"""A wall clock that moves by more than this against the monotonic one, from one row to the next, has
+jumped."""
 
 
 def measure(logs: Logs) -> DataFrame:
-    """One row a boot that has a log: the columns of `Logs.boots_raw`; ``wall``, how far its wall clock was
-    ahead of its monotonic one, most of the time; ``rough``, its offset in microseconds; and ``pieces``, the
-    offset and its error by the number of the ten minutes. To be used with
+    """One row for each boot that has a log, with the columns of `Logs.boots_raw` and three more. ``wall`` is
+    how far its wall clock was ahead of its monotonic one most of the time. ``rough`` is its offset in
+    microseconds. ``pieces`` has the offset and its error by the number of the ten minutes. Use it with
     `mesh.analysis.clocks.apply.at`."""
-    # As many rows as boots. Cut off from their history, what is built on them is planned in a moment.
+    # As many rows as boots. Without its plan, frames built on it are planned in a moment.
     boots = logs.boots_raw.join(_walls(logs), ["run", "boot"], "left").localCheckpoint()
     boots = boots.withColumn("wall", F.coalesce("wall", F.expr("first_us - first_ns div 1000")))
     found = samples(logs).localCheckpoint()
@@ -79,7 +80,7 @@ def clocks(logs: Logs, measured: DataFrame) -> DataFrame:
 
 
 def _walls(logs: Logs) -> DataFrame:
-    """Of each boot: how far its wall clock was ahead of its monotonic one, most of the time."""
+    """For each boot: how far its wall clock was ahead of its monotonic one most of the time."""
     delta = F.expr("us - mono_ns div 1000")
     rows = logs.stats.select("run", "boot", delta.alias("delta")).unionByName(
         logs.meta.select("run", "boot", delta.alias("delta"))
@@ -100,7 +101,7 @@ def _stepped(rows: DataFrame) -> DataFrame:
 
 
 def _best(found: DataFrame, keys: list[str]) -> DataFrame:
-    """The sample with the least error of each pair of boots, in lists by run."""
+    """The sample with the smallest error for each pair of boots, in lists by run."""
     best = found.groupBy("run", *keys, "one", "other").agg(
         F.min(F.struct("error", "difference")).alias("best")
     )
@@ -110,7 +111,7 @@ def _best(found: DataFrame, keys: list[str]) -> DataFrame:
 
 
 def _rough(boots: DataFrame, best: DataFrame) -> DataFrame:
-    """``run``, ``boot``, ``rough`` and ``error``: by the best samples of a boot's whole life."""
+    """``run``, ``boot``, ``rough`` and ``error``, from the best samples of a boot's whole life."""
     decide = F.udf(solved, OFFSETS, useArrow=False)
     runs = boots.groupBy("run").agg(F.collect_list(F.struct("boot", "node", "wall")).alias("boots"))
     rows = runs.join(best, "run", "left").select("run", F.explode(decide("boots", "samples")).alias("of"))
@@ -123,7 +124,7 @@ def _in_pieces(found: DataFrame, rough: DataFrame) -> DataFrame:
 
 
 def _pieces(rough: DataFrame, pairs: DataFrame) -> DataFrame:
-    """``run``, ``boot`` and ``known``: offsets in the pieces in which there are samples."""
+    """``run``, ``boot`` and ``known``: offsets for the pieces that have samples."""
     decide = F.udf(solved_piece, OFFSETS, useArrow=False)
     runs = rough.groupBy("run").agg(F.collect_list(F.struct("boot", "rough")).alias("boots"))
     rows = pairs.join(runs, "run").select("run", "piece", F.explode(decide("boots", "samples")).alias("of"))
@@ -133,6 +134,6 @@ def _pieces(rough: DataFrame, pairs: DataFrame) -> DataFrame:
 
 
 def _piece(ns: str) -> Column:
-    """The piece of a moment in this column, as `mesh.analysis.clocks.pieces.piece_of` says; beside it stands
-    ``rough``."""
+    """The piece of a moment in this column, as `mesh.analysis.clocks.pieces.piece_of` computes it. ``rough``
+    must be in the same frame."""
     return F.expr(f"({ns} div 1000 + rough) div {PIECE}")

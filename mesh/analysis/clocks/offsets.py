@@ -1,15 +1,14 @@
 """What to add to each boot's monotonic clock, so that all agree. Pure.
 
-A broker `a` that was answered by `b` in a round knows, by its own clock, when it had asked and when the
-answer came. In between, by its own clock, `b` noted the survey. So ``offset(b) - offset(a)`` is the middle
-of the round trip minus that note, and wrong by half the round trip at most, however long either stood
-still.
+A broker `a` that `b` answered in a round knows, on its own clock, when it asked and when the answer came. In
+between `b` noted the survey on its own clock. So ``offset(b) - offset(a)`` is the middle of the round trip
+minus that note. It is wrong by half the round trip at most, however long either broker stood still.
 
-Samples make a graph of boots. In each connected part offsets follow from the boot with most neighbours on
-the shortest paths, where a sample is as long as its error: so no offset is further from that boot's than
-the errors on its way say. Then the part is set against the wall clocks: as many are ahead of it as behind,
-so that no single wrong clock moves it. A boot without a sample stands on its wall clock alone, and has no
-error.
+Samples make a graph of boots. In each connected part, offsets follow from the boot with the most neighbours
+along the shortest paths, where the length of a sample is its error. So an offset differs from that boot's by
+no more than the errors along its path. Then the part is aligned with the wall clocks: as many are ahead of it
+as behind, so that no single wrong clock moves it. A boot without a sample uses its wall clock alone, and has
+no error.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import NamedTuple
 
 
 class Sample(NamedTuple):
-    """By how much more of ``one``'s clock there is to add to ``other``'s, in microseconds."""
+    """How much more to add to ``other``'s clock than to ``one``'s, in microseconds."""
 
     one: str
     other: str
@@ -30,17 +29,18 @@ class Sample(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """Mesh time is the boot's monotonic clock and this, in microseconds."""
+    """Mesh time is the boot's monotonic clock plus this, in microseconds."""
 
     offset: int
     error: int | None
-    """How far it may be from the middle of its part; None: it stands on a wall clock."""
+    """Its maximum distance from the middle of its part. None: it is based on a wall clock."""
 
 
 def solve(anchors: Mapping[str, int], samples: Iterable[Sample]) -> dict[str, Offset]:
-    """Offsets of all boots in ``anchors``: what to add by their wall clocks, or by what is known better.
+    """Offsets of all boots in ``anchors``, which maps them to offsets from their wall clocks or from a better
+    source.
 
-    Samples of boots that are not among them say nothing.
+    Samples of other boots are ignored.
     """
     graph = _graph(anchors, samples)
     found: dict[str, Offset] = {}
@@ -60,9 +60,9 @@ def solve(anchors: Mapping[str, int], samples: Iterable[Sample]) -> dict[str, Of
 def stand(
     walls: Mapping[str, int], nodes: Mapping[str, str], found: Mapping[str, Offset]
 ) -> dict[str, Offset]:
-    """Offsets of which those without a sample stand on their wall clock, corrected by what it is known to be
-    wrong by: other boots of the same broker tell. ``walls`` are offsets by wall clocks, ``nodes`` whose boots
-    they are."""
+    """Base the offsets of boots without a sample on their wall clocks. These are corrected by their known
+    errors, which other boots of the same broker reveal. ``walls`` has offsets from wall clocks, ``nodes`` the
+    broker of each boot."""
     wrong: dict[str, list[int]] = defaultdict(list)
     for boot, offset in found.items():
         if offset.error is not None:
@@ -76,7 +76,7 @@ def stand(
 
 
 def _graph(anchors: Mapping[str, int], samples: Iterable[Sample]) -> dict[str, dict[str, tuple[int, int]]]:
-    """Of each boot: its neighbours, each with the best sample's error and the difference to it."""
+    """For each boot: its neighbours, each with the best sample's error and the difference to it."""
     graph: dict[str, dict[str, tuple[int, int]]] = {}
     for sample in samples:
         if sample.one == sample.other or sample.one not in anchors or sample.other not in anchors:
@@ -93,7 +93,7 @@ def _graph(anchors: Mapping[str, int], samples: Iterable[Sample]) -> dict[str, d
 
 
 def _shortest(graph: Mapping[str, Mapping[str, tuple[int, int]]], root: str) -> dict[str, tuple[int, int]]:
-    """Of each boot that samples lead to: its offset less the root's, and the sum of errors on the way."""
+    """For each boot that samples reach: its offset minus the root's, and the sum of errors along the path."""
     found: dict[str, tuple[int, int]] = {}
     ahead: list[tuple[int, int, str, int]] = [(0, 0, root, 0)]
     while ahead:
@@ -104,13 +104,13 @@ def _shortest(graph: Mapping[str, Mapping[str, tuple[int, int]]], root: str) -> 
         for other, (more, difference) in graph[boot].items():
             if other not in found:
                 heappush(ahead, (error + more, steps + 1, other, relative + difference))
-    # The root is as uncertain as the best sample says that it has.
+    # The root is as uncertain as its best sample.
     found[root] = (0, min(more for more, _ in graph[root].values()))
     return found
 
 
 def _middle(values: list[int]) -> int:
-    """The lower one of two in the middle: of two clocks one may be wrong by hours, and half of that is
+    """The lower one of two in the middle: one of two clocks may be wrong by hours, and half of that is
     worse."""
     values.sort()
     return values[(len(values) - 1) // 2]

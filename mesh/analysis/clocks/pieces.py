@@ -1,9 +1,9 @@
-"""Offsets in pieces of ten minutes, since clocks drift: which piece a moment is in, and what fills the
-gaps. Pure.
+"""Offsets in pieces of ten minutes, since clocks drift: the piece of a moment, and offsets for pieces without
+samples. Pure.
 
-A boot has one rough offset for its whole life, from its best samples. By it a moment of its monotonic clock
-falls into a piece of ten minutes of mesh time, and each piece has an offset of its own. A piece without
-samples has that of the nearest one.
+A boot has one rough offset for its whole life, from its best samples. This assigns each moment of its
+monotonic clock to a piece of ten minutes of mesh time. Each piece has its own offset. A piece without samples
+uses that of the nearest one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def piece_of(ns: int, rough: int) -> int:
 
 
 def filled(first: int, last: int, rough: Offset, known: Mapping[int, Offset]) -> dict[int, Offset]:
-    """An offset for each piece of a boot's life, ``first`` and ``last`` included; ``known`` have samples."""
+    """An offset for each piece of a boot's life, including ``first`` and ``last``. ``known`` has the pieces
+    with samples."""
     sampled = {piece: offset for piece, offset in known.items() if offset.error is not None}
     if not sampled:
         return {piece: rough for piece in range(first, last + 1)}

@@ -1,10 +1,10 @@
 """Samples of the differences between clocks, from rounds that both ends noted.
 
-`Heard` keeps of each window the latest round that is a multiple of 16 or a power of two: when the survey of
-another broker arrived, and when the answer to an own one did. Where the survey's row at one end and the
-answer's at the other are of the same round, they are a sample. A heartbeat does not name its sender's boot,
-and rounds begin anew with each. So whose it was is told by what the writer last said of that broker: it
-says of every boot when it meets it, before it hears a heartbeat of it.
+`Heard` keeps, for each window, the latest round that is a multiple of 16 or a power of two: when the survey
+of another broker arrived, and when the answer to the own one did. If the survey's row at one end and the
+answer's at the other have the same round, they form a sample. A heartbeat does not name its sender's boot,
+and rounds begin anew with each boot. So the boot is the one that the writer last named for that broker: it
+names every boot when it meets it, before it hears a heartbeat of it.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ def samples(logs: Logs) -> DataFrame:
             "other",
             middle_ns.alias("ns"),
             F.expr("(told_ns - rtt_us * 500 - noted_ns) div 1000").alias("difference"),
-            F.expr("rtt_us div 2 + 1").alias("error"),  # and what was cut off of a microsecond
+            F.expr("rtt_us div 2 + 1").alias("error"),  # and the part of a microsecond that was cut off
         )
     )
 
 
 def _met(mem: DataFrame) -> DataFrame:
-    """What each boot knew of each other broker's boots, as ``met``: structs of ``ns`` and ``subject_boot``.
+    """The boots of other brokers that each boot knew, as ``met``: structs of ``ns`` and ``subject_boot``.
 
-    Of a boot that was there before the log begins, as where old files were removed, it is as if it had been
-    met at the beginning.
+    A boot that was there before the log begins, for example because old files were removed, counts as met at
+    the beginning.
     """
     was_there = ~F.col("from_state").isin("unknown", "dead", "left")
     first = mem.groupBy("run", F.col("node").alias("dst"), "boot", "subject", "subject_boot").agg(
@@ -77,6 +77,5 @@ def _met(mem: DataFrame) -> DataFrame:
 
 
 def _boot_at(ns: Column) -> Column:
-    """The boot of ``src`` that the writer had met last at ``ns`` of its clock; null: it says nothing of
-    it."""
+    """The boot of ``src`` that the writer had met last at ``ns`` of its clock. Null: it names none."""
     return F.array_max(F.filter("met", lambda each: each["ns"] <= ns))["subject_boot"]

@@ -1,8 +1,8 @@
-"""When a broker was heard without a gap, from the windows of `heard`. Pure.
+"""Times in which a broker was heard without a gap, from the windows of `heard`. Pure.
 
-A window knows its first and last heartbeat to the nanosecond, and in which quarters of a period there was
-one. So a gap between two windows is exact. One inside a window goes from the middle of a quarter to that of
-another; each of its ends may be wrong by an eighth of a period.
+A window knows its first and last heartbeat to the nanosecond, and which quarters of a period had one. So a
+gap between two windows is exact. A gap inside a window goes from the middle of one quarter to the middle of
+another, and each of its ends may be wrong by an eighth of a period.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 SLOTS: Final = 64
-"""Of a window: each is a quarter of a period."""
+"""Slots of a window, each a quarter of a period."""
 MASK: Final = (1 << SLOTS) - 1
 
 
@@ -27,7 +27,7 @@ class Window(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """From one heartbeat to another, with no gap longer than allowed between; ``error`` of either end."""
+    """From one heartbeat to another, without a gap longer than allowed. ``error`` applies to either end."""
 
     first: int
     last: int
@@ -35,7 +35,7 @@ class Heard(NamedTuple):
 
 
 def heard_stretches(windows: Iterable[Window], gap: int) -> list[Heard]:
-    """Stretches without a silence of ``gap`` nanoseconds or more, windows in any order."""
+    """Stretches without a silence of ``gap`` nanoseconds or more. Windows may be in any order."""
     found: list[Heard] = []
     for piece in sorted(piece for window in windows for piece in _pieces(window, gap)):
         if found and piece.first - found[-1].last < gap:
@@ -47,14 +47,14 @@ def heard_stretches(windows: Iterable[Window], gap: int) -> list[Heard]:
 
 
 def _pieces(window: Window, gap: int) -> list[Heard]:
-    """The window itself, or what its silences leave of it."""
+    """The window itself, or its parts between silences."""
     slot = window.length // SLOTS
     least = -(-gap // slot)
     if not _has_silence(window.slots & MASK, least):
         return [Heard(window.first, window.last, 0)]
 
     def middle(number: int) -> int:
-        """Of a quarter, but not before the first heartbeat nor after the last."""
+        """The middle of a quarter, but not before the first heartbeat nor after the last."""
         return min(window.last, max(window.first, window.start + number * slot + slot // 2))
 
     taken = [number for number in range(SLOTS) if window.slots >> number & 1]
@@ -68,8 +68,9 @@ def _pieces(window: Window, gap: int) -> list[Heard]:
 
 
 def _has_silence(slots: int, least: int) -> bool:
-    """Whether a quarter that is taken is followed by the next one ``least`` later or more. Nearly all windows
-    are whole, so this looks at all quarters at once: each spreads over the ``least - 2`` behind it."""
+    """True if some occupied quarter is followed by the next one ``least`` later or more. Nearly all windows
+    are complete, so this tests all quarters at once: each is spread over the ``least - 2`` quarters behind
+    it."""
     spread, reach = slots, 1
     while reach < least - 1:
         step = min(reach, least - 1 - reach)

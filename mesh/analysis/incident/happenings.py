@@ -1,8 +1,9 @@
-"""What happened to brokers and links, in the words of the simulator's faults. Pure.
+"""The events of brokers and links, in the terms of the simulator's faults. Pure.
 
-A life that ended is a ``crash``, ``power_off``, ``stop`` or ``pause`` until the broker ran again; a broker
-that came late is a ``start``. A complete part is a ``partition`` of each side from those after it. Pairs that
-did not hear each other in a part of another kind are cut edge by edge, gathered by who is cut from whom.
+A life that ended becomes a ``crash``, ``power_off``, ``stop`` or ``pause`` until the broker ran again. A
+broker that came late becomes a ``start``. A complete part becomes a ``partition`` of each side from those
+after it. Pairs that did not hear each other in a part of another kind are cut edge by edge, grouped by common
+ends.
 """
 
 from __future__ import annotations
@@ -24,31 +25,31 @@ FAULT_OF: Final[Mapping[str, Kind]] = {
     "leave": "stop",
     "pause": "pause",
 }
-"""The fault that ends a life so."""
+"""The fault for each cause of an end."""
 TOGETHER_S: Final = 2.0
 """Edges whose outages begin and end within this of each other are one cut. In periods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One thing that was done. ``a`` and ``b`` are ids of brokers; instants are microseconds of mesh time."""
+    """One event. ``a`` and ``b`` are ids of brokers; instants are in microseconds of mesh time."""
 
     at: int
     kind: Kind
     a: tuple[str, ...]
     b: tuple[str, ...] = ()
     until: int | None = None
-    """None: over at once, or it lasted when the logs end."""
+    """None: it has no duration, or lasted to the end of the logs."""
 
     @property
     def concerned(self) -> set[str]:
-        """Everybody it struck."""
+        """All brokers that it affected."""
         return {*self.a, *self.b}
 
 
 @dataclass(frozen=True, slots=True)
 class Untold:
-    """What cannot be played again, in a sentence with the brokers' ids in ``nodes``."""
+    """An event that cannot be played again: a sentence, with the brokers' ids in ``nodes``."""
 
     at: int
     nodes: tuple[str, ...]
@@ -57,13 +58,13 @@ class Untold:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """All that happened in one run."""
+    """All events of one run."""
 
     started: int
-    """When the mesh had formed: the last of those brokers began that began together."""
+    """When the mesh had formed: the start of the last broker that did not come late."""
     ended: int
     first: tuple[str, ...]
-    """Brokers by their first sign: those that formed the mesh, then those that came late."""
+    """Brokers ordered by their first sign: those that formed the mesh, then those that came late."""
     late: int
     """How many of ``first`` came late."""
     happenings: tuple[Happening, ...]
@@ -78,7 +79,7 @@ def incident(
     *,
     period_s: float,
 ) -> Incident:
-    """What happened in one run; all records are of that run.
+    """The events of one run. All records belong to that run.
 
     Raises:
         ValueError: there are no lives.
@@ -113,7 +114,7 @@ def incident(
 def _without_the_end(
     happenings: Sequence[Happening], of_node: Mapping[str, Sequence[Life]]
 ) -> Sequence[Happening]:
-    """Without the leaves at the end of a run that everybody left: every scenario ends so."""
+    """Drops the leaves at the end of a run that all brokers left, since every scenario ends so."""
     if any(stretches[-1].state != "away" for stretches in of_node.values()):
         return happenings
     last = len(happenings)
@@ -127,7 +128,7 @@ LATE_PERIODS: Final = 10.0
 
 
 def _came_late(born: Mapping[str, int], order: Sequence[str], node: str, period_s: float) -> bool:
-    """Whether there was a long rest between two starts before this one's."""
+    """True if there was a long pause between two starts before this one's."""
     upto = order[: order.index(node) + 1]
     return any(born[after] - born[before] > LATE_PERIODS * period_s * 1e6 for before, after in pairwise(upto))
 
@@ -173,7 +174,7 @@ def _of_parts(
 def _is_in(
     outage: Outage, parts: Sequence[Part], members: Mapping[int, Mapping[int, list[str]]], period_s: float
 ) -> bool:
-    """Whether a complete part says it already: the two were on different sides of it meanwhile."""
+    """True if a complete part already covers it: the two were on different sides of it meanwhile."""
     slack = round(TOGETHER_S * period_s * 1e6)
     for part in parts:
         of = {node: side for side, nodes in members[part.no].items() for node in nodes}
@@ -189,7 +190,7 @@ def _is_in(
 
 
 def _of_edges(outages: Iterable[Outage], *, period_s: float) -> list[Happening]:
-    """Cuts of single edges: both ways where both were silent at once, gathered by one end."""
+    """Cuts of single edges: both ways if both were silent at once, grouped by one end."""
     slack = round(TOGETHER_S * period_s * 1e6)
     single = sorted(
         (

@@ -1,7 +1,7 @@
 """An incident as a scenario file for `mesh simulate`. Pure.
 
-The format is that of docs/reference/scenario-format.md. What is measured (period, deadline, round trips) is
-written as it was; what logs cannot tell is said in comments at the top.
+The format is that of docs/reference/scenario-format.md. Measured values (period, deadline, round trips) are
+written as measured. Comments at the top name what logs cannot tell.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from mesh.analysis.incident.happenings import Happening
 from mesh.analysis.incident.scope import Scope
 
 CALM_S: Final = 3.0
-"""The first fault comes this long after the safety phase began."""
+"""The first fault comes this long after the start of the safety phase."""
 AFTERMATH_S: Final = 5.0
-"""The safety phase goes on for this long after the last fault ended."""
+"""The safety phase continues for this long after the last fault ended."""
 BEGIN_SHARE: Final = 0.25
-"""The last heartbeat across comes this share of a period before a cut, on average."""
+"""The last heartbeat across comes, on average, this share of a period before a cut."""
 END_SHARE: Final = 0.6
 """The first heartbeat across comes this share of a period after a heal."""
 LEAST_S: Final = 0.2
-"""No fault is shorter."""
+"""Minimum duration of a fault."""
 TAIL_SHARE_LEAST: Final = 0.001
 NAMES_IN_LINE: Final = 8
 PUBLISHERS_MOST: Final = 20
 RATE_MOST: Final = 200.0
-"""Messages a second; a scenario with more plays slower than it happened."""
+"""Messages per second. A scenario with more plays slower than the original."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class RoundTrips:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of the mesh beside what happened."""
+    """Facts about the mesh besides the events."""
 
     run: str
     names: Mapping[str, str]
@@ -56,11 +56,11 @@ class Setting:
     round_trips: RoundTrips | None
     published_per_s: float | None
     verdict: Sequence[str]
-    """The analysis' findings, a sentence each."""
+    """The findings of the analysis, one sentence each."""
 
 
 def scenario_text(scope: Scope, setting: Setting) -> str:
-    """The scenario file's text; the same incident makes the same text.
+    """The text of the scenario file. The same incident always gives the same text.
 
     Raises:
         ValueError: nothing happened.
@@ -172,7 +172,7 @@ def _who(nodes: Sequence[str], numbers: Mapping[str, str]) -> str:
 
 
 def _scenario_name(run: str) -> str:
-    """A name that the format takes: the run's, without what it does not take."""
+    """A name that the format allows: the run's, without characters that it does not allow."""
     plain = re.sub(r"[^a-z0-9]+", "-", run.lower()).strip("-")
     return f"incident-{plain}"[:48].rstrip("-")
 

@@ -1,4 +1,4 @@
-"""Which part of an incident is played again: what happened around a time, and to few enough brokers. Pure."""
+"""Selects the part of an incident to play again: the events around a time, and few enough brokers. Pure."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import Final
 from mesh.analysis.incident.happenings import Happening, Incident
 
 BROKERS_MOST: Final = 100
-"""Of a larger mesh those are kept that something happened to, and bystanders up to this number."""
+"""Of a larger mesh, the affected brokers are kept, and bystanders up to this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is kept, and what is not."""
+    """The selected part, and what was left out."""
 
     incident: Incident
     left_out: tuple[str, ...]
     """Brokers that are not played."""
     dropped: int
-    """Happenings outside of the time asked for."""
+    """Events outside of the requested time."""
 
 
 def around(incident: Incident, at: int, within_s: float) -> Scope:
-    """Only what began or lasted at most ``within_s`` from ``at``; what lasted begins with the window."""
+    """Only events that began or lasted at most ``within_s`` from ``at``. An event that lasted begins with the
+    window."""
     least, most = at - round(within_s * 1e6), at + round(within_s * 1e6)
     kept: list[Happening] = []
     for each in incident.happenings:
@@ -75,7 +76,7 @@ def at_most(scope: Scope, brokers_most: int = BROKERS_MOST) -> Scope:
             "name a time with --around"
         )
     kept = set(struck)
-    # Every side of a cut needs somebody, so sides give their bystanders in turn.
+    # Every side of a cut needs a broker, so sides contribute their bystanders in turn.
     groups = [list(each.a) for each in parted] + [list(each.b) for each in parted] + [list(incident.first)]
     position = 0
     while len(kept) < brokers_most and any(groups):

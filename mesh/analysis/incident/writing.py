@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 TAIL_FACTOR: Final = 8.0
 WITHIN_S: Final = 60.0
-"""How far around the time asked for, if nothing else is asked for."""
+"""The time around the requested one, unless another is requested."""
 
 
 class NoScenario(MeshError):
-    """There is nothing to make a scenario of; the message says why."""
+    """There is nothing to make a scenario from. The message says why."""
 
 
 def write_scenario(
@@ -34,7 +34,7 @@ def write_scenario(
     at: Instant | None = None,
     within_s: float = WITHIN_S,
 ) -> str:
-    """The scenario of the one run that there is; ``at`` limits it to what happened around that time.
+    """The scenario of the only run. ``at`` limits it to events around that time.
 
     Raises:
         NoScenario: nothing happened, something happened to too many, or there are several runs.
@@ -67,7 +67,7 @@ def write_scenario(
 
 
 def moment_of(text: str, started: Instant, ended: Instant) -> Instant:
-    """A time that a user named: ``14:03:20`` on the day the run began, or with its date.
+    """A time from a user: ``14:03:20`` on the day the run began, or with its date.
 
     Raises:
         ValueError: it is no time, or lies outside of the run.

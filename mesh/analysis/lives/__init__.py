@@ -1,1 +1,2 @@
-"""What brokers did: their lives with causes, and what follows from them: availability, churn, survival."""
+"""Lives of brokers with the causes of their ends, and the figures from them: availability, churn,
+survival."""

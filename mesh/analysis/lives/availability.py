@@ -1,6 +1,6 @@
-"""How much of the time a broker ran. Pure: from the stretches of its life.
+"""The share of time in which a broker ran, from the stretches of its life. Pure.
 
-Unknown time is neither up nor down. A paused process is up, since it did not fail; a broker that left is
+Unknown time is neither up nor down. A paused process is up, since it did not fail. A broker that left is
 away.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mesh.analysis.results.tables import Life
 
 FAILURES: Final = ("crash", "power_off")
-"""Causes that end a life by a failure. A leave is none, and a pause is none."""
+"""Causes that end a life with a failure. A leave or a pause is not a failure."""
 
 
 class Told(NamedTuple):
@@ -33,7 +33,7 @@ class Told(NamedTuple):
 
 
 def availability(lives: Sequence[Life]) -> Told:
-    """Of one broker's stretches, in any order. The instants are microseconds."""
+    """The availability of one broker, from its stretches in any order. Instants are in microseconds."""
     spent = dict.fromkeys(("up", "paused", "down", "away", "unknown"), 0)
     repairs = []
     for life in lives:

@@ -1,9 +1,11 @@
-"""Who came, left and failed in each window, and the rate of change. Pure: from the stretches of all lives.
+"""Brokers that came, left and failed in each window, and the rate of change, from the stretches of all lives.
+Pure.
 
-The rate is that of Godfrey, Shenker and Stoica (SIGCOMM 2006): the sum, over changes, of the brokers that
-changed over the larger of the numbers there before and after, for each second. **Ties**: what happens in
-the same microsecond is one change, so the order of rows says nothing. What turns unknown or is known again
-changes the number that is alive, and is no change: nobody came or went, as far as anybody knows.
+The rate is that of Godfrey, Shenker and Stoica (SIGCOMM 2006). For each change it takes the number of brokers
+that changed, divided by the larger of the numbers present before and after. It sums this over changes, for
+each second. **Ties**: events in the same microsecond are one change, so the order of rows does not matter.
+When a stretch turns unknown or known again, the number of live brokers changes, but that is not a change:
+nobody is known to have come or left.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Told(NamedTuple):
 
 
 class _Moment:
-    """What happened in one microsecond."""
+    """The events of one microsecond."""
 
     __slots__ = ("changed", "counts", "step")
 
@@ -44,11 +46,11 @@ class _Moment:
         self.changed = 0
         """Brokers that came or went."""
         self.step = 0
-        """By how many more are alive afterwards."""
+        """The change of the number of live brokers."""
 
 
 def churn(lives: Iterable[Life], window_s: float) -> list[Told]:
-    """All windows from the first stretch's start to the last one's end; they begin at multiples of their
+    """All windows from the first stretch's start to the last one's end. They begin at multiples of their
     length."""
     moments: dict[int, _Moment] = defaultdict(_Moment)
     begin, end = None, 0
@@ -70,7 +72,7 @@ def churn(lives: Iterable[Life], window_s: float) -> list[Told]:
 
 
 def _note(moments: dict[int, _Moment], life: Life) -> None:
-    """What the start and the end of a stretch say."""
+    """Record the start and the end of a stretch."""
     if life.state not in ALIVE:
         if life.cause in ("start", "restart"):
             moments[life.end].counts["rejoins"] += 1

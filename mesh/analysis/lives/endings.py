@@ -1,20 +1,20 @@
-"""How a boot ended, if it did: what it did itself, apart from what others concluded. Pure.
+"""How a boot ended, if it did: from its own traces, not from the conclusions of others. Pure.
 
-The rules, in order. A rule that has nothing to go by leaves the question to the next:
+The rules, in order. A rule without evidence leaves the question to the next:
 
 1. **It said so**: a row that it leaves, or a stop. A stop by an error is a crash.
-2. **Its links were closed at once**: the kernel of a host that runs closes the sockets of a killed process.
-   So its peers read an end or a reset within moments of its last sign, and nothing after it. What a kernel
-   answers that has lost its power and is back comes later, or with the next boot. One link may break by
-   itself just before; so where the log lost its end, more links must have been closed than kept.
+2. **Its links were closed at once**: the kernel of a running host closes the sockets of a killed process. So
+   its peers read an end or a reset within moments of its last sign, and nothing after it. A kernel that lost
+   its power and is back answers later, or with the next boot. One link may break on its own just before. So
+   if the log lost its end, more links must have been closed than kept.
 3. **It was still there** when the logs end.
-4. **Its log lost its end**: the last line is torn, or others heard it for longer than rows wait for the disk.
-   Only a power loss takes rows that had been written.
-5. **Its log is whole, and another boot followed**: it was killed while nobody could hear its kernel, since it
-   was cut off or paused for longer than its links last.
-6. Nothing is left: nobody knows. ``log lost``.
+4. **Its log lost its end**: the last line is incomplete, or others heard it for longer than rows wait for the
+   disk. Only a power loss removes rows that had been written.
+5. **Its log is complete, and another boot followed**: it was killed while nobody could hear its kernel, since
+   it was cut off or paused for longer than its links last.
+6. No evidence is left: the end is unknown, ``log lost``.
 
-Membership's verdict (DEAD) is not among them. It is an opinion of others, and is checked against this.
+Membership's verdict (DEAD) is not among the rules. It is an opinion of others, and is checked against this.
 """
 
 from __future__ import annotations
@@ -31,22 +31,24 @@ if TYPE_CHECKING:
 FLUSH: Final = 2 * SECOND
 """Rows reach the file within a second; a busy loop may take another."""
 AT_ONCE: Final = 1.2
-"""Periods: a broker that runs gives a sign in each, so its links were closed within this of its last sign."""
+"""Periods. A running broker gives a sign in each, so its links were closed within this time of its last
+sign."""
 STRAY: Final = 0.5
-"""Periods: what was under way on a slower link arrives this much after a faster one was closed."""
+"""Periods. Frames in flight on a slower link arrive this much after a faster one was closed."""
 STARTING: Final = 0.05
-"""Periods before the next boot's first row in which its kernel may already refuse what is sent to the
-last."""
+"""Periods before the next boot's first row in which its kernel may already refuse frames for the last
+boot."""
 
 KERNEL_WORDS: Final = ("closed by the peer", "connection reset", "broken pipe")
-"""Of a reason why a link went down: the other end was closed."""
+"""Words in the reason of a link's end: the other end was closed."""
 
 Cause = Literal["leave", "crash", "power_off", "log lost"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """When it ended; ``cause`` None: it had not when the logs end. ``error`` is in microseconds."""
+    """When it ended. ``cause`` None: it had not ended at the end of the logs. ``error`` is in
+    microseconds."""
 
     at: int
     cause: Cause | None
@@ -54,7 +56,7 @@ class Ending:
 
 
 def ending(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending:
-    """``heard``: when others heard this boot, in order, without what may be of the next one."""
+    """``heard``: when others heard this boot, in order, without times that may belong to the next one."""
     for rule in (by_its_word, by_its_links, by_the_end_of_the_logs, by_its_torn_log, by_its_whole_log):
         found = rule(evidence, stay, heard)
         if found is not None:
@@ -63,7 +65,7 @@ def ending(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending:
 
 
 def by_its_word(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending | None:
-    """It left or stopped; where its log lost that, others heard it take its leave."""
+    """It left or stopped. If its log lost that, others heard its goodbye."""
     log = stay.log
     if log is not None and log.left is not None:
         return Ending(min(log.left, stay.until), "leave")
@@ -74,7 +76,7 @@ def by_its_word(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending | N
 
 
 def by_its_links(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending | None:
-    """Its kernel closed its links while somebody could hear that."""
+    """Its kernel closed its links while others could hear that."""
     sign = last_sign(stay, heard)
     soonest = sign - round(STRAY * evidence.period)
     latest = stay.until - round(STARTING * evidence.period)
@@ -90,18 +92,18 @@ def by_its_links(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending | 
 
 
 def by_the_end_of_the_logs(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending | None:
-    """It gave signs up to the end, as far as rows come so often."""
+    """It gave signs up to the end, as far as the intervals of rows allow."""
     if stay.followed:
         return None
     pause = evidence.silence
-    if stay.log is not None and not stay.log.torn:  # who is cut off writes little but counters
+    if stay.log is not None and not stay.log.torn:  # a broker that is cut off writes little except counters
         pause = max(pause, round(stay.log.stats_s * SECOND))
     sign = last_sign(stay, heard)
     return Ending(evidence.end, None) if sign >= evidence.end - pause - FLUSH else None
 
 
 def by_its_torn_log(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending | None:
-    """A power loss takes what was written and not synced: the end of a file, or a file."""
+    """A power loss removes data that was written but not synced: the end of a file, or a file."""
     if stay.log is None:
         lost = stay.followed and bool(evidence.boots)
     else:
@@ -118,7 +120,8 @@ def by_its_whole_log(evidence: Evidence, stay: Stay, heard: list[Span]) -> Endin
     if stay.log is None or not stay.followed:
         return None
     sign = last_sign(stay, heard)
-    rows_every = max(evidence.period, round(stay.log.stats_s * SECOND))  # who is cut off writes little else
+    # a broker that is cut off writes little else
+    rows_every = max(evidence.period, round(stay.log.stats_s * SECOND))
     return Ending(sign, "crash", min(rows_every + FLUSH, stay.until - sign))
 
 
@@ -129,18 +132,18 @@ def last_sign(stay: Stay, heard: list[Span]) -> int:
 
 
 def goes_on(evidence: Evidence, stay: Stay, heard: list[Span]) -> bool:
-    """Whether others heard the next boot before they missed this one, so that its last sign is not known."""
+    """True if others heard the next boot before they missed this one, so that its last sign is not known."""
     return stay.followed and bool(heard) and heard[-1].last >= stay.until - evidence.silence
 
 
 def is_whole(stay: Stay, heard: list[Span]) -> bool:
-    """Whether its log holds all that it wrote."""
+    """True if its log contains everything that it wrote."""
     log = stay.log
     return log is not None and not log.torn and (not heard or heard[-1].last - log.last <= FLUSH)
 
 
 def closings(evidence: Evidence, stay: Stay) -> dict[str, int]:
-    """When which peer's link to it was closed by its kernel, for good."""
+    """When its kernel finally closed each peer's link to it."""
     last: dict[str, Linked] = {}
     for row in sorted(evidence.linked, key=lambda row: (row.at, row.up)):
         if stay.first <= row.at < stay.until:
@@ -168,12 +171,12 @@ def kept(evidence: Evidence, at: int, closed: dict[str, int]) -> list[str]:
 
 
 def is_of_kernel(reason: str) -> bool:
-    """Whether a link went down since the other end was closed, and not by a judgement of this one."""
+    """True if a link went down because the other end was closed, and not by a judgement of this end."""
     return any(words in reason.lower() for words in KERNEL_WORDS)
 
 
 def _heard_after(evidence: Evidence, stay: Stay, peer: str, at: int) -> bool:
-    """It lived on: the link was broken by something else."""
+    """It lived on: something else broke the link."""
     return any(
         stretch.dst == peer and at + STRAY * evidence.period < stretch.last < stay.until
         for stretch in evidence.heard

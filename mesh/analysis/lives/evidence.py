@@ -1,7 +1,7 @@
-"""What is known of one broker: what it wrote, and what others saw of its links and its heartbeats. Pure.
+"""The evidence about one broker: its own rows, and what others observed of its links and heartbeats. Pure.
 
-These records run on executors that have nothing but Python; rows of Spark serve as well, since only
-attributes are read. Times are in microseconds of mesh time.
+These records run on executors that have only Python. Spark rows work as well, since only attributes are read.
+Times are in microseconds of mesh time.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ SILENCE: Final = 2.2
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that tells of one broker."""
+    """All evidence about one broker."""
 
     node: str
     begin: int
-    """When the run's logs begin and end."""
+    """Start and end of the run's logs."""
     end: int
     period_s: float
-    """Of its heartbeats; of the others' if its logs are lost."""
+    """The period of its heartbeats, or of the others' if its logs are lost."""
     boots: Sequence[Boot] = ()
-    """Those that have a log."""
+    """Boots that have a log."""
     said: Sequence[Said] = ()
-    """By others, of it."""
+    """Reports of others about it."""
     linked: Sequence[Linked] = ()
-    """By others: their links to it."""
+    """Other brokers' links to it."""
     heard: Sequence[Stretch] = ()
-    """Of it, by others."""
+    """Times in which others heard it."""
     awake: Sequence[tuple[str, int, int]] = ()
-    """Its boot, from and to: it wrote rows without a gap of more than 2.2 periods."""
+    """Boot, start and end of times in which it wrote rows without a gap of more than 2.2 periods."""
     late: Sequence[Late] = ()
-    """Its own."""
+    """Its own reports of lateness."""
     since: dict[str, int] = field(default_factory=dict)
-    """When each boot of an observer began to write."""
+    """The first row of each boot of an observer."""
 
     @property
     def period(self) -> int:
@@ -60,7 +60,7 @@ class Stay:
     boot: str
     first: int
     until: int
-    """The first sign of the next boot, or a moment after the logs' end."""
+    """The first sign of the next boot, or a moment after the end of the logs."""
     truncated: bool
     log: Boot | None
     """None: its log is lost."""
@@ -69,7 +69,7 @@ class Stay:
 
 
 def stays(evidence: Evidence) -> list[Stay]:
-    """The boots of a broker in order: those with a log, and those of which others only spoke."""
+    """The boots of a broker in order: those with a log, and those known only from others."""
     boots: list[tuple[int, str, bool, Boot | None]] = [
         (boot.first, boot.boot, boot.first_seq > 1, boot) for boot in evidence.boots
     ]
@@ -89,7 +89,8 @@ def stays(evidence: Evidence) -> list[Stay]:
 
 
 def _was_there(evidence: Evidence, word: Said) -> bool:
-    """Whether a boot without a log ran before anybody looked: who met it first had just started too."""
+    """True if a boot without a log ran before others observed it: the first to meet it had just started
+    too."""
     if word.reason in ("restarted", "returned"):
         return False
     return not any(since < word.at - evidence.silence for since in evidence.since.values())

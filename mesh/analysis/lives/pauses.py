@@ -1,8 +1,9 @@
-"""When a broker was stopped and went on: it wrote nothing, and its loop was late by that afterwards. Pure.
+"""Detects when a broker was stopped and continued: it wrote nothing, and its loop was accordingly late
+afterwards. Pure.
 
-Silence alone is no pause: a broker that is cut off hears nothing, and writes little. Lateness alone does
-not say when. `Late` rows say how late the loop was at most since the row before; the pause is the silence
-in that time that is long enough, and ends where the silence ends.
+Silence alone is no pause: a broker that is cut off hears nothing and writes little. Lateness alone does not
+say when the pause was. A `Late` row gives the maximum lateness of the loop since the row before. The pause is
+a silence in that time that is long enough, and it ends where the silence ends.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from mesh.analysis.lives.evidence import SECOND, Evidence, Stay
 from mesh.analysis.lives.spans import Span, merged
 
 BEAT: Final = SECOND // 10
-"""How often a broker samples the lateness of its loop: a pause is longer than the lateness by up to this."""
+"""Interval at which a broker samples its loop's lateness. A pause is longer than the lateness by up to
+this."""
 SLOT: Final = 0.25
-"""Periods: by so much a silence may be longer than it looks, since its ends are known to an eighth."""
+"""Periods. A silence may be longer than it looks by so much, since its ends are known to an eighth."""
 
 
 class Pause(NamedTuple):
-    """A process that did not run; its start may be wrong by ``error`` microseconds."""
+    """A time in which a process did not run. Its start may be wrong by ``error`` microseconds."""
 
     start: int
     end: int
@@ -28,7 +30,7 @@ class Pause(NamedTuple):
 
 
 def pauses(evidence: Evidence, stay: Stay, end: int) -> list[Pause]:
-    """The pauses of a boot that has a log, over 2.2 periods, in order, before its ``end``."""
+    """The pauses of a boot that has a log, longer than 2.2 periods, in order, before its ``end``."""
     if stay.log is None:
         return []
     gaps = _gaps(evidence, stay)
@@ -50,7 +52,7 @@ def pauses(evidence: Evidence, stay: Stay, end: int) -> list[Pause]:
 
 
 def _gaps(evidence: Evidence, stay: Stay) -> list[Span]:
-    """The silences between its rows of over 2.2 periods."""
+    """The silences between its rows, longer than 2.2 periods."""
     assert stay.log is not None
     fuzz = round(SLOT * evidence.period)
     spans = [Span(stay.first, stay.first), Span(stay.log.last, stay.log.last)]
@@ -64,5 +66,5 @@ def _gaps(evidence: Evidence, stay: Stay) -> list[Span]:
 
 
 def _holds(gap: Span, covered: Span, shortest: int) -> bool:
-    """Whether the pause that made the loop so late may be this silence."""
+    """True if the pause that made the loop so late may be this silence."""
     return covered.first < gap.last <= covered.last and gap.last - gap.first >= shortest

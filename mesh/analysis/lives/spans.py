@@ -1,4 +1,4 @@
-"""Stretches of time, in microseconds."""
+"""Intervals of time in microseconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Span(NamedTuple):
 
 
 def merged(spans: Iterable[Span], gap: int = 0) -> list[Span]:
-    """Spans in order, those that overlap or are at most ``gap`` apart as one."""
+    """Spans in order; those that overlap or are at most ``gap`` apart are merged."""
     found: list[Span] = []
     for span in sorted(spans):
         if found and span.first - found[-1].last <= gap:

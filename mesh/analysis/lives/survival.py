@@ -1,15 +1,17 @@
-"""How long brokers stay up, and down: the share of stretches that last longer than a time. Pure.
+"""How long brokers stay up and down: the share of stretches that last longer than a given time. Pure.
 
-Three estimates side by side, since each misleads in its own way:
+There are three estimates side by side, since each is misleading in its own way:
 
-* ``naive`` takes the stretches that ended while somebody looked. It favours short ones.
-* ``create-based`` (Roselli; Saroiu) takes those that began in the first half of the logs, and follows them
-  for half the logs' length: all of them could be seen to last so long. It says nothing of longer ones.
-* ``kaplan-meier`` takes all, those that lasted at the end as lasting longer; its interval is Greenwood's.
+* ``naive`` takes the stretches with an observed end. It favours short ones.
+* ``create-based`` (Roselli; Saroiu) takes stretches that began in the first half of the logs, and follows
+  them for half the length of the logs. All of them could be observed for that long. It says nothing about
+  longer ones.
+* ``kaplan-meier`` takes all stretches. Those still open at the end count as lasting longer. Its interval is
+  Greenwood's.
 
-A stretch up goes on through pauses. It ends with a crash, a power loss or a leave. Where its log is lost,
-or the logs end, it is censored. Stretches that had begun before the logs do are left out: nobody knows
-their length.
+A stretch up continues through pauses. It ends with a crash, a power loss or a leave. If its log is lost, or
+the logs end, it is censored. Stretches that began before the logs are left out, since their length is
+unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from mesh.analysis.results.tables import Life
 
 NORMAL_95: Final = 1.959963984540054
-"""The normal distribution lies within so many deviations with a chance of 95 %."""
+"""The normal distribution lies within so many standard deviations with a probability of 95 %."""
 
 
 PAUSES: Final = ("pause", "resume")
@@ -49,17 +51,17 @@ class Told(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """One stretch: when it began, how long it lasted in microseconds, and whether it was seen to end."""
+    """One stretch: when it began, how long it lasted in microseconds, and whether its end was observed."""
 
     start: int
     length: int
     ended: bool
     to_the_end: bool
-    """It lasted when the logs end."""
+    """It was still open at the end of the logs."""
 
 
 def survival(lives: Sequence[Life]) -> list[Told]:
-    """The curves of all brokers of a run; stretches in any order."""
+    """The curves for all brokers of a run. Stretches may be in any order."""
     if not lives:
         return []
     begin, end = min(life.start for life in lives), max(life.end for life in lives)
@@ -76,7 +78,7 @@ def survival(lives: Sequence[Life]) -> list[Told]:
 
 
 def stays_up(lives: Iterable[Life]) -> list[Stay]:
-    """From a start to a failure or a leave, pauses included."""
+    """Stretches from a start to a failure or a leave, including pauses."""
     found = []
     start: int | None = None
     before: Life | None = None
@@ -96,7 +98,7 @@ def stays_up(lives: Iterable[Life]) -> list[Stay]:
 
 
 def stays_down(lives: Iterable[Life]) -> list[Stay]:
-    """From a failure to the next boot."""
+    """Stretches from a failure to the next boot."""
     return [
         Stay(life.start, life.end - life.start, life.cause is not None, life.cause is None)
         for life in lives
@@ -105,14 +107,14 @@ def stays_down(lives: Iterable[Life]) -> list[Stay]:
 
 
 def _begins(life: Life, before: Life | None) -> bool:
-    """Whether a broker was seen to start, and is not only known of from here on."""
+    """True if the start of a broker was observed, rather than only its presence from here on."""
     if before is None:
         return not life.truncated
     return before.cause in (*ENDS, "start", "restart")
 
 
 def _created(stays: Iterable[Stay], begin: int, end: int) -> list[Stay]:
-    """Those that began in the first half, but for those that were lost from sight before half the time."""
+    """The stretches that began in the first half, except those lost from sight before half the time."""
     half = (end - begin) // 2
     return [
         stay
@@ -122,7 +124,7 @@ def _created(stays: Iterable[Stay], begin: int, end: int) -> list[Stay]:
 
 
 def _shares(of: str, method: str, stays: Sequence[Stay], longest: int | None) -> list[Told]:
-    """At each length at which one ended: the share that lasted longer."""
+    """At each length at which a stretch ended: the share that lasted longer."""
     lengths = Counter(stay.length for stay in stays if stay.ended)
     found, at_risk = [], len(stays)
     gone = Counter(stay.length for stay in stays)
@@ -139,8 +141,8 @@ def _shares(of: str, method: str, stays: Sequence[Stay], longest: int | None) ->
 
 
 def kaplan_meier(of: str, stays: Sequence[Stay]) -> list[Told]:
-    """The product over lengths of the share of those at risk that did not end. Who is censored at a length
-    was at risk at it. Once nobody is left there is no interval."""
+    """The product, over lengths, of the share at risk that did not end. A stretch censored at a length was at
+    risk at it. Once none is left there is no interval."""
     ended = Counter(stay.length for stay in stays if stay.ended)
     gone = Counter(stay.length for stay in stays)
     found, at_risk, survives, variance = [], len(stays), 1.0, 0.0

@@ -1,6 +1,6 @@
-"""Feeds the decisions on lives through Spark: one group for each broker, one for each run.
+"""Runs the decisions on lives in Spark: one group for each broker, one for each run.
 
-Instants are numbers of microseconds throughout, as in `mesh.analysis.facts`.
+Instants are in microseconds throughout, as in `mesh.analysis.facts`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from mesh.analysis.clocks.apply import Facts
 
 KNOWN: Final = ("boots", "said", "linked", "heard", "awake", "late")
-"""The lists of what is known of a broker."""
+"""Columns with lists of evidence about a broker."""
 
 
 def lives(facts: Facts) -> DataFrame:
-    """The table ``lives``: of every broker that has a log, or that others met or heard."""
+    """The table ``lives``, for every broker that has a log, or that others met or heard."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType
 
@@ -65,7 +65,7 @@ def lives(facts: Facts) -> DataFrame:
 
 @dataclass(frozen=True)
 class Figures:
-    """What follows from lives; frames with the columns of the tables of these names."""
+    """Figures from lives, as frames with the columns of the tables of these names."""
 
     availability: DataFrame
     churn: DataFrame

@@ -1,7 +1,7 @@
-"""The life of a broker: stretches in one state, one after the other, from all that is known of it. Pure.
+"""The life of a broker, from all evidence: consecutive stretches, each in one state. Pure.
 
-States follow from causes: after a crash or a power loss it is down, after a leave away, and where nobody can
-know, unknown, which is neither. Membership's opinion is not asked.
+States follow from causes. After a crash or a power loss a broker is down, after a leave away. Without
+evidence it is unknown, which is neither. Membership's opinion is not used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AFTER: Final[dict[Cause, str]] = {
 
 
 class Told(NamedTuple):
-    """A row of the table ``lives`` without its run and node; times in microseconds."""
+    """A row of the table ``lives`` without its run and node. Times are in microseconds."""
 
     no: int
     boot: str | None
@@ -69,7 +69,7 @@ def tell(evidence: Evidence) -> list[Told]:
 
 
 def _of_boot(evidence: Evidence, stay: Stay) -> Iterator[_Stretch]:
-    """What a boot did, and what follows it until the next."""
+    """The stretches of one boot, and the one after it until the next boot."""
     heard = _heard(evidence, stay)
     end = ending(evidence, stay, heard)
     at, boot = stay.first, stay.boot
@@ -90,8 +90,8 @@ def _of_boot(evidence: Evidence, stay: Stay) -> Iterator[_Stretch]:
 
 
 def _heard(evidence: Evidence, stay: Stay) -> list[Span]:
-    """When others heard this boot. Heartbeats do not name their boot: those that went on into the next one
-    were this one's until 2.2 periods before that, at least."""
+    """When others heard this boot. Heartbeats do not name their boot. Those that continued into the next one
+    belong to this one until at least 2.2 periods before it."""
     spans = []
     for stretch in evidence.heard:
         first, last = max(stretch.first, stay.first), stretch.last
@@ -109,7 +109,8 @@ def _heard(evidence: Evidence, stay: Stay) -> list[Span]:
 
 
 def _silences(evidence: Evidence, stay: Stay, heard: list[Span], end: int) -> Iterator[Span]:
-    """When a boot gave no sign that goes beyond its log: it ran, was paused, or cut off, and nobody knows."""
+    """Times in which a boot gave no sign beyond its log: it ran, was paused, or cut off, which cannot be
+    decided."""
     known = Span(stay.first, stay.log.last if stay.log is not None else stay.first)
     signs = merged([known, *heard], evidence.silence)
     for before, after in pairwise(signs):

@@ -1,12 +1,13 @@
-"""Why a member was held dead: what its process did, or the network, before the first said so. Pure.
+"""Why a member was reported dead: what happened to its process or to the network before the first report.
+Pure.
 
-The rules, in this order; the first that holds is the cause:
+The rules, in order; the first that applies gives the cause:
 
 1. Its process ended before: by a ``crash``, a ``power_off``, or it ``left``.
 2. It was ``paused`` within `LOOKBACK_PERIODS` before, or still was.
-3. Nobody knows what it did then: ``log lost``.
-4. Somebody that says so had heard nothing of it while both ran: it was ``cut off``.
-5. Else it was ``mistaken``.
+3. Its state at that time is unknown: ``log lost``.
+4. A broker that reports it had heard nothing of it while both ran: it was ``cut off``.
+5. Otherwise the report was ``mistaken``.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 LOOKBACK_PERIODS: Final = 30.0
-"""Suspicions last for some periods; what ended longer before a death was told is not its cause."""
+"""Suspicions last for some periods. An end much earlier than the report is not its cause."""
 FLUSH_US: Final = 1_000_000
-"""A life may end so long after a death was told: its log's last rows are up to a second old."""
+"""A life may end so long after a death was reported, since the last rows of a log are up to a second late."""
 
 Cause = Literal["crash", "power_off", "paused", "cut off", "log lost", "mistaken", "left"]
 ENDED: Final[dict[str, Cause]] = {"crash": "crash", "power_off": "power_off", "leave": "left"}
@@ -35,7 +36,7 @@ class Stretch(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """``dst`` heard nothing of the member while both ran."""
+    """An outage: ``dst`` heard nothing of the member while both ran."""
 
     dst: str
     start: int
@@ -43,7 +44,7 @@ class Silence(NamedTuple):
 
 
 class Death(NamedTuple):
-    """Why a member was held dead, and when that came over its process (None: nothing did)."""
+    """Why a member was reported dead, and when its process was affected (None: it was not)."""
 
     cause: Cause
     at: int | None
@@ -58,7 +59,7 @@ def cause_of_death(
     *,
     period_us: int,
 ) -> Death:
-    """Judge one death, told first at ``told`` of ``boot``; ``life`` is the member's, in order of time."""
+    """Judge one death, first reported at ``told``, of ``boot``. ``life`` is the member's, ordered by time."""
     since = told - round(LOOKBACK_PERIODS * period_us)
     own = [stretch for stretch in life if stretch.boot == boot]
     ended = next(

@@ -1,4 +1,4 @@
-"""Each change of a member's state, and how it spread over those that could hear of it. Pure."""
+"""Each change of a member's state, and how it spread to the brokers that could learn it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATES: Final = ("alive", "suspect", "dead", "left")
 
 
 class Saying(NamedTuple):
-    """``node`` says that the member changed; see `mesh.analysis.facts.Said`."""
+    """``node`` reports that the member changed; see `mesh.analysis.facts.Said`."""
 
     node: str
     at: int
@@ -25,7 +25,7 @@ class Saying(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """A row of the table ``changes`` without its run; in the order of its columns."""
+    """A row of the table ``changes`` without its run, in the order of its columns."""
 
     subject: str
     boot: str
@@ -50,7 +50,8 @@ def changes_of(
     *,
     period_us: int,
 ) -> list[Spread]:
-    """All changes of one member, in order of time; ``others`` is when every broker ran, from and until."""
+    """All changes of one member, ordered by time. ``others`` has the times, from and until, in which every
+    broker ran."""
     firsts: dict[tuple[str, int, str], dict[str, int]] = defaultdict(dict)
     tellers: dict[tuple[str, int, str], set[str]] = defaultdict(set)
     for saying in sorted(said, key=lambda each: each.at):
@@ -95,7 +96,8 @@ def changes_of(
 def _came(
     boot: str, incarnation: int, firsts: Mapping[tuple[str, int, str], object], life: Sequence[Stretch]
 ) -> int | None:
-    """When the process of this boot started, for the first of its incarnations; a refutation is no such."""
+    """When the process of this boot started, for the first of its incarnations. A refutation is not a
+    start."""
     if any(other == boot and number < incarnation for other, number, _ in firsts):
         return None
     start = next((each for each in life if each.boot == boot), None)
@@ -103,11 +105,12 @@ def _came(
 
 
 def _ran(spans: Sequence[tuple[int, int]], since: int, until: int) -> bool:
-    """Whether a broker ran all that time. Spans are in order and do not touch."""
+    """True if a broker ran all that time. Spans are in order and do not touch."""
     position = bisect_right(spans, (since, 1 << 62)) - 1
     return position >= 0 and spans[position][1] >= until
 
 
 def quantile(ordered: Sequence[float], share: float) -> float | None:
-    """The nearest rank: the least value that this share of the values does not exceed."""
+    """The nearest-rank quantile: the smallest value that at least this share of the values does not
+    exceed."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else None

@@ -1,7 +1,7 @@
-"""How good the failure detector was, by the measures of Chen, Toueg and Aguilera (2002). Pure.
+"""The quality of the failure detector, by the measures of Chen, Toueg and Aguilera (2002). Pure.
 
-Counted is DEAD, not suspicion. The accuracy is over time in which both ran, which is the exposure; detection
-is of true failures only. Pairs of which there is nothing to tell have no row; they count in the pooled ones.
+DEAD counts, suspicion does not. Accuracy refers to the exposure, the time in which both ran. Detection refers
+to true failures only. A pair without any event has no row of its own, but counts in the pooled rows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from mesh.analysis.opinions.changes import quantile
 ALL: Final = "*"
 
 Spans = Sequence[tuple[int, int]]
-"""When a broker ran: from and until, in order, without touching."""
+"""Times in which a broker ran: from and until, in order, without touching."""
 
 
 class Failure(NamedTuple):
-    """A crash or a power loss of one broker, when it ran again, and when each observer held it dead."""
+    """A crash or a power loss of one broker, when it ran again, and when each observer reported it dead."""
 
     subject: str
     at: int
@@ -29,7 +29,7 @@ class Failure(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """A mistake: DEAD said of one that ran."""
+    """A mistake: DEAD reported about a broker that ran."""
 
     observer: str
     subject: str
@@ -38,7 +38,7 @@ class Wrong(NamedTuple):
 
 
 class Quality(NamedTuple):
-    """A row of the table ``detector`` without its run; in the order of its columns."""
+    """A row of the table ``detector`` without its run, in the order of its columns."""
 
     observer: str
     subject: str
@@ -57,7 +57,7 @@ class Quality(NamedTuple):
 def detector(
     ran: Mapping[str, Spans], mistakes: Iterable[Wrong], failures: Iterable[Failure], *, ended: int
 ) -> list[Quality]:
-    """Rows of pairs with something to tell, then those pooled by observer, by subject, and over all."""
+    """Rows of pairs with events, then rows pooled by observer, by subject, and over all."""
     wrong: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for each in mistakes:
         wrong[each.observer, each.subject].append((each.start, ended if each.end is None else each.end))
@@ -89,14 +89,14 @@ def detector(
             pooled[key].add(wrong[pair], lags[pair], count[pair], missed[pair])
     exposures = pooled_exposures(ran)
     rows += [pooled[node, ALL].row(node, ALL, exposures[node]) for node in sorted(ran)]
-    # To run beside one another is mutual.
+    # Two brokers are exposed to each other for the same time.
     rows += [pooled[ALL, node].row(ALL, node, exposures[node]) for node in sorted(ran)]
     rows.append(pooled[ALL, ALL].row(ALL, ALL, sum(exposures.values())))
     return rows
 
 
 class _Pool:
-    """What was counted of one pair, or of many."""
+    """The counts of one pair, or of many."""
 
     def __init__(self) -> None:
         self.lengths: list[float] = []
@@ -143,13 +143,14 @@ def overlap(ones: Spans, others: Spans) -> int:
 
 
 def pooled_exposures(ran: Mapping[str, Spans]) -> dict[str, int]:
-    """For each broker the time in which it ran beside each other one, summed over these; in one sweep."""
+    """For each broker, the total time in which it ran beside each other one. One sweep computes all."""
     edges: list[tuple[int, int, str]] = []
     for node, spans in ran.items():
         for start, end in spans:
             edges += [(start, 1, node), (end, -1, node)]
     edges.sort()
-    # The integral of how many run; a broker's share is what it grew by while the broker ran, less its own.
+    # The integral of the number of running brokers. A broker's share is its growth while the broker ran, less
+    # the broker's own time.
     area = running = last = 0
     entered: dict[str, int] = {}
     grown: dict[str, int] = dict.fromkeys(ran, 0)

@@ -1,7 +1,8 @@
-"""Times in which an observer held a member for suspect or dead that ran. Pure.
+"""Times in which an observer reported a running member suspect or dead. Pure.
 
-A mistake begins when the observer says so and ends when it says that the member is alive, when the member's
-process ends after all, or when the observer's own life ends. What began after the process had ended is none.
+A mistake begins with the observer's report. It ends when the observer reports the member alive, when the
+member's process does end, or when the observer's own life ends. A report after the process had ended is not a
+mistake.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mesh.analysis.opinions.changes import Saying
 
 
 class Error(NamedTuple):
-    """A row of the table ``mistakes`` without its run; in the order of its columns."""
+    """A row of the table ``mistakes`` without its run, in the order of its columns."""
 
     observer: str
     subject: str
@@ -34,7 +35,7 @@ def mistakes_of(
     *,
     period_us: int,
 ) -> list[Error]:
-    """All mistakes about one member; ``ends`` says when lives of observers ended, in order."""
+    """All mistakes about one member. ``ends`` has the ends of observers' lives, in order."""
     of_observer: dict[str, list[Saying]] = defaultdict(list)
     for saying in said:
         if saying.node != subject:
@@ -66,7 +67,7 @@ def _closed(
     life: Sequence[Stretch],
     ends: Sequence[int],
 ) -> list[Error]:
-    """The open mistakes, ended at ``at`` or by an end of a process before; empties ``open_``."""
+    """The open mistakes, ended at ``at`` or by an earlier end of a process. Empties ``open_``."""
     closed = []
     for state, (start, cause) in open_.items():
         over = [time for time in ends if time > start]

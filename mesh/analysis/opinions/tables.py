@@ -1,7 +1,7 @@
-"""Feeds the decisions on opinions through Spark: one group for each member, one for each run.
+"""Runs the decisions on opinions in Spark: one group for each member, one for each run.
 
-Instants are numbers of microseconds throughout. When brokers ran is gathered on the driver: it grows with
-what happened, not with rows.
+Instants are in microseconds throughout. The times in which brokers ran are collected on the driver: their
+number grows with events, not with rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAILED: Final = ("crash", "power_off")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """When each broker of a run ran, and when the run began and ended."""
+    """The times in which each broker of a run ran, and the start and end of the run."""
 
     ran: Mapping[str, Spans]
     ends: Mapping[str, Sequence[int]]
@@ -48,7 +48,7 @@ class Opinions:
 
 
 def runs_of(lives: DataFrame) -> dict[str, Run]:
-    """What `opinions` needs of the lives of all brokers, by run."""
+    """The part of all lives that `opinions` needs, by run."""
     of_node: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in lives.select("run", "node", "boot", "state", "start", "end", "cause").collect():
         of_node[row.run][row.node].append(row)
@@ -83,7 +83,7 @@ def _run(nodes: Mapping[str, list[Any]]) -> Run:
 def opinions(
     said: DataFrame, lives: DataFrame, outages: DataFrame, *, periods: Mapping[str, float], window_s: float
 ) -> Opinions:
-    """All four tables; ``periods`` are the heartbeats' periods in seconds, by run.
+    """All four tables. ``periods`` are the heartbeats' periods in seconds, by run.
 
     ``said`` has the columns of `mesh.analysis.facts.Said`, the others those of their tables.
     """
@@ -108,7 +108,7 @@ def _by_member(
     runs: Mapping[str, Run],
     periods: Mapping[str, float],
 ) -> DataFrame:
-    """One row a member: its changes, and the mistakes about it."""
+    """One row for each member: its changes, and the mistakes about it."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, StructField, StructType
 
@@ -155,7 +155,7 @@ def _by_member(
 
 
 def _detector(said: DataFrame, mistakes: DataFrame, runs: Mapping[str, Run]) -> DataFrame:
-    """One group a run: mistakes of DEAD, and who said of a failed boot when that it is dead."""
+    """One group for each run: mistakes of DEAD, and when each observer reported a failed boot dead."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType
 
@@ -185,7 +185,7 @@ def _detector(said: DataFrame, mistakes: DataFrame, runs: Mapping[str, Run]) -> 
         for node, subject, boot, at in told or ():
             by_boot[subject, boot][node] = at
         failed = [
-            # Said before it failed, DEAD was a mistake, and later no news.
+            # A report of DEAD before the failure was a mistake. After the failure it was no longer news.
             Failure(node, at, back, {who: max(at, when) for who, when in by_boot[node, boot or ""].items()})
             for node, boot, at, back in failures[run]
         ]
@@ -198,7 +198,7 @@ def _detector(said: DataFrame, mistakes: DataFrame, runs: Mapping[str, Run]) -> 
 
 
 def _views(said: DataFrame, runs: Mapping[str, Run], window_us: int) -> DataFrame:
-    """One group a run: the steps that change a view, which are few of what was said."""
+    """One group for each run: the steps that change a view, which are few among the reports."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType
 

@@ -1,7 +1,9 @@
-"""Whether members agree on who is there: one number for each view, compared at the end of every window. Pure.
+"""How far members agree about who is present: one number for each view, compared at the end of every window.
+Pure.
 
-A view is the set of members that its holder takes for present (alive or suspect), itself included. Its number
-is the exclusive or of a number of each, so a change is one step, and equal views have equal numbers.
+A view is the set of members that its holder believes present (alive or suspect), including itself. Its number
+is the exclusive or of one number for each member. So a change is one step, and equal views have equal
+numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ Spans = Sequence[tuple[int, int]]
 
 
 class Step(NamedTuple):
-    """``observer``, in one boot, took a member in or out of its view."""
+    """``observer``, in one boot, added a member to its view or removed it."""
 
     at: int
     observer: str
@@ -29,7 +31,7 @@ class Step(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """A row of the table ``views`` without its run; in the order of its columns."""
+    """A row of the table ``views`` without its run, in the order of its columns."""
 
     start: int
     window_s: float
@@ -46,7 +48,8 @@ def number_of(node: str) -> int:
 def views(
     steps: Iterable[Step], ran: Mapping[str, Spans], *, started: int, ended: int, window_us: int
 ) -> list[Agreement]:
-    """How far those that ran at the end of each window agreed; ``started`` and ``ended`` are the run's."""
+    """The agreement of the brokers that ran at the end of each window. ``started`` and ``ended`` are the
+    run's."""
     steps = sorted(steps)
     boots: dict[str, str] = {}
     held: dict[str, set[str]] = {}

@@ -1,1 +1,2 @@
-"""Who did not hear whom, and hence the parts that the mesh was in: from heartbeats to outages to parts."""
+"""Which brokers did not hear each other, and hence the parts of the mesh: from heartbeats to outages to
+parts."""

@@ -1,16 +1,16 @@
-"""Which brokers could reach one another, and when that changed. Pure.
+"""Which brokers could reach each other, and when that changed. Pure.
 
-The graph has an edge wherever two brokers ran, ought to be linked, and at least one heard the other. What
-is given is where an edge is missing: **silences** of pairs, a few for each incident. Components are wanted
-for every moment, without a graph for every moment: a cut of 500 brokers from 500 is half a million directed
-outages, each with a start and an end of its own.
+The graph has an edge between two brokers that ran, should be linked, and of which at least one heard the
+other. The input lists missing edges: **silences** of pairs, a few for each incident. The result is the
+components at every moment, without a graph for every moment: a cut of 500 brokers from 500 is half a million
+directed outages, each with its own start and end.
 
-So the time is halved again and again, and on the way down brokers are **contracted**: those that an edge
-joins throughout a span of time are one vertex in it. Two vertices are silent while all pairs between them
-are, which is one list of times instead of thousands. The cut of 500 from 500 is two vertices after the first
-step. What is constant in a span needs no further halving.
+So time is halved recursively, and on the way down brokers are **contracted**: brokers joined by an edge
+throughout an interval are one vertex in it. Two vertices are silent while all pairs between them are, which
+is one list of times instead of thousands. The cut of 500 from 500 is two vertices after the first step. An
+interval without changes needs no further halving.
 
-A mesh is full (each pair is an edge) or has neighbours (`Ties`); edges of a full mesh are never listed.
+A mesh is full (each pair is an edge) or has neighbours (`Ties`). Edges of a full mesh are never listed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 Times = list[tuple[int, int]]
-"""Spans of time, from and to (not included), in order, that do not touch."""
+"""Intervals of time, from and to (exclusive), in order, that do not touch."""
 Pair = tuple[int, int]
 """Two vertices, the lower one first."""
 Ties = dict[int, set[int]]
-"""Whom each vertex ought to be linked with."""
+"""The vertices that each vertex should be linked with."""
 Sides = tuple[tuple[int, ...], ...]
 """Brokers in components: larger ones first, then by number."""
 
@@ -37,12 +37,12 @@ class State(NamedTuple):
 
 
 class _Graph(NamedTuple):
-    """A span of time: who is there, throughout or not, and which pairs are silent when."""
+    """An interval of time: the vertices in it, present throughout or not, and the silences of pairs."""
 
     members: dict[int, tuple[int, ...]]
     """The brokers of each vertex."""
     partly: dict[int, Times]
-    """Vertices that are there only at times: a broker each."""
+    """Vertices that are there only at times; each is one broker."""
     silent: dict[Pair, Times]
     ties: Ties | None
     """None: every pair is an edge."""
@@ -51,9 +51,9 @@ class _Graph(NamedTuple):
 def states(
     presence: Mapping[int, Times], silent: Mapping[Pair, Times], ties: Ties | None, start: int, end: int
 ) -> Iterator[State]:
-    """The components from start to end, in order; neighbouring states differ.
+    """The components from start to end, in order. Consecutive states differ.
 
-    ``presence`` is when each broker runs; ``silent`` is when neither of two heard the other.
+    ``presence`` is when each broker runs. ``silent`` is when neither of two heard the other.
     """
     members: dict[int, tuple[int, ...]] = {node: (node,) for node in presence}
     held: State | None = None
@@ -83,7 +83,8 @@ def _halved(graph: _Graph, start: int, end: int) -> Iterator[State]:
 
 
 def _clipped(graph: _Graph, start: int, end: int) -> tuple[_Graph, list[int]]:
-    """Without what is not there in a span of time, and the moments within it at which anything changes."""
+    """The graph within an interval, without anything absent there, and the moments in it at which anything
+    changes."""
     changes: list[int] = []
     partly: dict[int, Times] = {}
     gone: set[int] = set()
@@ -107,7 +108,7 @@ def _clipped(graph: _Graph, start: int, end: int) -> tuple[_Graph, list[int]]:
 
 
 def _contracted(graph: _Graph) -> _Graph:
-    """Vertices that are joined all the time become one, as long as there are such."""
+    """Merge vertices that are joined all the time until there are none."""
     while True:
         whole = [node for node in graph.members if node not in graph.partly]
         groups = components(whole, graph.silent, graph.ties)
@@ -118,8 +119,8 @@ def _contracted(graph: _Graph) -> _Graph:
 
 
 def components(nodes: Iterable[int], silent: Iterable[Pair], ties: Ties | None) -> list[list[int]]:
-    """Components of the graph of all edges but the silent ones. A full mesh is searched by what is missing:
-    linear in nodes and silent pairs, though edges are more by far.
+    """Components of the graph of all edges except the silent ones. A full mesh is searched by its missing
+    edges: linear in nodes and silent pairs, though there are far more edges.
     """
     missing: dict[int, set[int]] = {}
     for one, other in silent:
@@ -185,7 +186,7 @@ def ordered(one: int, other: int) -> Pair:
 
 
 def clip(times: Times, start: int, end: int) -> Times:
-    """What of times lies between start and end."""
+    """The part of the times between start and end."""
     if len(times) == 1:  # nearly all
         begin, until = times[0]
         begin, until = max(begin, start), min(until, end)
@@ -196,7 +197,7 @@ def clip(times: Times, start: int, end: int) -> Times:
 
 
 def common(lists: Sequence[Times]) -> Times:
-    """When all of them are."""
+    """The times common to all of them."""
     moments = [(begin, 1) for times in lists for begin, _ in times]
     moments += [(until, -1) for times in lists for _, until in times]
     moments.sort()  # an end comes before a start of the same moment, and leaves no time between
@@ -211,7 +212,7 @@ def common(lists: Sequence[Times]) -> Times:
 
 
 def joined(times: Iterable[tuple[int, int]]) -> Times:
-    """The same times in order, those that touch or overlap made one."""
+    """The same times in order, with those that touch or overlap merged."""
     found: Times = []
     for begin, until in sorted(times):
         if found and begin <= found[-1][1]:
@@ -222,7 +223,7 @@ def joined(times: Iterable[tuple[int, int]]) -> Times:
 
 
 def without(times: Times, less: Times) -> Times:
-    """What of times is not in ``less``."""
+    """The part of the times that is not in ``less``."""
     found: Times = []
     for begin, until in times:
         at = begin

@@ -1,6 +1,7 @@
-"""All that silence tells of one run, from the few facts that Spark has left of its heartbeats. Pure.
+"""All conclusions from silence in one run, from the few facts that Spark has extracted from its heartbeats.
+Pure.
 
-Brokers are numbered here: their ids are texts, and there are many pairs.
+Brokers are numbered here, since their ids are texts and there are many pairs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from mesh.analysis.silence.outages import Gap, Lived, Outage, Ran, outages, ran
 from mesh.analysis.silence.sweep import Part, Silence, limits, parts
 
 FULL_SHARE: Final = 0.8
-"""A mesh is full if so many pairs that could hear each other did."""
+"""A mesh is full if this share of the pairs that could hear each other did."""
 TOGETHER_PERIODS: Final = 10
 """Brokers that ran together for less may not have found each other."""
 
@@ -24,21 +25,21 @@ class Found(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Of one run; times are microseconds."""
+    """The facts of one run. Times are in microseconds."""
 
     lives: Sequence[Lived]
     gaps: Sequence[Gap]
     joined_at: Mapping[int, list[int]]
-    """When each boot of a broker first heard anybody."""
+    """When each boot of a broker first heard any other."""
     unheard: Sequence[tuple[int, int]]
-    """Pairs that never heard each other, the lower number first; empty unless the mesh is full."""
+    """Pairs that never heard each other, the lower number first. Empty unless the mesh is full."""
     ties: Ties | None
-    """Whom each broker ever heard, or was heard by; None: the mesh is full."""
+    """The brokers that each broker ever heard, or was heard by. None: the mesh is full."""
     closed: Mapping[tuple[int, int], list[int]]
     """When links went down, by src and dst, in order."""
     period: Mapping[int, int]
     end: int
-    """When the logs end."""
+    """The end of the logs."""
 
 
 def decide(facts: Facts) -> Found:
@@ -53,8 +54,8 @@ def decide(facts: Facts) -> Found:
 def _parts(
     presence: Mapping[int, Times], silences: Iterable[Silence], ties: Ties | None, period: int, end: int
 ) -> list[Part]:
-    """Swept in halves of microseconds: silence that is not fresh begins just after a heartbeat, so that
-    between two silences with a single heartbeat there is a moment without."""
+    """Swept in half microseconds: a silence that is not fresh begins just after a heartbeat, so that between
+    two silences with a single heartbeat there is a moment without silence."""
     halves = {node: [(2 * begin, 2 * until) for begin, until in times] for node, times in presence.items()}
     silent = (each._replace(start=2 * each.start + (not each.fresh), end=2 * each.end) for each in silences)
     return [
@@ -73,8 +74,8 @@ def _never_heard(facts: Facts, did: Ran) -> Iterable[Gap]:
 
 
 def is_full(presence: Mapping[int, Times], heard: Ties, period: int) -> bool:
-    """Whether the mesh is full: of the brokers that hang together, those that ran together for long heard one
-    another. In a mesh of neighbours they hear few, in one that was cut all of their side."""
+    """True if the mesh is full: among connected brokers, those that ran together for long heard each other.
+    In a mesh of neighbours brokers hear few others; in a mesh that was cut they hear all on their side."""
     pairs = met = 0
     for group in components(presence, (), heard):
         for one in group:

@@ -1,10 +1,11 @@
-"""From gaps between stretches to outages and to what is swept: silences while both ran. Pure.
+"""From gaps between stretches to outages, and to silences while both ran, the input of the sweep. Pure.
 
-A gap counts by what `dst` did: it was silence only while `dst` ran, and is an outage if that took more than
-2.2 periods at a time. What `src` did meanwhile is its cause; silence while both ran is a cut.
+What `dst` did decides whether a gap counts: it was silence only while `dst` ran, and is an outage if that
+took more than 2.2 periods at a time. What `src` did meanwhile is its cause. Silence while both ran is a cut.
 
-A broker **runs** from the moment it has heard anybody: before that it joins, and is no part of the mesh
-yet. Then it runs while its life says so: a broker that is paused, down, away or unknown is on no side.
+A broker **runs** from the moment at which it first heard another. Before that it joins, and is not part of
+the mesh yet. Then it runs while its life says so: a broker that is paused, down, away or unknown is on no
+side.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class Lived(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """``dst`` heard nothing of ``src`` for longer than 2.2 periods, in one boot of ``dst``."""
+    """``dst`` heard nothing from ``src`` for longer than 2.2 periods, in one boot of ``dst``."""
 
     src: int
     dst: int
     last: int | None
-    """None: it had not heard it before, in this boot."""
+    """None: it had not heard it before in this boot."""
     next: int | None
-    """None: nor did it later."""
+    """None: it did not hear it later either."""
     begin: int
     """``last``, or when the boot of ``dst`` began."""
     until: int
@@ -45,7 +46,7 @@ class Gap(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """A row of the table, but for the run and names."""
+    """A row of the table, without the run and names."""
 
     src: int
     dst: int
@@ -57,17 +58,17 @@ class Outage(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """When brokers ran, and what they did else."""
+    """When brokers ran, and their other states."""
 
     presence: dict[int, Times]
     absence: dict[int, list[Lived]]
     stays: dict[int, Times]
-    """When each was there at all, pauses and joining included."""
+    """When each existed at all, including pauses and joining."""
 
 
 def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]]) -> Ran:
-    """``joined_at``: when each boot of a broker first heard anybody, in order. A broker whose log is lost has
-    none, and runs as long as its life says."""
+    """``joined_at``: when each boot of a broker first heard any other, in order. A broker whose log is lost
+    has none, and runs as long as its life says."""
     up: dict[int, list[tuple[int, int]]] = {}
     absence: dict[int, list[Lived]] = {}
     for life in lives:
@@ -86,7 +87,7 @@ def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]]) -> Ran:
 
 
 def _stays(up: Mapping[int, list[tuple[int, int]]], absence: Mapping[int, list[Lived]]) -> dict[int, Times]:
-    """Only a pause joins two stretches: what follows another at once is another process."""
+    """Only a pause joins two stretches. A stretch that directly follows another is another process."""
     found: dict[int, Times] = {}
     for node, spans in up.items():
         pauses = [(life.start, life.end) for life in absence.get(node, []) if life.state == "paused"]
@@ -105,7 +106,7 @@ def _stays(up: Mapping[int, list[tuple[int, int]]], absence: Mapping[int, list[L
 
 
 def _since_joined(times: Times, absence: Iterable[Lived], joined_at: list[int]) -> Times:
-    """A pause is within a boot: who resumes has joined."""
+    """A pause is within a boot: a broker that resumes has joined."""
     resumed = {life.end for life in absence if life.state == "paused"}
     found: Times = []
     for begin, until in times:
@@ -123,10 +124,10 @@ def outages(
     ties: Ties | None,
     closed: Mapping[tuple[int, int], list[int]],
 ) -> tuple[list[Outage], list[Silence]]:
-    """The rows of the table, and the silences to be swept.
+    """The rows of the table, and the silences to sweep.
 
-    ``ties`` are whom brokers were ever linked with, None in a full mesh; ``closed`` is when links went
-    down, by src and by dst, whose log says so, in order.
+    ``ties`` are the brokers that each was ever linked with, None in a full mesh. ``closed`` is when links
+    went down, by src and by dst, whose log says so, in order.
     """
     rows: list[Outage] = []
     silences: list[Silence] = []
@@ -150,8 +151,8 @@ def outages(
 
 
 def _whole(gap: Gap, stays: Times) -> Gap:
-    """A silence with which a boot's log begins or ends was there as long as the process: a log ends before
-    its writer does if that was killed, and begins later if its first files are gone."""
+    """A silence at the start or end of a boot's log lasted as long as the process. A log ends before its
+    writer does if that was killed, and begins later if its first files are gone."""
     for begin, until in stays:
         if gap.next is None and begin < gap.until < until:
             gap = gap._replace(until=until)
@@ -161,8 +162,8 @@ def _whole(gap: Gap, stays: Times) -> Gap:
 
 
 def _ought(gap: Gap, limit: int, closed: list[int]) -> bool:
-    """In a mesh of neighbours links come and go. One that went down before its peer was silent for long was
-    closed and not lost; one that was not there yet was not missed."""
+    """In a mesh of neighbours links come and go. A link that went down before its peer was silent for long
+    was closed, not lost. A link that did not exist yet was not missed."""
     if gap.last is None:
         return False
     at = bisect_right(closed, gap.last)
@@ -170,7 +171,7 @@ def _ought(gap: Gap, limit: int, closed: list[int]) -> bool:
 
 
 def _cause(gap: Gap, both: Times, limit: int, ran: Ran) -> Cause | None:
-    """What ``src`` did in the gap; None: it was not there yet, or not any more, for nobody."""
+    """What ``src`` did in the gap. None: it did not exist yet, or no longer, for anybody."""
     if any(until - begin > limit for begin, until in both):
         return "cut"
     best: tuple[int, Cause] | None = None

@@ -1,7 +1,6 @@
-"""Rows of the tables ``outages``, ``parts`` and ``part_sides`` of one run, from rows of what is known of
-it. Pure.
+"""Rows of the tables ``outages``, ``parts`` and ``part_sides`` of one run, from rows of facts about it. Pure.
 
-Brokers are texts outside and numbers inside. Instants are microseconds.
+Brokers are texts outside and numbers inside. Instants are in microseconds.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def tables(
     """All three tables.
 
     ``lives``: node, state, start, end. ``gaps``: the fields of `Gap`. ``joined``: a broker, and when a boot
-    of it first heard anybody. ``periods``: a broker's, in seconds, of each boot. ``ties``: who was ever
-    heard by whom; None: the mesh is full. ``closed``: src, dst and when the link went down at dst.
+    of it first heard any other. ``periods``: a broker's, in seconds, for each boot. ``ties``: pairs of which
+    one ever heard the other; None: the mesh is full. ``closed``: src, dst and when the link went down at dst.
     """
     told = list(lives)
     names = sorted({node for node, *_ in told})
@@ -91,7 +90,8 @@ def tables(
 
 
 def _periods(periods: Iterable[tuple[str, float]], number: dict[str, int]) -> dict[int, int]:
-    """The longest of each broker, in microseconds; one whose log is lost has that of the others."""
+    """The longest period of each broker, in microseconds. A broker whose log is lost gets that of the
+    others."""
     found: dict[int, int] = {}
     for name, period_s in periods:
         if name in number:

@@ -1,20 +1,20 @@
-"""From silences of pairs to the parts that a mesh was in. Pure.
+"""From silences of pairs to the parts of a mesh. Pure.
 
-Three kinds, by what was heard:
+There are three kinds:
 
-* **complete**: components. A part begins with the last heartbeat across it and ends with the first one
-  after, so all of its pairs are silent throughout. Sides may lose brokers that die and win brokers that
-  join; while nobody changes sides it is one part. A state that lasts no longer than the `resolution` is not
-  a part: each cut begins and ends in steps, since heartbeats cross one by one. While its sides were apart
-  such a state counts for the part before it, and the part after it.
-* **partial**: pairs in one component that went silent together (within a `together`), joined by the brokers
-  they have in common. Brokers that lost the same others are one side.
-* **one-way**: the same of pairs of which one heard the other. Side 0 was heard, side 1 was not.
+* **complete**: components. A part begins with the last heartbeat across it and ends with the first one after,
+  so all of its pairs are silent throughout. Sides may lose brokers that die and gain brokers that join. While
+  nobody changes sides it is one part. A state that lasts no longer than the `resolution` is not a part, since
+  each cut begins and ends in steps: heartbeats cross one by one. While its sides were apart, such a state
+  counts for the part before it and the part after it.
+* **partial**: pairs in one component that went silent together (within `together`), joined by common brokers.
+  Brokers that lost the same others are one side.
+* **one-way**: the same for pairs of which one heard the other. Side 0 was heard, side 1 was not.
 
-After the first heartbeat across, the other pairs need some time to find one another. So a mesh that is
+After the first heartbeat across, the other pairs need some time to find each other. So a mesh that is
 `healing` is in no parts of fewer sides, or of fewer pairs, unless those last.
 
-Both what brokers heard and what a simulation did to them are swept by this code.
+This code sweeps both what brokers heard and what a simulation did to them.
 """
 
 from __future__ import annotations
@@ -40,48 +40,48 @@ from mesh.analysis.silence.apart import (
 Kind = Literal["complete", "partial", "one-way"]
 
 SILENT_PERIODS: Final = 2.2
-"""Nothing heard for longer is an outage."""
+"""A silence longer than this is an outage."""
 ONE_WAY_PERIODS: Final = 1.5
 TOGETHER_PERIODS: Final = 1.25
 HEALING_PERIODS: Final = 5
 JOINING_PERIODS: Final = 15
-"""Ten brokers that started at once on slow machines needed twelve to link with one another."""
+"""Ten brokers that started at once on slow machines needed twelve periods to link to each other."""
 
 
 class Silence(NamedTuple):
-    """``dst`` did not hear ``src``, while both ran."""
+    """``dst`` did not hear ``src`` while both ran."""
 
     src: int
     dst: int
     start: int
     end: int
     expected: bool = True
-    """False: they were not to be linked then, so this is no partial part."""
+    """False: they should not have been linked then, so this is not a partial part."""
     fresh: bool = False
-    """They had not heard each other before, since one of them began to run: they may only be joining."""
+    """They had not heard each other since one of them began to run: they may only be joining."""
 
 
 class Limits(NamedTuple):
-    """Times below which nothing is told apart."""
+    """Times below which differences do not count."""
 
     least: int
-    """What is no longer is no part."""
+    """A state no longer than this is not a part."""
     resolution: int
-    """A state that is no longer counts for its neighbours, as far as their sides were apart in it."""
+    """A state no longer than this counts for its neighbours, as far as their sides were apart in it."""
     one_way: int
-    """Heartbeats cross one by one: what is shorter is a cut both ways."""
+    """Heartbeats cross one by one, so a shorter one is a cut both ways."""
     together: int
-    """Pairs that went silent within this went together."""
+    """Pairs that went silent within this time went together."""
     healing: int
-    """So long pairs may need to hear each other again, after the first of them did."""
+    """Pairs may need so long to hear each other again after the first of them did."""
     joining: int
-    """So long two may need that never heard each other, though both hear others."""
+    """Two that never heard each other may need so long, even if both hear others."""
 
 
 class Part(NamedTuple):
     start: int
     end: int | None
-    """None: it lasts when the logs end."""
+    """None: it lasts to the end of the logs."""
     kind: Kind
     majority: bool
     sides: Sides
@@ -97,7 +97,7 @@ class _Piece(NamedTuple):
 
 
 def limits(period: int) -> Limits:
-    """What heartbeats of a period can tell."""
+    """The limits of what heartbeats with a period can show."""
     return Limits(
         least=int(SILENT_PERIODS * period),
         resolution=int(SILENT_PERIODS * period),
@@ -115,9 +115,10 @@ def parts(
     limits: Limits,
     end: int,
 ) -> list[Part]:
-    """All parts, in order of their starts. ``end`` is when the logs end: what lasts then has no end.
+    """All parts, ordered by their starts. ``end`` is the end of the logs; a part that lasts until then has no
+    end.
 
-    ``ties`` are whom each broker ought to be linked with, in a mesh that is not full.
+    ``ties`` are the brokers that each should be linked with, in a mesh that is not full.
     """
     directed: dict[tuple[int, int], Times] = {}
     parted: dict[Pair, Times] = {}
@@ -159,15 +160,15 @@ def _both(times: Times, others: Times) -> Times:
 def _wanted(
     silent: Mapping[tuple[int, int], Times], parted: Mapping[Pair, Times]
 ) -> dict[tuple[int, int], Times]:
-    """Without the times in which a pair was not to be linked."""
+    """The silences without the times in which a pair should not be linked."""
     return {pair: without(times, joined(parted.get(ordered(*pair), []))) for pair, times in silent.items()}
 
 
 def _all_states(
     presence: Mapping[int, Times], silent: Mapping[Pair, Times], ties: Ties | None, end: int
 ) -> Iterator[State]:
-    """The components of the times in which there may be several. In a full mesh that takes a silent pair, so
-    each spell of silence is looked at alone."""
+    """The components at times in which there may be several. In a full mesh that requires a silent pair, so
+    each interval of silence is handled alone."""
     if ties is not None:
         start = min((begin for times in presence.values() for begin, _ in times), default=end)
         if start < end:
@@ -207,7 +208,7 @@ def _complete(raw: Sequence[State], limits: Limits, end: int) -> list[Part]:
 
 
 def _runs(raw: Iterable[State]) -> Iterator[list[State]]:
-    """States that follow one another without a time in which the mesh was whole; equal sides as one."""
+    """Consecutive states without a time between in which the mesh was whole. Equal sides are merged."""
     run: list[State] = []
     for state in raw:
         if run and run[-1].end != state.start:
@@ -223,7 +224,7 @@ def _runs(raw: Iterable[State]) -> Iterator[list[State]]:
 
 
 def _lasting(run: Sequence[State], limits: Limits) -> Iterator[State]:
-    """The states that are long enough, with the short ones around them in which their sides were apart."""
+    """The states that are long enough, extended by adjacent short ones in which their sides were apart."""
     held: State | None = None
     for number, state in enumerate(run):
         if state.end - state.start <= limits.least:
@@ -243,7 +244,7 @@ def _lasting(run: Sequence[State], limits: Limits) -> Iterator[State]:
 
 
 def _extended(state: State, beside: Iterable[State], resolution: int) -> State:
-    """A state with those short ones beside it in which its sides were apart, the nearest first."""
+    """A state, extended by those short ones beside it in which its sides were apart, the nearest first."""
     for other in beside:
         if other.end - other.start > resolution or not refines(other.sides, state.sides):
             break
@@ -252,15 +253,15 @@ def _extended(state: State, beside: Iterable[State], resolution: int) -> State:
 
 
 def refines(finer: Sides, sides: Sides) -> bool:
-    """True if whom ``sides`` keep apart are apart in ``finer`` too."""
+    """True if brokers that ``sides`` separate are separated in ``finer`` too."""
     side_of = {node: number for number, side in enumerate(sides) for node in side}
     return all(len({side_of[node] for node in side if node in side_of}) <= 1 for side in finer)
 
 
 def merged_sides(ones: Sides, others: Sides) -> Sides | None:
-    """The sides of two states as one, or None if somebody changed sides between them.
+    """The merged sides of two states. None if a broker changed sides between them.
 
-    A broker that runs in one of them only goes where those are with whom it is seen.
+    A broker that runs in only one of them goes to the side of the brokers that it is seen with.
     """
     side_of = {node: number for number, side in enumerate(ones) for node in side}
     merged = [dict.fromkeys(side) for side in ones]
@@ -294,7 +295,7 @@ def _as_part(state: State, end: int) -> Part:
 
 
 Fresh = set[tuple[Pair, int]]
-"""Pairs that are joining, from those moments on."""
+"""Pairs that are joining, and since when."""
 
 
 def _partial(
@@ -348,8 +349,8 @@ def _one_way(
 
 
 def _settled(pieces: Sequence[_Piece], limits: Limits, least: int) -> Iterator[tuple[int, int, list[_Piece]]]:
-    """Pieces that began together and hang together, from the last start to the first end; then what is left
-    of them after that, unless it only heals."""
+    """Pieces that began together and are connected, from the last start to the first end. Then the rest of
+    them after that, unless it only heals."""
     work = [
         connected for group in _begun_together(pieces, limits.together) for connected in _connected(group)
     ]
@@ -377,7 +378,7 @@ def _begun_together(pieces: Iterable[_Piece], together: int) -> Iterator[list[_P
 
 
 def _connected(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
-    """Pieces that share brokers, with one another or by way of others."""
+    """Pieces that share brokers, directly or through others."""
     above: dict[int, int] = {}
 
     def root(node: int) -> int:
@@ -406,7 +407,8 @@ def _classes(pieces: Iterable[_Piece]) -> Sides:
 
 
 def _roles(pieces: Iterable[_Piece]) -> Iterator[tuple[set[int], set[int]]]:
-    """Who was heard, and who was not. Where somebody is both: by whom each was not heard."""
+    """The heard and the unheard side. If a broker is both, pieces are grouped by the brokers that did not
+    hear each."""
     deaf: dict[int, set[int]] = {}
     for piece in pieces:
         deaf.setdefault(piece.one, set()).add(piece.other)

@@ -1,7 +1,7 @@
-"""Feeds the decisions on silence through Spark: what is left of heartbeats is gathered by run.
+"""Runs the decisions on silence in Spark, on data extracted from heartbeats and grouped by run.
 
-Stretches are turned into gaps without Python, since there are as many as pairs of brokers; gaps are as many
-as incidents. All that a run has of them is decided in one call.
+Spark expressions turn stretches into gaps, without Python, since there are as many stretches as pairs of
+brokers. Gaps are as many as incidents. All gaps of a run are decided in one call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAST_AND_NEXT: Final = (
     "named_struct('last', if(i = 0, null, s[i - 1].last), 'next', if(i = size(s), null, s[i].first),"
     " 'error_s', greatest(if(i = 0, 0D, s[i - 1].error_s), if(i = size(s), 0D, s[i].error_s)))"
 )
-"""Of the i-th gap: before the first stretch, between two, or after the last."""
+"""The i-th gap: before the first stretch, between two, or after the last."""
 LONG: Final = f"coalesce(g.next, until) - coalesce(g.last, begin) > {SILENT_PERIODS}D * period_us"
 
 
@@ -36,7 +36,7 @@ class Silences:
 
 def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: DataFrame) -> Silences:
     """All three tables. ``boots``, ``stretches`` and ``linked`` have the columns of those records in
-    `mesh.analysis.facts`, ``lives`` those of its table; instants are microseconds."""
+    `mesh.analysis.facts`, ``lives`` those of its table. Instants are in microseconds."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, StructField, StructType
 
@@ -98,7 +98,7 @@ def _decided(lives: Any, gaps: Any, joined: Any, periods: Any, ties: Any, closed
 
 
 def _gaps(heard: DataFrame, wrote: DataFrame) -> DataFrame:
-    """The gaps of all pairs that heard each other, of which most have none."""
+    """The gaps of all pairs that heard each other. Most pairs have none."""
     from pyspark.sql import functions as F
 
     gaps = F.expr(f"filter(transform(sequence(0, size(s)), i -> {LAST_AND_NEXT}), g -> {LONG})")
@@ -123,8 +123,8 @@ def _gaps(heard: DataFrame, wrote: DataFrame) -> DataFrame:
 def _unheard(
     heard: DataFrame, pairs: DataFrame, wrote: DataFrame, lives: DataFrame, full: Collection[str]
 ) -> DataFrame:
-    """Those who might have been heard in a boot, and were not at all: in a full mesh anybody, else those who
-    were heard by that broker, or heard it, at another time."""
+    """Brokers that could have been heard in a boot, but never were. In a full mesh that is every other
+    broker, otherwise those that heard that broker, or were heard by it, at another time."""
     from pyspark.sql import functions as F
 
     nodes = lives.select("run", F.col("node").alias("src")).distinct()
@@ -154,8 +154,8 @@ def _unheard(
 
 
 def _full_runs(pairs: DataFrame, boots: DataFrame, lives: DataFrame) -> set[str]:
-    """The runs in which nearly all brokers that ran together heard one another. Of the others `tables` looks
-    closer: a mesh that was cut all the time is full too."""
+    """The runs in which nearly all brokers that ran together heard each other. `tables` examines the others
+    more closely: a mesh that was always cut is full too."""
     from pyspark.sql import functions as F
 
     period = boots.groupBy("run").agg((F.max("period_s") * 1e6 * TOGETHER_PERIODS).alias("least_us"))

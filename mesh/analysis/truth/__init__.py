@@ -1,1 +1,1 @@
-"""What a simulation really did, as what follows from it, and how that compares with what logs tell."""
+"""The actual effects of a simulation's faults, and their comparison with the findings from logs."""

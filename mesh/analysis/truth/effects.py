@@ -1,11 +1,11 @@
-"""From what a simulation did to what followed from it: who ran, and which links could carry. Pure.
+"""From a simulation's faults to their effects: which brokers ran, and which links could carry frames. Pure.
 
-Rows of kind ``truth`` say what was done and undone. Two faults at once do what they do together: a link
-carries once the last of those that cut it is gone, a process runs on once the last of its pauses is over.
-So faults are never compared with what was found; what follows from all of them is.
+Rows of kind ``truth`` record the start and end of each fault. Two simultaneous faults have a combined effect:
+a link carries frames once the last fault that cut it ends, and a process runs again once the last of its
+pauses ends. So findings are never compared with faults, but with the effects of all of them.
 
-A link that was cut carries nothing. One that was **strained** may: it lost much, was slow or full, or its
-connections were cut without the link. What was heard over it is chance.
+A link that was cut carries nothing. A **strained** link may: it lost many frames, was slow or full, or only
+its connections were cut. Chance decides what was heard over it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ STRAINS: Final = (
 )  # fmt: skip
 STARVES: Final = ("slow_process", "starve", "hog")
 STARVED: Final = 10.0
-"""A process that takes so many times as long may find no time to link."""
+"""A process that is slowed down by this factor may find no time to link."""
 LOST_SHARE: Final = 0.1
-"""A link that loses more is strained."""
+"""A link that loses more than this share is strained."""
 SLOW_S: Final = 0.25
-"""So is one that takes so long: answers come after the deadline of their round, and links are given up."""
+"""So is a link with this delay: answers come after the deadline of their round, and links are given up."""
 STALLS: Final = ("stall",)
 AFTER: Final[Mapping[What, State]] = {
     "start": "up", "crash": "down", "power_off": "down", "pause": "paused", "resume": "up", "leave": "away",
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What a simulation did to a process."""
+    """A fault's effect on a process."""
 
     name: str
     what: What
@@ -79,7 +79,7 @@ class Effects(NamedTuple):
 
 
 def effects(rows: Sequence[Row], brokers: Sequence[str], end: int) -> Effects:
-    """What followed for brokers, by name; the hosts of a simulation are named after them."""
+    """The effects on brokers, by name. The hosts of a simulation are named after them."""
     lives = _Lives(brokers)
     cut = _Links(brokers)
     strained = _Links(brokers)
@@ -106,7 +106,7 @@ def _strains(row: Row) -> bool:
 
 
 class _Lives:
-    """What processes did, and in which state they were."""
+    """The states of processes over time."""
 
     def __init__(self, brokers: Iterable[str]) -> None:
         self.done: list[Effect] = []
@@ -122,7 +122,7 @@ class _Lives:
                 self._take(name, row)
 
     def _take(self, name: str, row: Row) -> None:
-        """What is done to who is down, or starts who is up, does nothing."""
+        """A fault that strikes a stopped process, or starts a running one, has no effect."""
         now = self._state[name]
         if now is None or now[0] in ("down", "away"):
             if row.of == "start":
@@ -176,7 +176,7 @@ class _Lives:
 
 
 class _Links:
-    """Which links are struck, by how many faults."""
+    """The links that faults affect, and how many faults."""
 
     def __init__(self, brokers: Sequence[str]) -> None:
         self._brokers = brokers
@@ -205,7 +205,7 @@ class _Links:
             self._times.setdefault(link, []).append((self._since.pop(link), at))
 
     def _links(self, row: Row) -> Iterable[tuple[str, str]]:
-        """A side that is not named is all others. Of one kind the hosts named are alone, each of them."""
+        """A side that is not named contains all others. For one kind, each named host is alone."""
         here = [name for name in self._brokers if name in row.a]
         there = [name for name in self._brokers if name in row.b]
         if row.of == "isolate":

@@ -1,7 +1,7 @@
-"""What was done to processes beside what their lives say, one to one. Pure.
+"""Matches the effects on processes one to one with the events in their lives. Pure.
 
-A crash is no power loss, and neither is a pause: what was found as another kind is not found, and is false. A
-pause of no more than 2.2 periods looks like a late heartbeat, and is below resolution.
+A crash is not a power loss, and neither is a pause. An event found as another kind counts as missed and as a
+false finding. A pause of no more than 2.2 periods looks like a late heartbeat, and is below resolution.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from mesh.analysis.truth.matching import Verdict, best_pairs
 Kind = Literal["crash", "power_off", "pause", "leave"]
 KINDS: Final[tuple[Kind, ...]] = ("crash", "power_off", "pause", "leave")
 NEAR_PERIODS: Final = 5
-"""What was found so long before or after what was done is not it."""
+"""A finding further than this from an effect does not match it."""
 
 
 class Event(NamedTuple):
-    """What happened to a process."""
+    """An event of a process."""
 
     of: Kind
     name: str
     at: int
     end: int | None
-    """Of a pause: when it was over. None: of others, and of a pause that was never over."""
+    """For a pause: its end. None for other events, and for a pause that never ended."""
 
 
 class Found(NamedTuple):
@@ -49,7 +49,7 @@ class Pairing(NamedTuple):
 
 
 def done_events(effects: Iterable[Effect]) -> list[Event]:
-    """What a simulation did, pauses with their ends; what ends a pause otherwise ends it too."""
+    """The effects in a simulation, pauses with their ends. Any other event also ends a pause."""
     events: list[Event] = []
     paused: dict[str, int] = {}
     for effect in effects:
@@ -63,7 +63,7 @@ def done_events(effects: Iterable[Effect]) -> list[Event]:
 
 
 def found_events(lives: Sequence[Found]) -> Iterator[Event]:
-    """What lives say: the cause that ended a stretch, and how long a pause was."""
+    """The events in lives: the cause that ended each stretch, and the length of pauses."""
     ends = {(life.name, life.start): life.end for life in lives if life.state == "paused"}
     for life in lives:
         for kind in KINDS:
@@ -72,7 +72,7 @@ def found_events(lives: Sequence[Found]) -> Iterator[Event]:
 
 
 def match_events(done: Sequence[Event], found: Sequence[Event], period: int) -> list[Pairing]:
-    """Every event once, in order of time."""
+    """Every event once, ordered by time."""
     near = NEAR_PERIODS * period
 
     def worth(one: Event, other: Event) -> int:

@@ -1,12 +1,12 @@
-"""What was done beside what was found, one to one. Pure.
+"""Matches the parts that were made one to one with the parts that were found. Pure.
 
-Two parts can be the same if they overlap and keep the same brokers apart; of all ways to pair them the one
-with the most time in common is taken. A cut of one way becomes a cut of both when its links are given up: a
-part that is one-way and then complete, of the same sides, is one here.
+Two parts can match if they overlap and separate the same brokers. Among all ways to pair them, the one with
+the most common time is chosen. A one-way cut becomes a cut of both ways when its links are given up: a part
+that is one-way and then complete, with the same sides, counts as one here.
 
-What is shorter than 3.2 periods is *below resolution* when it has no counterpart: a cut that short may end
-before anybody misses a heartbeat. So is what was found of links that were strained all that time: whether
-they carry is chance.
+A part shorter than 3.2 periods is *below resolution* if it has no counterpart: such a short cut may end
+before a heartbeat is missed. The same holds for findings about links that were strained all that time: chance
+decides whether they carry frames.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mesh.analysis.silence.sweep import Part
 from mesh.analysis.truth.parts import Made
 
 RESOLVED_PERIODS: Final = 3.2
-"""What lasts so long is found."""
+"""A part of this length is found."""
 APART_PERIODS: Final = 3
-"""So long after a one-way cut both ways are silent, at most, since links are given up after three rounds."""
+"""Both ways are silent at most so long after a one-way cut, since links are given up after three rounds."""
 
 Verdict = Literal["tp", "fp", "fn", "below resolution"]
 One = TypeVar("One")
@@ -31,7 +31,7 @@ Other = TypeVar("Other")
 
 
 class Episode(NamedTuple):
-    """Parts that followed one another with the same brokers apart; which, by their numbers."""
+    """Numbers of parts that followed each other with the same brokers apart."""
 
     start: int
     end: int | None
@@ -41,10 +41,10 @@ class Episode(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A pair, or one that has no counterpart."""
+    """A pair, or a part without a counterpart."""
 
     truth: int | None
-    """Its place among those that were made."""
+    """Its index among the parts that were made."""
     found: Episode | None
     verdict: Verdict
     at: int
@@ -59,7 +59,7 @@ def match_parts(
     period: int,
     end: int,
 ) -> list[Match]:
-    """Every part that was made and every one that was found, once, in order of time."""
+    """Every part that was made and every part that was found, once, ordered by time."""
     resolved = RESOLVED_PERIODS * period
     episodes = _episodes(found, period)
 
@@ -96,8 +96,8 @@ def _matched(place: int, one: Made, episode: Episode) -> Match:
 def best_pairs(
     ones: Sequence[One], others: Sequence[Other], worth: Callable[[One, Other], int]
 ) -> list[tuple[int, int]]:
-    """Places of those that go together, each at most once, so that the sum of their worth is the greatest;
-    what is worth nothing does not go together."""
+    """Indexes of the pairs, each index at most once, with the greatest sum of worths. A worth of zero makes
+    no pair."""
     graph = nx.Graph()
     for place, one in enumerate(ones):
         for at, other in enumerate(others):
@@ -117,7 +117,7 @@ def _kinds_agree(made: str, found: tuple[str, ...]) -> bool:
 
 
 def _episodes(found: Sequence[Part], period: int) -> list[Episode]:
-    """A one-way part and the one both ways that follows from it are one."""
+    """A one-way part and the part both ways that follows from it are one episode."""
     episodes: list[Episode] = []
     for number, part in enumerate(found):
         apart = frozenset(map(frozenset, part.sides))
@@ -134,7 +134,8 @@ def _episodes(found: Sequence[Part], period: int) -> list[Episode]:
 
 
 def _by_strain(episode: Episode, strained: Mapping[tuple[int, int], Times], end: int) -> bool:
-    """Whether a link across was strained at some time of it, in one of both ways, for each two brokers."""
+    """True if, for each two brokers, a link across was strained at some time of the episode, in either
+    direction."""
     sides = list(episode.apart)
     return all(
         any(clip(strained.get(link, []), episode.start, end) for link in ((one, other), (other, one)))

@@ -1,9 +1,9 @@
-"""The parts that a simulation made, by the sweep that finds them in logs. Pure.
+"""The parts that a simulation made, computed by the sweep that finds them in logs. Pure.
 
-A link that was mended carries when somebody uses it: what was lost is sent again later, and who was held
-dead is dialled again. So a silence that a cut began lasts until the first heartbeat after it, as a listener
-noted it. Who starts is a part of the mesh once it has heard anybody, as in the logs. All else is told by
-the truth alone: a silence that no cut explains is in no part here.
+A repaired link carries data only when it is used: lost data is sent again later, and members believed dead
+are dialled again. So a silence that began with a cut lasts until the first heartbeat after it, as a listener
+noted it. A starting broker is part of the mesh once it has heard any other, as in the logs. The truth alone
+decides everything else: a silence without a cut is in no part here.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from mesh.analysis.truth.effects import Effects
 
 
 class Noted(NamedTuple):
-    """What the truth does not know, from the logs; brokers by name."""
+    """Facts from the logs that the truth does not have, by broker name."""
 
     joined_at: Mapping[str, list[int]]
-    """When each boot of a broker first heard anybody, in order."""
+    """When each boot of a broker first heard any other, in order."""
     silent: Mapping[tuple[str, str], Times]
     """When one was not heard by another."""
     end: int
-    """When the logs end."""
+    """The end of the logs."""
 
 
 class Made(NamedTuple):
-    """A part that was made; its brokers are numbers."""
+    """A part that was made. Its brokers are numbers."""
 
     part: Part
     mended: int
-    """When the first link across it could carry again, or the part ended otherwise. ``part.end`` is the first
-    heartbeat after that."""
+    """When the first link across could carry data again, or the part ended otherwise. ``part.end`` is the
+    first heartbeat after that."""
 
 
 def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Limits) -> list[Made]:
-    """The parts that were made; brokers are numbered by their place in ``names``."""
+    """The parts that were made. Brokers are numbered by their index in ``names``."""
     number = {name: at for at, name in enumerate(names)}
     lives = [Lived(number[life.name], life.state, life.start, life.end) for life in effects.lives]
     presence = ran(lives, {number[name]: at for name, at in noted.joined_at.items()}).presence
@@ -50,7 +50,7 @@ def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Lim
                 silences += (
                     Silence(src, dst, *both)
                     for both in clip(presence.get(src, []), start, end)
-                    if clip(times, *both)  # who came back after the cut only joins
+                    if clip(times, *both)  # a broker that came back after the cut only joins
                 )
     exact = limits._replace(least=0, one_way=0)
     found = parts(presence, silences, None, exact, noted.end)
@@ -58,7 +58,7 @@ def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Lim
 
 
 def _until_heard(cuts: Times, silent: Times) -> Times:
-    """Cuts, each until the first heartbeat after it."""
+    """Cuts, each extended until the first heartbeat after it."""
     found = []
     for begin, until in cuts:
         tail = [end for start, end in silent if start <= until < end]

@@ -1,6 +1,6 @@
-"""Rows of the table ``matches`` of one run: its truth beside its tables. Pure.
+"""Rows of the table ``matches`` for one run: its truth compared with its tables. Pure.
 
-Truth names brokers, tables have their ids: a broker that lost its state comes back with another id and its
+The truth has names of brokers, tables have ids. A broker that lost its state returns with another id and its
 old name, so names are compared.
 """
 
@@ -24,10 +24,10 @@ Scored = tuple[str, str | None, str | None, str, int, float | None, float | None
 
 
 class Run(NamedTuple):
-    """What the tables say of a run; instants are microseconds, brokers are ids."""
+    """The tables of a run. Instants are in microseconds, brokers are ids."""
 
     names: Mapping[str, str]
-    """Of all brokers, by id."""
+    """Names of all brokers, by id."""
     lives: Sequence[tuple[str, str, int, int, str | None]]
     """Broker, state, start, end, cause."""
     silent: Sequence[tuple[str, str, int | None, int | None]]
@@ -37,7 +37,7 @@ class Run(NamedTuple):
     sides: Sequence[tuple[int, str, int]]
     """Number, broker, side."""
     joined: Sequence[tuple[str, int]]
-    """A broker, and when a boot of it first heard anybody."""
+    """A broker, and when a boot of it first heard any other."""
     period: int
 
 
@@ -50,7 +50,7 @@ def truth_row(
     value: float | None,
     more: Mapping[str, Any],
 ) -> Row:
-    """A row of the log; ``more`` are its further numbers and words."""
+    """A row of the log. ``more`` has its further numbers and words."""
     return Row(at, op, of or op, _split(a), _split(b), value, None, more)
 
 
@@ -62,7 +62,7 @@ def score(truth: Sequence[Row], run: Run) -> list[Scored]:
     """All rows, in order of time."""
     brokers = sorted(set(run.names.values()))
     end = max((end for *_, end, _ in run.lives), default=0)
-    # The last row of a log is that of a stop, and clocks are a little apart.
+    # The last row of a log is that of a stop, and clocks differ a little.
     did = effects(
         [row._replace(at=min(row.at, end)) for row in truth if row.at <= end + run.period], brokers, end
     )
@@ -107,7 +107,7 @@ def _found_parts(run: Run, number: Mapping[str, int]) -> list[Part]:
 
 
 def _sides(kind: str, sides: Mapping[int, set[int]]) -> Sides:
-    """Of a one-way part the order says who was heard."""
+    """The order of a one-way part's sides says which was heard."""
     if kind == "one-way":
         return tuple(tuple(sorted(sides[place])) for place in sorted(sides))
     return in_order(sides.values())
@@ -135,8 +135,8 @@ def _noted(run: Run, end: int) -> Noted:
 
 
 def _stays(run: Run) -> dict[str, Times]:
-    """When each process listened, pauses included: a silence without a last or a next heartbeat is as long as
-    that of its listener."""
+    """When each process listened, including pauses: a silence without a last or a next heartbeat is as long
+    as that of its listener."""
     spans: dict[str, list[tuple[int, int]]] = {}
     for node, state, start, end, _ in run.lives:
         if state in ("up", "paused"):

@@ -1,4 +1,4 @@
-"""The table ``matches``, of runs that have truth: a simulation's, so all of it fits on the driver."""
+"""The table ``matches`` for runs that have truth, which are simulations, so all of it fits on the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OtherTruth(ValueError):
-    """The truth is not of these logs; the message is a sentence that says what to do."""
+    """The truth belongs to other logs. The message is a sentence that says what to do."""
 
 
 def matches(
@@ -27,10 +27,10 @@ def matches(
     parts: DataFrame,
     part_sides: DataFrame,
 ) -> DataFrame:
-    """A frame with the columns of the table as `decision_schema` has them; empty without truth.
+    """A frame with the columns of the table as in `decision_schema`. Empty without truth.
 
     ``truth`` has the columns of the log and ``us``; ``boots`` and ``stretches`` those of
-    `mesh.analysis.facts`, the others those of their tables; instants are microseconds.
+    `mesh.analysis.facts`, the others those of their tables. Instants are in microseconds.
 
     Raises:
         OtherTruth: it tells of another run, or of brokers that no log names.
@@ -67,7 +67,7 @@ def matches(
 
 
 def check_runs(told: Collection[str], known: Collection[str]) -> None:
-    """Raises `OtherTruth` unless all that is told is of runs whose logs are there."""
+    """Raises `OtherTruth` unless the logs of all runs in the truth are there."""
     others = sorted(set(told) - set(known))
     if others:
         raise OtherTruth(
@@ -77,7 +77,7 @@ def check_runs(told: Collection[str], known: Collection[str]) -> None:
 
 
 def check_names(run: str, struck: Iterable[str], brokers: Iterable[str]) -> None:
-    """Raises `OtherTruth` unless the truth tells of any of the brokers."""
+    """Raises `OtherTruth` unless the truth names at least one of the brokers."""
     names = set(struck)
     if names and names.isdisjoint(brokers):
         raise OtherTruth(
