@@ -1,7 +1,7 @@
 """Wrong proofs by address: a host that fails again and again has to wait, longer each time. Pure.
 
-Attempts are counted by the host they come from and by what was claimed. So a client that has the right key is
-not kept out by another one behind the same address that has a wrong one.
+Attempts are counted by the host they come from and by the identity that was claimed. So another client's
+wrong key does not keep out a client behind the same address that has the right one.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from collections.abc import Hashable
 from typing import Final
 
 FREE: Final = 3
-"""Failures that cost no wait: somebody looks for the right file."""
+"""Failures that cost no wait: somebody may be looking for the right file."""
 FIRST_S: Final = 0.5
 LONGEST_S: Final = 30.0
 FORGET_S: Final = 600.0
 KEPT_MAX: Final = 4096
-"""Addresses and claims that are remembered; beyond them the oldest is forgotten."""
+"""Most addresses and claims that are remembered; beyond them the oldest is forgotten."""
 
 
 class Attempts:
-    """See the module."""
+    """The failed attempts at one broker."""
 
     __slots__ = ("_failed",)
 
     def __init__(self) -> None:
         self._failed: dict[Hashable, tuple[int, float]] = {}
-        """How often in a row, and when last."""
+        """The number of failures in a row, and the time of the last one."""
 
     def wait_s(self, who: Hashable, now: float) -> float:
-        """How long an attempt has to wait; 0: it need not."""
+        """How long an attempt has to wait, in seconds; 0 if it need not."""
         found = self._failed.get(who)
         if found is None:
             return 0.0
@@ -39,7 +39,7 @@ class Attempts:
         return max(0.0, at + pause_s - now)
 
     def failed(self, who: Hashable, now: float) -> None:
-        """One more wrong proof."""
+        """Count a wrong proof."""
         count, at = self._failed.pop(who, (0, now))
         if now - at > FORGET_S:
             count = 0

@@ -36,18 +36,17 @@ NOBODY_ANONYMOUS: Final = (
 
 
 HELD_MAX_S: Final = 2.0
-"""An honest client with a wrong key still hears why: it waits for 5 s."""
+"""An honest client with a wrong key still gets the reason: it waits for 5 s."""
 
 
 class NotAllowed(SessionError):
-    """A client may not come in, or not do what it asks for."""
+    """A client may not come in, or may not do what it asks for."""
 
     reason = "not_allowed"
 
 
 class WrongProof(SessionError):
-    """The proof of a client is wrong. It is told so after ``held_s``, so that each guess costs the guesser
-    time."""
+    """The proof of a client is wrong. The answer is delayed by ``held_s``, so that each guess costs time."""
 
     reason = "wrong_proof"
 
@@ -67,7 +66,7 @@ class Origin:
     """The source of a client's connection."""
 
     names: tuple[str, ...] | None = None
-    """The names in its certificate, which a trusted authority has signed; None: it showed none."""
+    """The names in its certificate, which a trusted authority has signed; None if it showed none."""
     near: bool = True
     """True if it comes from this machine."""
     host: str = ""
@@ -85,7 +84,7 @@ class Standing:
         self.name = principal.name
         self.principal = principal
         self.rights: Rights | None = None
-        """None: it may do everything, and nothing needs to be looked up."""
+        """None if it may do everything, so that nothing needs to be looked up."""
         self.connections = 0
         self.subscriptions = 0
         self.bucket: Bucket | None = None
@@ -96,7 +95,7 @@ class Standing:
         return "" if self.name == ANONYMOUS else self.name
 
     def become(self, principal: Principal, now: float) -> None:
-        """Take over what is configured now."""
+        """Take over the current configuration."""
         self.principal = principal
         free = principal.may_do_everything and principal.message_bytes_max is None
         self.rights = None if free else Rights(principal)
@@ -113,7 +112,7 @@ class Standing:
             paced.grant()
 
     def window(self, most: int) -> int:
-        """Messages under way from one client, of at most so many."""
+        """Most messages in flight from one client; at most ``most``."""
         principal = self.principal
         bounds = [most]
         if principal.window_max is not None:
@@ -123,7 +122,7 @@ class Standing:
         return min(bounds)
 
     def work_window(self, most: int) -> int:
-        """Unsettled messages of one consumer of a durable subscription, of at most so many."""
+        """Most unsettled messages of one consumer of a durable subscription; at most ``most``."""
         window = self.principal.window_max
         return most if window is None else min(most, window)
 
@@ -136,7 +135,7 @@ class Standing:
         return True
 
     def refusal_of_subscription(self) -> str:
-        """Why it may have no more subscriptions; empty: it may."""
+        """Why it may have no more subscriptions; empty if it may."""
         most = self.principal.subscriptions_max
         if most is None or self.subscriptions < most:
             return ""
@@ -147,7 +146,7 @@ class Standing:
 
 
 class Guest(NamedTuple):
-    """One client, and by what it is the principal that it is."""
+    """One client, and the proof by which it is its principal."""
 
     standing: Standing
     method: str
@@ -165,7 +164,7 @@ class Claim(NamedTuple):
 
 
 class Door:
-    """See the module. ``token`` draws unguessable bytes."""
+    """Identifies and admits the clients of a broker. ``token`` draws unguessable bytes."""
 
     def __init__(self, policy: Policy, token: Callable[[int], bytes] = bytes, now: float = 0.0) -> None:
         self.nonce = token
@@ -174,7 +173,7 @@ class Door:
         self.set_policy(policy, now)
 
     def set_policy(self, policy: Policy, now: float) -> None:
-        """From now on these principals are known."""
+        """Use these principals from now on."""
         self.policy = policy
         configured = {principal.name: principal for principal in policy.principals}
         for name in GIVEN:
@@ -194,10 +193,10 @@ class Door:
                 self._by_token[proofs.token_id(stored)] = stored, principal.name
         self._now = now
 
-    # --- who somebody is
+    # --- identification
 
     def unproven(self, origin: Origin) -> Guest:
-        """The guest that a client without a proof in HELLO is, or a stock socket. Raises `NotAllowed`."""
+        """The guest for a client without a proof in HELLO, or for a stock socket. Raises `NotAllowed`."""
         if origin.names is not None:
             return Guest(self._standing(self._name_by(origin.names)), "certificate", origin.names)
         if origin.must_prove:
@@ -211,7 +210,8 @@ class Door:
         return Guest(self._standing(ANONYMOUS), "", origin.near)
 
     def claim(self, method: str, identity: bytes, origin: Origin, now: float) -> Claim:
-        """Before it is challenged. Raises `WrongProof` for what nobody could prove, or not now."""
+        """Check a claim before the challenge. Raises `WrongProof` for one that nobody can prove, or not
+        now."""
         if method not in proofs.METHODS:
             raise WrongProof(f"a client offers a proof of kind {method[:16]!r}; there are key and token")
         known = self._owner(method, identity) is not None
@@ -227,9 +227,9 @@ class Door:
         return claim
 
     def proven(self, claim: Claim, about: bytes, proof: bytes, now: float) -> Guest:
-        """With the answer to the challenge. Raises `WrongProof`."""
+        """Check the answer to the challenge. Raises `WrongProof`."""
         method, identity, _ = claim
-        name = self._owner(method, identity)  # a reload may have come between
+        name = self._owner(method, identity)  # a reload may have changed the owner since
         if method == proofs.KEY:
             right = keys.check_signature(identity, about, proof)
         else:
@@ -283,7 +283,7 @@ class Door:
 
     @staticmethod
     def check_room(guest: Guest) -> None:
-        """Raises `AboveLimit` if its principal may have no connection more."""
+        """Raises `AboveLimit` if its principal may have no further connection."""
         standing = guest.standing
         most = standing.principal.connections_max
         if most is not None and standing.connections >= most:
@@ -293,7 +293,7 @@ class Door:
             )
 
     def enter(self, guest: Guest) -> None:
-        """One connection more. Raises `AboveLimit`."""
+        """Count a new connection. Raises `AboveLimit`."""
         self.check_room(guest)
         guest.standing.connections += 1
 
@@ -302,7 +302,7 @@ class Door:
         guest.standing.connections -= 1
 
     def tick(self, now: float) -> float:
-        """Give credit that was kept back; returns when to call again."""
+        """Grant credit that was kept back; returns when to call again."""
         self._now = now
         due = inf
         for standing in self._standings.values():

@@ -1,4 +1,4 @@
-"""Ed25519 keys: made, read, signing and checked, by the package ``cryptography``.
+"""Ed25519 keys: how they are made, read, used and checked, by the package ``cryptography``.
 
 A private key lies in a PEM file (PKCS #8, not encrypted), as ``openssl genpkey -algorithm ed25519`` writes it
 too. The package is an extra of the installation. It is loaded when a key is used or checked.
@@ -26,12 +26,13 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> SigningKey:
-        """A new one. Raises `ConfigError` where ``cryptography`` is missing."""
+        """Make a new key. Raises `ConfigError` if ``cryptography`` is missing."""
         return cls(_ed25519().Ed25519PrivateKey.generate())
 
     @classmethod
     def of_pem(cls, text: bytes) -> SigningKey:
-        """That of a PEM file's content. Raises `ConfigError` with the rest of a sentence about the file."""
+        """Read the key of a PEM file's content. Raises `ConfigError` with the rest of a sentence about the
+        file."""
         ed25519 = _ed25519()
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -65,7 +66,7 @@ class SigningKey:
 
 
 def check_signature(public: bytes, about: bytes, signature: bytes) -> bool:
-    """True if the owner of a public key made the signature. Raises `ConfigError` where ``cryptography`` is
+    """True if the owner of a public key made the signature. Raises `ConfigError` if ``cryptography`` is
     missing."""
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
@@ -78,7 +79,7 @@ def check_signature(public: bytes, about: bytes, signature: bytes) -> bool:
 
 
 def check_available() -> None:
-    """Raises `ConfigError` where ``cryptography`` is missing."""
+    """Raises `ConfigError` if ``cryptography`` is missing."""
     _ed25519()
 
 

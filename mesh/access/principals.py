@@ -12,8 +12,8 @@ is an action and patterns:
 An action that no pattern allows is refused, and so is one that any ``deny_`` pattern matches: **deny wins**,
 whatever the order or the detail of the patterns (`mesh.access.rights`).
 
-Two names are given: `ANONYMOUS` for clients that prove nothing, `CERTIFIED` for those with a certificate of a
-trusted authority that no principal names. Unless they are configured they may do everything.
+Two names are reserved: `ANONYMOUS` for clients that prove nothing, and `CERTIFIED` for clients with a
+certificate of a trusted authority that no principal names. Unless they are configured they may do everything.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ NEEDED: Final[dict[Action, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """One principal, as configured. Raises `ConfigError` for what cannot be.
+    """One principal, as configured. Raises `ConfigError` if it is not valid.
 
     Args:
         certificates: names that its certificate has: the common name of the subject, or another name.
@@ -67,7 +67,7 @@ class Principal:
         rate_max: messages published a second at one broker; a faster publisher is slowed down.
         message_bytes_max: bytes of a message's body; a larger one is refused.
         subscriptions_max: subscriptions at one broker; one more is refused.
-        window_max: messages under way from one client, and to one consumer of a durable subscription.
+        window_max: messages in flight from one client, and to one consumer of a durable subscription.
     """
 
     name: str
@@ -100,13 +100,11 @@ class Principal:
             raise ConfigError(f"principals.{self.name} {problem}")
 
     def problem(self) -> str:
-        """The mistake in it as a whole; empty: there is none."""
+        """Why it is not valid as a whole; empty if it is."""
         if not any(self.allowed(action) for action in ACTIONS):
             return f'gives no right; add {", ".join(ACTIONS[:-1])} or {ACTIONS[-1]}, such as publish = ["#"]'
         if self.name in GIVEN and (self.certificates or self.keys or self.tokens):
-            return (
-                "is a given name and has no proofs of its own; choose another name for who proves something"
-            )
+            return "is a reserved name and cannot have proofs; choose another name"
         return ""
 
     def allowed(self, action: Action) -> tuple[str, ...]:
@@ -115,7 +113,7 @@ class Principal:
         return patterns
 
     def denied(self, action: Action) -> tuple[str, ...]:
-        """Those that deny it."""
+        """The patterns that deny an action."""
         patterns: tuple[str, ...] = getattr(self, f"deny_{action}")
         return patterns
 
@@ -128,7 +126,7 @@ class Principal:
 
 
 def everything(name: str) -> Principal:
-    """One with all rights and no limits."""
+    """A principal with all rights and no limits."""
     return Principal(name, publish=PUBLIC, subscribe=EVERYTHING, ask=EVERYTHING, answer=PUBLIC)
 
 
@@ -136,7 +134,7 @@ def everything(name: str) -> Principal:
 
 
 def problem_of(key: str, value: Any) -> str:
-    """The mistake in the value of one key, as part of a sentence behind its name; empty: there is none."""
+    """Why the value of one key is not valid, as part of a sentence behind its name; empty if it is."""
     check = _CHECKS.get(key)
     if check is None:
         return "is no key of a principal"
@@ -223,8 +221,8 @@ KEYS: Final[Sequence[str]] = tuple(key for key in _CHECKS if key != "name")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All principals of a broker, and from where anonymous clients may come. Raises `ConfigError` where two
-    principals claim one proof."""
+    """All principals of a broker, and the places from which anonymous clients may come. Raises `ConfigError`
+    if two principals claim one proof."""
 
     principals: tuple[Principal, ...] = ()
     anonymous: Anonymity = "loopback"
@@ -236,7 +234,7 @@ class Policy:
         owners: dict[tuple[str, str], str] = {}
         for principal in self.principals:
             if principal.name in names:
-                raise ConfigError(f"there are two principals {principal.name!r}; names are theirs alone")
+                raise ConfigError(f"there are two principals {principal.name!r}; each name may be used once")
             names[principal.name] = None
             for kind in ("certificates", "keys", "tokens"):
                 for proof in getattr(principal, kind):

@@ -1,13 +1,13 @@
 """The proofs of clients, and the text forms of keys and tokens.
 
 A client that has a key or a token names it in HELLO. The broker answers with CHALLENGE, which holds a nonce
-of this one opening and the broker's id. The client answers with PROVE: a proof over the `statement`, which
-is made of both frames as they were sent. So a proof is good for one opening of one session of one broker
-only, and nobody can change what the client said in HELLO.
+of this one opening and the broker's id. The client answers with PROVE: a proof over the `statement`, which is
+made of both frames as they were sent. So a proof is valid for one opening of one session of one broker only,
+and nobody can change the client's HELLO.
 
 * **A key** is an Ed25519 key pair; the proof is a signature (`mesh.access.keys`). The configuration holds the
   public key: ``ed25519:`` and base64.
-* **A token** is a file of random text. The token does not travel: as in SCRAM (RFC 5802), the proof is the
+* **A token** is a file of random text. The token is never sent: as in SCRAM (RFC 5802), the proof is the
   *client key*, a hash of the token, masked by an HMAC of the statement under the *stored key*, a hash of the
   client key. The configuration holds the stored key: ``sha256:`` and hex digits. A reader of the
   configuration can check a proof and cannot make one. An eavesdropper learns neither key. Both together can
@@ -33,7 +33,7 @@ PUBLIC_SIZE: Final = 32
 TOKEN_ID_SIZE: Final = 8
 HASH_SIZE: Final = 32
 TOKEN_MIN: Final = 24
-"""Bytes of a token. One that can be guessed is found from what travels, so it has to be random."""
+"""Bytes of a token. It must be random: an eavesdropper could find one that can be guessed."""
 TOKEN_MAX: Final = 4096
 
 KEY_PREFIX: Final = "ed25519:"
@@ -93,7 +93,8 @@ def key_text(public: bytes) -> str:
 
 
 def read_key(text: str) -> bytes:
-    """The public key of its text. Raises ValueError with the rest of a sentence that begins with it."""
+    """Decode the text of a public key. Raises ValueError with the rest of a sentence that begins with the
+    text."""
     try:
         public = base64.b64decode(text.removeprefix(KEY_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -109,7 +110,8 @@ def token_text(stored: bytes) -> str:
 
 
 def read_token(text: str) -> bytes:
-    """The stored key of its text. Raises ValueError with the rest of a sentence that begins with it."""
+    """Decode the text of a stored key. Raises ValueError with the rest of a sentence that begins with the
+    text."""
     try:
         stored = bytes.fromhex(text.removeprefix(TOKEN_PREFIX))
     except ValueError:

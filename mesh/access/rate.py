@@ -1,9 +1,9 @@
 """How fast a principal may publish: a token bucket that paces credit. Pure.
 
-Publishers send by credit (`mesh.dataplane.credit`). A bucket that is empty keeps back what a publisher is
-owed until there is room in it again. So nothing is refused or lost: a publisher that is too fast waits, as
-it does for a slow subscriber. The bucket holds the messages of one second, and may go below zero by a
-grant, which is at most a window.
+Publishers send by credit (`mesh.dataplane.credit`). An empty bucket keeps back a publisher's credit until it
+has room again. So nothing is refused or lost: a publisher that is too fast waits, as it does for a slow
+subscriber. The bucket holds the messages of one second, and may go below zero by a grant, which is at most a
+window.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Paced(Protocol):
     """A publisher that is owed credit."""
 
     def grant(self) -> None:
-        """Give back all that is owed, or wait again."""
+        """Give back all credit that is owed, or wait again."""
 
 
 class Bucket:
-    """See the module. ``rate`` is in messages a second."""
+    """Paces the credit of one principal's publishers. ``rate`` is in messages a second."""
 
     __slots__ = ("_at", "level", "rate", "waiting")
 
@@ -43,18 +43,18 @@ class Bucket:
         self._at = now
 
     def take(self, messages: int) -> bool:
-        """Spend them if the bucket is not empty; False: wait."""
+        """Spend so many messages if the bucket is not empty; False means wait."""
         if self.level <= 0:
             return False
         self.level -= messages
         return True
 
     def wait_s(self) -> float:
-        """How long until the bucket is not empty any more."""
+        """Seconds until the bucket is no longer empty."""
         return max(SHORTEST_S, (1.0 - self.level) / self.rate) if self.level <= 0 else 0.0
 
     def tick(self, now: float) -> float:
-        """Grant what can be granted; returns when to call again, `inf` if nobody waits."""
+        """Grant what can be granted; returns when to call again, or `inf` if no publisher waits."""
         self.refill(now)
         while self.waiting and self.level > 0:
             paced = next(iter(self.waiting))

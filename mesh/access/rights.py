@@ -5,7 +5,7 @@ pattern does. So rules have no order, a more detailed pattern is worth no more t
 that is added to ``deny`` never gives anybody a right.
 
 A subscription is to a pattern: one allow pattern must cover all of it, and no deny pattern may overlap it. So
-what is delivered needs no check.
+delivered messages need no check.
 
 Decisions about publishing are cached by topic, since each block asks for one: `Rights.publishing` holds the
 refusals, empty text for "allowed", and is bounded.
@@ -19,7 +19,7 @@ from mesh.access.principals import ACTIONS, Action, Principal
 from mesh.topics import PatternTrie, covers, meet, overlaps
 
 CACHED_MAX: Final = 4096
-"""Topics whose decisions are kept; then they are made afresh."""
+"""Topics whose decisions are cached; beyond them the cache begins anew."""
 VERBS: Final[dict[Action, str]] = {
     "publish": "publish to",
     "subscribe": "subscribe to",
@@ -43,7 +43,7 @@ class Rights:
         self.message_bytes_max = principal.message_bytes_max
 
     def refusal(self, action: Action, topic: str) -> str:
-        """Why an action on a topic is refused, with the rule; empty: it is allowed."""
+        """Why an action on a topic is refused, with the rule; empty if it is allowed."""
         denied = self._deny[action].match(topic)
         if denied:
             return self._sentence(action, topic, f"deny_{action} has {denied[0]!r}")
@@ -70,7 +70,7 @@ class Rights:
         return found
 
     def refusal_of_pattern(self, action: Action, pattern: str) -> str:
-        """Why an action on all topics of a pattern is refused, with the rule; empty: it is allowed."""
+        """Why an action on all topics of a pattern is refused, with the rule; empty if it is allowed."""
         for denied in self._principal.denied(action):
             if overlaps(denied, pattern):
                 return self._sentence(action, pattern, f"deny_{action} has {denied!r}")
@@ -79,7 +79,7 @@ class Rights:
         return self._sentence(action, pattern, f"{action} has no pattern that covers it")
 
     def refusal_of_size(self, size: int) -> str:
-        """Why a body of so many bytes is refused; empty: it is not."""
+        """Why a body of so many bytes is refused; empty if it is not."""
         most = self.message_bytes_max
         if most is None or size <= most:
             return ""
@@ -90,8 +90,8 @@ class Rights:
         )
 
     def narrowed(self, patterns: tuple[str, ...]) -> list[str]:
-        """The parts of ``patterns`` for a consumer that cannot be refused a pattern: those that it
-        may subscribe to. Topics that are denied among them are left out at delivery (`refusal`)."""
+        """The parts of ``patterns`` to which a consumer that cannot be refused a pattern may subscribe.
+        Denied topics among them are left out at delivery (`refusal`)."""
         principal = self._principal
         meets = (meet(pattern, allowed) for pattern in patterns for allowed in principal.allowed("subscribe"))
         kept: list[str] = []
@@ -103,7 +103,7 @@ class Rights:
         return kept
 
     def refusal_of_all(self, action: Action) -> str:
-        """Why somebody is refused who could do nothing but this."""
+        """Why a client that could do nothing but this is refused."""
         name = self._principal.name
         return (
             f"principal {name!r} may {VERBS[action]} nothing here: principals.{name}.{action} allows nothing"

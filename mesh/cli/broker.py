@@ -108,7 +108,7 @@ def broker(
         Who must show a certificate at a TLS address: peers, clients or nobody; may be repeated. Default:
         peers, where --tls-ca is given.
     anonymous
-        From where clients are served that prove nothing: nowhere, loopback or everywhere. Default: loopback.
+        Where clients without a proof may come from: nowhere, loopback or everywhere. Default: loopback.
     require_proof
         An address, of those listened on, where clients must prove who they are; may be repeated.
     advertise

@@ -1,4 +1,4 @@
-"""Configuration: one TOML file, environment variables, flags; each value remembers where it came from.
+"""Configuration: one TOML file, environment variables, flags; each value remembers its origin.
 
 Precedence is flag > environment > file > default. For ``[client]`` a context (`mesh.config.contexts`) takes
 the place of the file; one that a flag names takes that of the environment, too.
@@ -7,7 +7,7 @@ One file is read, the first of these that exists:
 
 1. ``--config FILE``, or ``MANGROVE_CONFIG``
 2. ``./mangrove.toml``
-3. ``$XDG_CONFIG_HOME/mangrove/config.toml`` (``~/.config`` where that is not set)
+3. ``$XDG_CONFIG_HOME/mangrove/config.toml`` (``~/.config`` if that is not set)
 4. ``/etc/mangrove/config.toml``
 """
 

@@ -1,4 +1,4 @@
-"""Where HTTP is served, and the password in its file."""
+"""The address where HTTP is served, and the password in its file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mesh.listen import ANYBODY, LOCAL, HttpListen
 
 
 def http_listen(config: BrokerConfig) -> HttpListen | None:
-    """What the keys ``http``, ``http_readers`` and ``http_hosts`` amount to. Raises `ConfigError`."""
+    """Combine the keys ``http``, ``http_readers`` and ``http_hosts``. Raises `ConfigError`."""
     if config.http is None:
         return None
     readers = config.http_readers
@@ -19,13 +19,13 @@ def http_listen(config: BrokerConfig) -> HttpListen | None:
 
 
 def _password(path: str) -> str:
-    """The content of a file, white space around it removed."""
+    """The content of a file, without white space around it."""
     try:
         password = Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"{path}: the password of http_readers cannot be read: {reason}") from None
-    except RuntimeError:  # neither HOME nor the user database says where it is
+    except RuntimeError:  # neither HOME nor the user database names the home folder
         raise ConfigError(f"{path}: this user has no home folder; write the whole path") from None
     if not password:
         raise ConfigError(f"{path}: the password file of http_readers is empty")

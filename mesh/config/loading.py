@@ -1,6 +1,6 @@
-"""The loading of values from flags, environment, file and defaults; each value remembers its origin.
+"""Loads values from flags, environment, file and defaults; each value remembers its origin.
 
-A key that is not a field is an error, with its line: a misspelt option that is ignored costs a night.
+An unknown key is an error that names its line: a misspelt option that is silently ignored costs a night.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FlagError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration and, by ``section.key``, where each value came from."""
+    """A configuration and, by ``section.key``, the origin of each value."""
 
     config: Config
     origins: dict[str, str]
@@ -45,7 +45,7 @@ class Loaded:
 
 
 def candidates(environ: Mapping[str, str]) -> list[str]:
-    """The places of a configuration file, nearest first."""
+    """The places where a configuration file may be, nearest first."""
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "~"), ".config")
     return ["mangrove.toml", os.path.join(home, "mangrove", "config.toml"), "/etc/mangrove/config.toml"]
 
@@ -65,8 +65,8 @@ def load(
         context: the name of one that ``[client]`` is taken from; empty: the one in use; None: none.
 
     Raises:
-        ConfigError: names the file and line, the variable or the flag, and what is wrong with it. Of several
-            mistakes it is the first.
+        ConfigError: names the file and line, the variable or the flag, and what is wrong with it. It reports
+            the first of several mistakes.
     """
     loaded, mistakes = examine(overrides, path=path, environ=environ, context=context)
     if len(mistakes) > 1 and loaded.path is not None:
@@ -84,8 +84,8 @@ def examine(
     environ: Mapping[str, str] | None = None,
     context: str | None = None,
 ) -> tuple[Loaded, list[ConfigError]]:
-    """As `load`, with all mistakes; a value that cannot be used is left out of what is loaded. Raises
-    `ConfigError` for a file that cannot be read or is no TOML."""
+    """As `load`, but returns all mistakes and leaves out values that cannot be used. Raises `ConfigError` if
+    the file cannot be read or is no TOML."""
     environ = os.environ if environ is None else environ
     path = path or environ.get("MANGROVE_CONFIG") or None
     if path is None:
@@ -145,7 +145,7 @@ def _noting(mistakes: list[ConfigError]) -> Iterator[None]:
 
 
 def _check_heartbeat(values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
-    """Answers of one round must be over before the next begins."""
+    """Check that answers of one round end before the next round begins."""
     period, deadline = "broker.period_s", "broker.deadline_s"
     if values[deadline] <= values[period]:
         return
@@ -214,7 +214,7 @@ def _checked(option: Option, value: Any, source: str) -> Any:
 
 
 def _problems(option: Option, value: Any) -> list[str]:
-    """Mistakes of a value, or of each item of a list."""
+    """The problems of a value, or of each item of a list."""
     if option.check is None:
         return []
     parts = [(item,) for item in value] if isinstance(value, tuple) else []
@@ -245,7 +245,7 @@ def parse(text: str, path: str = "<text>") -> dict[str, tuple[Any, int]]:
 
 
 def _read_values(text: str, path: str) -> tuple[dict[str, tuple[Any, int]], list[ConfigError]]:
-    """As `parse`, with all mistakes of the values."""
+    """As `parse`, but returns all mistakes of the values."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -301,8 +301,9 @@ def _typed(option: Option, value: Any, source: str) -> Any:
 def line_of(text: str, key: tuple[str, ...]) -> int:
     """The line on which a key's assignment begins; 1 if it cannot be told.
 
-    ``tomllib`` keeps no positions. The first prefix of the file that parses and holds the key ends with its
-    assignment, which begins after the longest shorter prefix that parses: values may span lines.
+    ``tomllib`` keeps no positions. The first prefix of the file that parses and holds the key ends with the
+    key's assignment. The assignment begins after the longest shorter prefix that parses: values may span
+    lines.
     """
     lines = text.splitlines()
     parsed_until = 0

@@ -1,4 +1,4 @@
-"""The key of the mesh, which is never a flag, since command lines are visible to other users."""
+"""The key of the mesh. It is never a flag, since command lines are visible to other users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.limits import MESH_KEY_MIN
 
 
 def mesh_key(config: BrokerConfig, environ: Mapping[str, str] | None = None) -> bytes | None:
-    """The key of the mesh, from ``MANGROVE_MESH_KEY`` or the key file, white space around it removed.
+    """Read the key of the mesh from ``MANGROVE_MESH_KEY`` or the key file, without white space around it.
 
     Raises:
         ConfigError: the file cannot be read, or there is no key in it.
@@ -26,7 +26,7 @@ def mesh_key(config: BrokerConfig, environ: Mapping[str, str] | None = None) -> 
             key = Path(source).expanduser().read_bytes().strip()
         except OSError as error:
             raise ConfigError(f"{source}: the mesh key cannot be read: {error.strerror}") from None
-        except RuntimeError:  # neither HOME nor the user database says where it is
+        except RuntimeError:  # neither HOME nor the user database names the home folder
             raise ConfigError(f"{source}: this user has no home folder; write the whole path") from None
         if not key:
             raise ConfigError(f"{source}: the mesh key file is empty")

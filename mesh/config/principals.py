@@ -10,7 +10,7 @@ from mesh.errors import ConfigError
 from mesh.spelling import nearest
 
 Place = Callable[[tuple[str, ...]], str]
-"""File and line of a key, by its path in the file."""
+"""The file and line of a key, by its path in the file."""
 
 
 def read_principals(tables: Any, place: Place) -> tuple[tuple[Principal, ...], list[ConfigError]]:

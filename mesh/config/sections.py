@@ -1,7 +1,7 @@
 """The sections of the configuration: one dataclass each, with one field for each option.
 
-The dataclasses are the whole truth: the template of ``mesh config init``, the table in
-``docs/reference/configuration.md``, the names of the variables and the checks are derived from their fields.
+Everything else is derived from these fields: the template of ``mesh config init``, the table in
+``docs/reference/configuration.md``, the names of the variables, and the checks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from protocols import AddressError, check_dialable, check_url
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NOBODY: Final = "nobody"
 SECONDS_MAX: Final = 30 * 86_400.0
-"""Timers and the milliseconds on the wire (32 bits) hold a little more."""
+"""Timers and the 32-bit milliseconds on the wire hold a little more."""
 AMOUNT_MAX: Final = 1e9
 
 
 def seconds_problem(value: Any) -> str | None:
-    """What is wrong with a number of seconds, if anything is."""
+    """Why a number of seconds cannot be used; None if it can."""
     if value is None or 0 < value <= SECONDS_MAX:
         return None
     return f"must be above zero and at most {SECONDS_MAX:.0f} (30 days), not {value:g}"
@@ -54,7 +54,7 @@ def _name(value: Any) -> str | None:
 
 
 def _address(value: Any, check: Callable[[str], str] = check_dialable) -> str | None:
-    """To dial, unless ``check`` is another."""
+    """Why an address cannot be dialled, or fails another ``check``; None if it can be used."""
     try:
         if value is not None:
             check(value)
@@ -66,7 +66,7 @@ def _address(value: Any, check: Callable[[str], str] = check_dialable) -> str | 
 
 
 def _brokers(value: Any) -> str | None:
-    """One address to dial, or several."""
+    """Why one address or several cannot be dialled; None if they can."""
     if value is None:
         return None
     return next((problem for url in separate_urls(value) or (value,) if (problem := _address(url))), None)
@@ -99,7 +99,7 @@ def _roles(values: Any) -> str | None:
     if wrong:
         return f"has {wrong[0]!r}; there are {', '.join(allowed)}"
     if NOBODY in values and len(values) > 1:
-        return "has nobody and somebody; choose"
+        return "has nobody and another role; choose one"
     return None
 
 
@@ -123,7 +123,7 @@ def _readers(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """``[broker]``: what ``mesh broker`` runs with.
+    """``[broker]``: the options of ``mesh broker``.
 
     Each field is a parameter of `mesh.Broker`; ``mesh_key_file`` stands for its content, ``mesh_key``.
     """
@@ -131,7 +131,7 @@ class BrokerConfig:
     name: str | None = option(
         None,
         "MANGROVE_NAME",
-        "what this broker is called in logs and on screens; default: from its id",
+        "name of this broker in logs and on screens; default: derived from its id",
         _name,
     )
     listen: tuple[str, ...] = option(
@@ -141,10 +141,10 @@ class BrokerConfig:
         _served,
     )
     listen_peers: tuple[str, ...] = option(
-        (), "MANGROVE_LISTEN_PEERS", "addresses that serve other brokers only", _served
+        (), "MANGROVE_LISTEN_PEERS", "addresses for other brokers only", _served
     )
     listen_clients: tuple[str, ...] = option(
-        (), "MANGROVE_LISTEN_CLIENTS", "addresses that serve clients only", _served
+        (), "MANGROVE_LISTEN_CLIENTS", "addresses for clients only", _served
     )
     join: tuple[str, ...] = option(
         (), "MANGROVE_JOIN", "addresses of brokers to join; any one of a mesh is enough", _dialled
@@ -153,13 +153,13 @@ class BrokerConfig:
         "mangrove", "MANGROVE_MESH", "name of the mesh; brokers of another mesh are refused", _name
     )
     mesh_key_file: str | None = option(
-        None, "MANGROVE_MESH_KEY_FILE", "file whose content every broker of the mesh must know"
+        None, "MANGROVE_MESH_KEY_FILE", "file with the key that every broker of the mesh must have"
     )
     tls_cert: str | None = option(
         None, "MANGROVE_TLS_CERT", "PEM file with this broker's certificate, for tls+tcp:// and wss://"
     )
     tls_key: str | None = option(
-        None, "MANGROVE_TLS_KEY", "PEM file with its private key; default: it is in the certificate's file"
+        None, "MANGROVE_TLS_KEY", "PEM file with its private key; default: the certificate's file"
     )
     tls_ca: str | None = option(
         None, "MANGROVE_TLS_CA", "PEM file with the authorities whose certificates are trusted"
@@ -167,7 +167,7 @@ class BrokerConfig:
     tls_server_name: str | None = option(
         None,
         "MANGROVE_TLS_SERVER_NAME",
-        "name that the other brokers' certificates have; default: the host in each one's address",
+        "name in the other brokers' certificates; default: the host in each one's address",
     )
     tls_require: tuple[str, ...] = option(
         (),
@@ -176,24 +176,27 @@ class BrokerConfig:
         _roles,
     )
     state_dir: str | None = option(
-        None, "MANGROVE_STATE_DIR", "folder where id, incarnation and known peers outlive a restart"
+        None, "MANGROVE_STATE_DIR", "folder that keeps id, incarnation and known peers over a restart"
     )
     log_dir: str | None = option(
         None, "MANGROVE_LOG_DIR", "folder for the event log that `mesh analyze` reads"
     )
     advertise: str | None = option(
-        None, "MANGROVE_ADVERTISE", "address others are told, where it is not the one listened on", _address
+        None,
+        "MANGROVE_ADVERTISE",
+        "address to tell other brokers, if it is not the one listened on",
+        _address,
     )
     anonymous: str = option(
         "loopback",
         "MANGROVE_ANONYMOUS",
-        "from where clients are served that prove nothing: nowhere, loopback or everywhere",
+        "where clients without a proof may come from: nowhere, loopback or everywhere",
         _anonymity,
     )
     require_proof: tuple[str, ...] = option(
         (),
         "MANGROVE_REQUIRE_PROOF",
-        "addresses, of those listened on, where clients must prove who they are",
+        "addresses among those listened on where clients must prove who they are",
         _served,
     )
     export: tuple[str, ...] = option(
@@ -218,7 +221,7 @@ class BrokerConfig:
     drain_s: float = option(
         10.0,
         "MANGROVE_DRAIN_S",
-        "seconds that clients have to go to other brokers when this one leaves; 0: none",
+        "seconds for clients to move to other brokers when this one leaves; 0: none",
         _drain,
     )
     log_keep_days: float | None = option(
@@ -236,57 +239,57 @@ class BrokerConfig:
     log_format: str = option(
         "text",
         "MANGROVE_LOG_FORMAT",
-        "how `mesh broker` writes its log on standard error: text, or json, an object a line",
+        "format of the log of `mesh broker` on standard error: text, or json (one object a line)",
         _one_of(FORMS),
     )
     log_level: str = option(
         "warning",
         "MANGROVE_LOG_LEVEL",
-        "the least that this log tells: debug, info, warning or error",
+        "lowest level of this log: debug, info, warning or error",
         _one_of(LEVELS),
     )
     http: str | None = option(
         None,
         "MANGROVE_HTTP",
-        "where to serve health, metrics, status and a page of the mesh; default: nowhere",
+        "address for health, metrics, status and a page of the mesh; default: none",
         _http,
     )
     http_readers: str = option(
         "local",
         "MANGROVE_HTTP_READERS",
-        "who may read more there than health: local (this host), anybody, or the path of a file with the"
-        " password that is asked of everybody",
+        "who may read more there than health: local (this host), anybody, or the path of a file with a"
+        " password that everybody needs",
         _readers,
     )
     http_hosts: tuple[str, ...] = option(
         (),
         "MANGROVE_HTTP_HOSTS",
-        "names by which browsers may call it, besides addresses, localhost and this host's own name",
+        "names that browsers may use for it, besides addresses, localhost and this host's own name",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """``[client]``: what commands that talk to a running broker use."""
+    """``[client]``: the options of commands that talk to a running broker."""
 
     url: str | None = option(
         None,
         "MANGROVE_URL",
-        "broker to talk to, or several, separated by commas: any of them, and another when it is gone; "
+        "broker to talk to, or several, separated by commas: one of them, and another when that is gone; "
         "default: the local ipc socket, then tcp://127.0.0.1:7770",
         _brokers,
     )
     tls_ca: str | None = option(
-        None, "MANGROVE_CLIENT_TLS_CA", "PEM file with the authorities trusted; default: the system's"
+        None, "MANGROVE_CLIENT_TLS_CA", "PEM file with the trusted authorities; default: the system's"
     )
     tls_cert: str | None = option(
         None, "MANGROVE_CLIENT_TLS_CERT", "PEM file with a certificate to show to brokers that ask for one"
     )
     tls_key: str | None = option(
-        None, "MANGROVE_CLIENT_TLS_KEY", "PEM file with its private key; default: in the certificate's file"
+        None, "MANGROVE_CLIENT_TLS_KEY", "PEM file with its private key; default: the certificate's file"
     )
     tls_server_name: str | None = option(
-        None, "MANGROVE_CLIENT_TLS_SERVER_NAME", "name the broker's certificate has; default: the URL's host"
+        None, "MANGROVE_CLIENT_TLS_SERVER_NAME", "name in the broker's certificate; default: the URL's host"
     )
     key_file: str | None = option(
         None, "MANGROVE_KEY_FILE", "file with the private key by which brokers know this client"
@@ -295,7 +298,7 @@ class ClientConfig:
         None, "MANGROVE_TOKEN_FILE", "file with the token by which brokers know this client"
     )
     tls_insecure: bool = option(
-        False, "MANGROVE_CLIENT_TLS_INSECURE", "trust any certificate: no protection from impostors"
+        False, "MANGROVE_CLIENT_TLS_INSECURE", "trust any certificate: no protection against impostors"
     )
     timeout_s: float = option(
         5.0, "MANGROVE_TIMEOUT_S", "seconds to wait for a broker's answer", seconds_problem
@@ -304,7 +307,7 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleConfig:
-    """``[console]``: `mesh top`."""
+    """``[console]``: the options of `mesh top`."""
 
     interval_s: float = option(
         1.0, "MANGROVE_INTERVAL_S", "seconds between two looks at the mesh", seconds_problem
@@ -313,7 +316,7 @@ class ConsoleConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All sections."""
+    """All sections of the configuration."""
 
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     limits: Limits = field(default_factory=Limits)
@@ -360,7 +363,7 @@ KINDS: Final = {
 
 
 def options() -> Iterator[Option]:
-    """Every option there is, in the order of the template."""
+    """Yield every option, in the order of the template."""
     for section, type_ in SECTIONS.items():
         hints = get_type_hints(type_)
         for item in fields(type_):

@@ -1,4 +1,4 @@
-"""Values as TOML, and a configuration file to begin with."""
+"""Values as TOML, and a configuration file as a start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mesh.config.sections import options
 
 
 def as_toml(value: Any) -> str:
-    """One value in TOML; ``None`` has no spelling there and is an empty comment's business."""
+    """One value in TOML. TOML has no ``None``: an empty comment stands for it."""
     if isinstance(value, tuple):
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
     if isinstance(value, bool):
@@ -49,8 +49,8 @@ EXAMPLES: Final[Mapping[str, str]] = {
 
 
 PRINCIPAL: Final = (
-    "# Who proves to be sensors, by any of these, and what it may do; as many sections as you like. The name",
-    "# anonymous is for who proves nothing. See docs/guides/access.md.",
+    "# A principal: its proofs, any of which will do, and its rights. You may add more. The name",
+    "# anonymous is for clients that prove nothing. See docs/guides/access.md.",
     "# [principals.sensors]",
     '# certificates = ["sensor-1.example.org"]',
     f'# keys = ["ed25519:{"A" * 43}="]',
@@ -72,7 +72,7 @@ PRINCIPAL: Final = (
 
 
 def as_section(principal: Principal) -> list[str]:
-    """A principal as the lines of its section."""
+    """The lines of a principal's section."""
     values = ((key, getattr(principal, key)) for key in KEYS)
     return [
         f"[principals.{principal.name}]",
@@ -81,7 +81,7 @@ def as_section(principal: Principal) -> list[str]:
 
 
 def template() -> str:
-    """A configuration file with every key in it, commented out and explained."""
+    """A configuration file with every key, commented out and explained."""
     out = [
         "# Mangrove. Flags and MANGROVE_* variables win over this file; see docs/reference/configuration.md."
     ]

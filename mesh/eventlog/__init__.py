@@ -1,1 +1,1 @@
-"""The rows of the event log, defined once for those who write and those who read them."""
+"""The rows of the event log, defined once for its writers and its readers."""

@@ -1,4 +1,4 @@
-"""What the columns of a record mean, by the docstrings below its attributes: for reference pages. Pure."""
+"""The meanings of a record's columns, from the docstrings below its attributes: for reference pages. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def about(record: type[msgspec.Struct]) -> str:
 
 
 def meaning(record: type[msgspec.Struct], column: str) -> str:
-    """The docstring below the attribute, else that of its type; then the words that it may hold."""
+    """The docstring below the attribute, otherwise that of its type; then the words that it may hold."""
     owner = next(of for of in record.__mro__ if column in inspect.get_annotations(of))
     said = _descriptions(owner.__module__)
     annotation = said.get((owner.__name__, f"{column}:"), "")
@@ -30,7 +30,7 @@ def meaning(record: type[msgspec.Struct], column: str) -> str:
 
 
 def _words(hint: object) -> tuple[str, ...]:
-    """Of ``Literal[...]`` and ``Literal[...] | None``."""
+    """The words of ``Literal[...]`` and ``Literal[...] | None``."""
     if get_origin(hint) is Literal:
         return tuple(word for word in get_args(hint) if isinstance(word, str))
     return tuple(word for option in get_args(hint) if not isinstance(option, str) for word in _words(option))
@@ -38,7 +38,7 @@ def _words(hint: object) -> tuple[str, ...]:
 
 @cache
 def _descriptions(module: str) -> dict[tuple[str, str], str]:
-    """By class ("" for the module) and name: the string that stands below. ``name:`` has the annotation."""
+    """The strings below attributes, by class ("" for the module) and name. ``name:`` has the annotation."""
     found: dict[tuple[str, str], str] = {}
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     bodies = [

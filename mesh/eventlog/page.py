@@ -20,21 +20,21 @@ Every broker started with `--log-dir DIR` writes what it sees as JSON Lines: UTF
 Simulated brokers write the same rows. `mesh analyze DIR` reads them.
 
 Files are `<name>-<boot>-<n>.jsonl.part` while they grow. They lose the `.part` when they are rotated (64
-MiB or 10 minutes) or closed; a broker that was killed leaves its last one as it is, and readers read those
-too. Rows reach the file within a second. A disk that fails never stops the broker: up to 65 536 rows wait,
+MiB or 10 minutes) or closed. A broker that was killed leaves its last file as it is; readers read such files
+too. Rows reach the file within a second. A disk that fails never stops the broker. Up to 65 536 rows wait;
 further ones are lost, which shows as a gap in `seq`. `mesh status` shows why writing fails and how many
-rows wait and are lost; the broker's own log tells when it begins, when rows are lost and when it is over. A
-folder that is taken away under a running broker is made again within a second, without the rows that were
-in it.
+rows wait and are lost. The broker's own log tells when a failure begins, when rows are lost, and when it
+ends. A folder that is removed under a running broker is made again within a second, without the rows that
+were in it.
 
 With `log_heartbeats = "each"`, the default, every heartbeat has a row `hb`: 98.9 % of a log, 4.5 GB a day
 at 100 peers. With `"summary"` there is a row `heard` for each peer and 16 periods instead, and the rest as
 before: a twelfth of that. Times of single heartbeats are then known to a quarter of a period. Open
-windows are written when their file ends and when the broker stops; a crash loses them, 16 periods at most.
+windows are written when their file ends and when the broker stops. A crash loses them, 16 periods at most.
 
 Files are kept forever unless `log_keep_days` or `log_keep_mb` is set. Then a broker removes its own old
-files, known by its name in theirs, at its start and whenever it finishes a file, which is every ten
-minutes. The file that grows stays.
+files, which it knows by the name in them. It does so at its start and whenever it finishes a file, which is
+every ten minutes. The file that grows stays.
 
 Readers take files compressed by gzip (`.jsonl.gz`), and Parquet with these columns and `ts` as a timestamp.
 A line that lacks a column whose type has no ? is no row. A column with a ? may be null or missing.
@@ -42,8 +42,8 @@ A line that lacks a column whose type has no ? is no row. A column with a ? may 
 TITLES: Final = {
     "meta": "the broker starts or stops",
     "hb": "a heartbeat was heard",
-    "heard": "what was heard of a peer in a while",
-    "mem": "a member changed its state in the writer's eyes",
+    "heard": "what was heard from a peer in one window",
+    "mem": "a member changed its state in the writer's view",
     "link": "a link to another broker came up or went down",
     "stats": "every few seconds, and at the stop",
     "truth": "what a simulation did",
@@ -64,7 +64,7 @@ TYPES: Final[dict[type[inspect.Type], str]] = {
 
 
 def page() -> str:
-    """All of it, as Markdown."""
+    """The whole page as Markdown."""
     names = ", ".join(f"`{kind}`" for kind in KINDS)
     common = f"{_table(Row, frozenset())}| `kind` | string | {names} |\n"
     parts = [HEAD, f"## Columns of every row\n\n{common}"]

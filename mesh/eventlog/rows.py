@@ -1,9 +1,9 @@
-"""Every row of the event log, a class each. Pure.
+"""Every row of the event log, one class each. Pure.
 
-The broker's writer, the schema by which Spark reads, the checks of what is read, and the reference page are
-made from these.
+The broker's writer, the schema with which Spark reads, the checks of the rows read, and the reference page
+are made from these classes.
 
-A column without a default is needed: a line that lacks it is no row. Writers write all of them.
+A column without a default is required: a line without it is no row. Writers write all of them.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_un
 
 
 class MetaRow(Row, frozen=True, kw_only=True, tag="meta", omit_defaults=True):
-    """The broker starts or stops. A boot without a stop row ended by force."""
+    """The broker starts or stops. A boot without a stop row ended without a shutdown."""
 
     op: Literal["start", "stop"]
-    """which of the two"""
+    """start or stop"""
     name: str | None = None
-    """the broker's"""
+    """name of the broker"""
     host: str | None = None
     """name of its host"""
     pid: int | None = None
     """id of its process"""
     version: str | None = None
-    """of the program"""
+    """version of the program"""
     period_s: float | None = None
     """seconds between two surveys"""
     deadline_s: float | None = None
@@ -69,7 +69,7 @@ class MetaRow(Row, frozen=True, kw_only=True, tag="meta", omit_defaults=True):
     url: str | None = None
     """where peers dial it"""
     reason: str | None = None
-    """of a stop: `leave` or the error that ended it"""
+    """reason of a stop: `leave` or the error that ended it"""
 
 
 class HbRow(Row, frozen=True, kw_only=True, tag="hb"):
@@ -88,13 +88,13 @@ class HbRow(Row, frozen=True, kw_only=True, tag="hb"):
 
 
 class HeardRow(Row, frozen=True, kw_only=True, tag="heard"):
-    """What the writer heard of one peer in one window (`log_heartbeats = "summary"`). A window that spans two
-    files has a row in each; they add up."""
+    """Everything that the writer heard from one peer in one window (`log_heartbeats = "summary"`). A window
+    that spans two files has a row in each; they add up."""
 
     src: Id
     """id of the peer"""
     window: int
-    """number of the window: `mono_ns` over its length, rounded down"""
+    """number of the window: `mono_ns` divided by its length, rounded down"""
     window_ns: Annotated[int, Meta(ge=64)]
     """length of the window: 16 periods of the writer"""
     surveys: Annotated[int, Meta(ge=0, lt=2**31)]
@@ -124,11 +124,11 @@ class HeardRow(Row, frozen=True, kw_only=True, tag="heard"):
     slots: int
     """64 bits, signed: bit `i` is set if anything was heard in the i-th 64th of the window"""
     survey_round: int | None = None
-    """of the last survey whose round is a multiple of 16 or a power of two"""
+    """round of the last survey whose round is a multiple of 16 or a power of two"""
     survey_ns: int | None = None
     """`mono_ns` of its arrival"""
     answer_round: int | None = None
-    """of the last answer to such a round"""
+    """round of the last answer to such a round"""
     answer_ns: int | None = None
     """`mono_ns` of its arrival"""
     answer_rtt_us: Micros | None = None
@@ -136,7 +136,7 @@ class HeardRow(Row, frozen=True, kw_only=True, tag="heard"):
 
 
 class MemRow(Row, frozen=True, kw_only=True, tag="mem"):
-    """A member changed its state in the writer's eyes. A broker that leaves writes a row about itself with
+    """A member changed its state in the writer's view. A broker that leaves writes a row about itself with
     `to_state` `left`."""
 
     subject: Id
@@ -150,9 +150,9 @@ class MemRow(Row, frozen=True, kw_only=True, tag="mem"):
     from_state: State
     """`unknown`, `alive`, `suspect`, `dead` or `left`"""
     to_state: State
-    """the same"""
+    """the new state, one of the same"""
     reason: str | None = None
-    """one phrase"""
+    """reason, one phrase"""
     via: str | None = None
     """id of the broker that reported it, which is `node` if the writer saw it itself"""
 
@@ -165,9 +165,9 @@ class LinkRow(Row, frozen=True, kw_only=True, tag="link"):
     dir: Literal["out", "in"] | None = None
     """`out` if the writer dialled"""
     state: Literal["up", "down"]
-    """what it is now"""
+    """the new state"""
     reason: str | None = None
-    """why"""
+    """reason"""
 
 
 class LinkCounters(msgspec.Struct, frozen=True):
@@ -186,9 +186,9 @@ class LinkCounters(msgspec.Struct, frozen=True):
     dropped: int | None = None
     """messages that were not sent to it"""
     lost: int | None = None
-    """gaps in the numbering of what came from it"""
+    """gaps in the numbering of messages from it"""
     rtt_us: int | None = None
-    """round trip in microseconds; null where unknown"""
+    """round trip in microseconds; null if unknown"""
 
 
 class QueueCounters(msgspec.Struct, frozen=True):
@@ -227,7 +227,7 @@ class StatsRow(Row, frozen=True, kw_only=True, tag="stats", omit_defaults=True):
     published: Count
     """messages that clients published here"""
     delivered: Count
-    """messages delivered to clients here; it falls by those that were under way on a lost link or session"""
+    """messages delivered to clients here; it falls by those that were in flight on a lost link or session"""
     dropped: Count
     """messages that were dropped"""
     loop_late_ms_p50: float | None = None
@@ -235,7 +235,7 @@ class StatsRow(Row, frozen=True, kw_only=True, tag="stats", omit_defaults=True):
     loop_late_ms_max: float | None = None
     """the same: the worst of the interval"""
     rss_bytes: int | None = None
-    """memory of the process now"""
+    """memory of the process at that time"""
     links: list[LinkCounters] | None = None
     """a list of objects, one for each link that is up or carried something since boot"""
     drops: dict[str, int] | None = None
@@ -247,28 +247,28 @@ class StatsRow(Row, frozen=True, kw_only=True, tag="stats", omit_defaults=True):
 
 
 class TruthRow(Row, frozen=True, kw_only=True, tag="truth"):
-    """What a simulation did. Only in `truth-*.jsonl`, which `mesh simulate --out` writes. `node` and `boot`
+    """A fault in a simulation. Only in `truth-*.jsonl`, which `mesh simulate --out` writes. `node` and `boot`
     are 1."""
 
     op: str
-    """the kind of [fault](faults.md); a `partition` is `cut`, a `start` of a process that ran before is
-    `restart`, the end of what lasted is `end`, that of a process `ended`"""
+    """the kind of [fault](faults.md). A `partition` is `cut`; a `start` of a process that ran before is
+    `restart`; the end of a lasting fault is `end`; the end of a process is `ended`"""
     of: str | None = None
-    """always the kind; of `ended`: `stop` if the process had been asked, else `crash`"""
+    """always the kind; for `ended`: `stop` if the process had been asked, otherwise `crash`"""
     a: str | None = None
     """names joined by commas"""
     b: str | None = None
     """names joined by commas"""
     value: float | None = None
-    """the fault's main number; null: its kind has none"""
+    """the main number of the fault; null if its kind has none"""
     for_s: float | None = None
-    """null: until healed, or over at once"""
+    """duration in seconds; null if it lasts until healed, or is over at once"""
     more: dict[str, float | str] | None = None
-    """an object of what else it has"""
+    """an object with its other fields"""
     scenario: str | None = None
-    """the run's"""
+    """scenario of the run"""
     seed: int | None = None
-    """the run's"""
+    """seed of the run"""
 
 
 KINDS: Final[dict[str, type[Row]]] = {
@@ -280,7 +280,7 @@ KINDS: Final[dict[str, type[Row]]] = {
     "stats": StatsRow,
     "truth": TruthRow,
 }
-"""By what stands in their column `kind`."""
+"""Row classes by the value of their column `kind`."""
 
 AnyRow = MetaRow | HbRow | HeardRow | MemRow | LinkRow | StatsRow | TruthRow
 decode: Final = msgspec.json.Decoder(AnyRow).decode

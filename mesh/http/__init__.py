@@ -1,1 +1,1 @@
-"""HTTP of a broker: health, metrics, status, and a page with the live mesh."""
+"""The HTTP server of a broker: health, metrics, status, and a page with the live mesh."""

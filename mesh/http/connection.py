@@ -1,6 +1,6 @@
 """One HTTP connection: bytes in, answers out, and bounds on both.
 
-h11 reads and writes the messages. What it does not decide is decided here:
+h11 reads and writes the messages. This module decides the rest:
 
 ```
             head in time              answer                    goodbye
@@ -15,9 +15,9 @@ h11 reads and writes the messages. What it does not decide is decided here:
   An idle connection is kept for `IDLE_S`.
 * No request may have a body: nothing here takes one.
 * `REQUESTS_A_TURN` requests are answered in a turn of the loop; the others of a pipeline wait for the next.
-* A client that does not read is not read from, and is cut off after `WRITE_S`. Of a stream it misses frames:
-  each one is whole, so the next that fits makes up for them.
-* LINGERING: our answer is written and our direction closed. What still comes is thrown away for `LINGER_S`,
+* A client that does not read is not read from, and is cut off after `WRITE_S`. It misses frames of a stream;
+  each frame is complete, so the next one that fits makes up for them.
+* LINGERING: our answer is written and our direction closed. Further input is thrown away for `LINGER_S`,
   since closing a socket with unread input can destroy the answer on its way.
 """
 
@@ -43,7 +43,7 @@ HEADERS_MAX: Final = 100
 
 
 class State(Enum):
-    """See the module."""
+    """The states of a connection; the picture is in the module's docstring."""
 
     READING = "reading"
     STREAMING = "streaming"
@@ -52,30 +52,30 @@ class State(Enum):
 
 
 class Owner(Protocol):
-    """What a connection asks of its server."""
+    """The calls of a connection to its server."""
 
     def opened(self, connection: HttpConnection) -> Response | None:
-        """It is new; what is returned is said at once, and ends it."""
+        """Note a new connection. A returned response is sent at once, and ends the connection."""
 
     def answer(self, request: Request, connection: HttpConnection) -> Response: ...
 
     def closed(self, connection: HttpConnection) -> None: ...
 
     def count(self, status: HTTPStatus) -> None:
-        """An answer is sent."""
+        """Note that an answer was sent."""
 
 
 class HttpConnection(asyncio.Protocol):
-    """See the module."""
+    """One HTTP connection; the rules are in the module's docstring."""
 
     def __init__(self, owner: Owner) -> None:
         self.state = State.READING
         self.idle = True
-        """Nothing of a request has come that is not answered."""
+        """True if no part of an unanswered request has come."""
         self.streams = False
-        """It is an open page; its server sets this."""
+        """True for an open page; its server sets this."""
         self.frames_missed = 0
-        """Frames of a stream that were left out, since the client did not read the one before."""
+        """Frames of a stream that were left out, since the client had not read the previous one."""
         self._owner = owner
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_SIZE_MAX)
         self._request: Request | None = None
@@ -98,7 +98,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.state is not State.READING:
-            return  # whoever listens to a stream has nothing to say, and a goodbye is said
+            return  # the reader of a stream has nothing to say, and a goodbye is said already
         if self.idle:
             self.idle = False
             self._limit(HEAD_S)
@@ -107,7 +107,8 @@ class HttpConnection(asyncio.Protocol):
             self._advance()
 
     def eof_received(self) -> bool:
-        """A client that has said all may wait for an answer that is being written; closing writes it."""
+        """A client that has sent everything may wait for an answer that is being written; closing writes
+        it."""
         return False
 
     def pause_writing(self) -> None:
@@ -137,11 +138,11 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def quiet(self) -> bool:
-        """It waits for a request, or for the rest of one."""
+        """True if it waits for a request, or for the rest of one."""
         return self.state is State.READING and not self._full
 
     def push(self, frame: bytes) -> None:
-        """Send one more frame of a stream, unless the client has yet to read the one before."""
+        """Send one more frame of a stream, unless the client has yet to read the previous one."""
         if self.state is not State.STREAMING:
             return
         if self._full:
@@ -150,7 +151,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.write(self._http.send(h11.Data(data=frame)) or b"")
 
     def close(self) -> None:
-        """End it after what is written; a stream is ended in order."""
+        """Close after everything written is out; a stream is ended in order."""
         if self.state is State.STREAMING and not self._full:
             self._transport.write(self._http.send(h11.EndOfMessage()) or b"")
         self._transport.close()
@@ -161,7 +162,7 @@ class HttpConnection(asyncio.Protocol):
     # --- requests
 
     def _advance(self) -> None:
-        """Answer what has come, in order."""
+        """Answer the requests that have come, in order."""
         self._next = None
         for _ in range(REQUESTS_A_TURN):
             if self.state is not State.READING or self._full:
@@ -181,7 +182,7 @@ class HttpConnection(asyncio.Protocol):
             self._next = self._loop.call_soon(self._advance)
 
     def _read(self) -> bool:
-        """Take events until a request is whole. Raises `h11.RemoteProtocolError`."""
+        """Take events until a request is complete. Raises `h11.RemoteProtocolError`."""
         while True:
             event = self._http.next_event()
             if isinstance(event, h11.Request):
@@ -232,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
             self._limit(IDLE_S if self.idle else HEAD_S)
 
     def _refuse(self, response: Response) -> None:
-        """Say why, if the stream of messages still allows it, and close."""
+        """Answer with the reason, if the stream of messages still allows it, and close."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._send(response, whole=True, close=True)
         self._linger()
@@ -263,7 +264,7 @@ class HttpConnection(asyncio.Protocol):
     # --- time
 
     def _limit(self, seconds: float) -> None:
-        """What is under way has so long; then the connection ends."""
+        """Limit what is in progress to so many seconds; then the connection ends."""
         self._unlimited()
         self._timer = self._loop.call_later(seconds, self._late)
 
@@ -284,7 +285,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 def is_local(peer: object, own: object) -> bool:
-    """Whether a connection came from this host: over loopback, or from the address it came to."""
+    """True if a connection came from this host: over loopback, or from the address it came to."""
     if not isinstance(peer, tuple) or not isinstance(own, tuple):
         return False
     host = str(peer[0])

@@ -1,13 +1,13 @@
-"""Who may read what a broker serves over HTTP. Pure.
+"""Decides who may read what a broker serves over HTTP. Pure.
 
-A browser lets any web page send requests to any address, so a request has to pass:
+A browser lets any web page send requests to any address, so a request has to pass these checks:
 
 * **Method**: GET or HEAD. Nothing here changes anything.
 * **Host**: an address, ``localhost``, this host's own name, or a name that the options list. A page of
-  another site can make its own name point here (DNS rebinding); that name is refused. A request without
-  a ``Host`` is from no browser.
-* **Origin**: a page may call only the broker that it came from. ``Sec-Fetch-Site`` says so where a browser
-  sends no ``Origin``; a link from another site to the page itself is let through.
+  another site can make its own name point here (DNS rebinding); that name is refused. A request without a
+  ``Host`` does not come from a browser.
+* **Origin**: a page may call only the broker that it came from. If a browser sends no ``Origin``,
+  ``Sec-Fetch-Site`` tells. A link from another site to the page itself is allowed.
 * **Reader**: `HEALTH` is for everybody. The rest is for requests from this host; for all hosts if the options
   say so; or for those who give the password, if there is one.
 """
@@ -33,7 +33,7 @@ ASK: Final = ("WWW-Authenticate", 'Basic realm="mangrove", charset="UTF-8"')
 
 
 class Guard:
-    """See the module; ``own_name`` is this host's."""
+    """Checks requests against the options; ``own_name`` is this host's."""
 
     def __init__(self, listen: HttpListen, own_name: str) -> None:
         self._listen = listen
@@ -41,7 +41,7 @@ class Guard:
         self._names = frozenset(map(_plain, ("localhost", own_name, bound, *listen.hosts))) - {""}
 
     def refusal(self, request: Request) -> Response | None:
-        """The answer to a request that may not be served; None: it may."""
+        """The answer to a request that is refused; None if it may be served."""
         if request.method not in METHODS:
             text = f"{_shown(request.method)} is not served; use GET"
             return sentence(HTTPStatus.METHOD_NOT_ALLOWED, text, ("Allow", ", ".join(METHODS)))
@@ -70,7 +70,7 @@ class Guard:
         return sentence(HTTPStatus.FORBIDDEN, text)
 
     def _is_own(self, host: str) -> bool:
-        """Whether a ``Host``, with or without a port, is an address or one of our names."""
+        """True if a ``Host``, with or without a port, is an address or one of our names."""
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         try:
             ipaddress.ip_address(name)
@@ -80,7 +80,7 @@ class Guard:
 
 
 def _is_foreign(request: Request, host: str) -> bool:
-    """Whether a page of another site sent it."""
+    """True if a page of another site sent the request."""
     origin = request.headers.get("origin")
     if origin is not None:
         try:
@@ -95,7 +95,8 @@ def _is_foreign(request: Request, host: str) -> bool:
 
 
 def _given(request: Request) -> bytes:
-    """The password that came, as ``Basic`` (whatever the name) or ``Bearer``, in UTF-8; empty without one."""
+    """The password of the request, from ``Basic`` (with any name) or ``Bearer``, in UTF-8; empty without
+    one."""
     scheme, _, value = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return value.strip().encode("latin-1", "replace")  # headers are bytes, read as Latin-1

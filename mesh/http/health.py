@@ -1,4 +1,5 @@
-"""Whether a broker lives and is ready, as orchestrators and load balancers ask. Pure."""
+"""The health of a broker, for orchestrators and load balancers: whether it lives, and whether it is ready.
+Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ from mesh.printable import listed, printable
 
 
 def live(name: str) -> Response:
-    """Its event loop answers: that is all there is to live."""
+    """A broker lives if its event loop answers, as it does here."""
     return sentence(HTTPStatus.OK, f"broker {name} lives")
 
 
 def ready(name: str, state: str, waits_for: Sequence[str]) -> Response:
-    """Ready is joined. An isolated broker has joined and serves its own clients, so it is ready."""
+    """A broker is ready once it has joined. An isolated broker has joined and serves its own clients, so it
+    is ready."""
     match state:
         case "ready":
             return sentence(HTTPStatus.OK, f"broker {name} is ready")

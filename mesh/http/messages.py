@@ -1,4 +1,4 @@
-"""Requests as the site reads them, and what it answers. Pure."""
+"""Requests as the site reads them, and its answers. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SAFE: Final = (
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
-"""Headers of every answer: a broker's figures belong in no cache, no frame and no other site's page."""
+"""Headers of every answer: a broker's figures must not get into a cache, a frame, or another site's page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. ``headers`` have names in lower case; ``local``: it came from this host."""
+    """One request. ``headers`` have names in lower case. ``local``: it came from this host."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One answer. ``stream``: the body begins what follows for as long as the connection lives."""
+    """One answer. ``stream``: more follows the body for as long as the connection lives."""
 
     status: HTTPStatus
     body: bytes = b""

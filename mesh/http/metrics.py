@@ -1,9 +1,9 @@
 """The metrics of a broker in the text format of Prometheus. Pure.
 
 Names follow Prometheus' conventions: prefix ``mangrove_``, base units (seconds, bytes), the unit last, and
-``_total`` behind counters. A label has a bounded set of values: of links and durable subscriptions, those
-that came first have series of their own (`Named`), the others are summed under `OTHER`. What the broker does
-not know has no sample.
+``_total`` behind counters. A label has a bounded set of values: the links and durable subscriptions that came
+first have series of their own (`Named`), and the others are summed under `OTHER`. A figure that the broker
+does not know has no sample.
 
 `METRICS` is the one list of names and meanings; the reference in the docs is checked against it.
 """
@@ -40,7 +40,7 @@ LOSSES: Final = (
     "leaving",
     "bad_topic",
 )
-"""The usual reasons to drop what somebody is owed."""
+"""The usual reasons to drop messages that are owed."""
 STATES: Final = ("joining", "ready", "isolated", "leaving")
 MEMBER_STATES: Final = ("alive", "suspect", "dead", "left")
 
@@ -49,7 +49,7 @@ Sample = tuple[tuple[str, ...], float]
 
 
 class Metric(NamedTuple):
-    """One metric: a counter if its name ends with ``_total``, else a gauge."""
+    """One metric: a counter if its name ends with ``_total``, otherwise a gauge."""
 
     name: str
     help: str
@@ -62,14 +62,15 @@ class Metric(NamedTuple):
 
 
 class Named:
-    """Who has a series of its own: those that came first. A place is free again when its holder has gone."""
+    """Names that have a series of their own: those that came first. A place is free again when its owner has
+    gone."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._names: dict[str, None] = {}
 
     def choose(self, present: Sequence[str]) -> frozenset[str]:
-        """Those of ``present`` that have a series."""
+        """The names of ``present`` that have a series."""
         here = set(present)
         for name in [name for name in self._names if name not in here]:
             del self._names[name]
@@ -81,14 +82,14 @@ class Named:
 
 
 class Metrics:
-    """The metrics of one broker; it remembers who has series of their own."""
+    """The metrics of one broker; it remembers which names have series of their own."""
 
     def __init__(self) -> None:
         self._links = Named(LINKS_MAX)
         self._queues = Named(QUEUES_MAX)
 
     def text(self, figures: Figures, answers: Mapping[int, int]) -> bytes:
-        """All metrics; ``answers`` are those of HTTP by status."""
+        """The text of all metrics; ``answers`` counts those over HTTP by status."""
         view = View(figures, answers, self._links, self._queues)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(cast(Any, _Collected([_family(metric, view) for metric in METRICS])))
@@ -96,7 +97,7 @@ class Metrics:
 
 
 class _Collected:
-    """Families that were made already, as the library wants to collect them."""
+    """Metric families that exist already, in the form that the library collects."""
 
     def __init__(self, families: Sequence[Any]) -> None:
         self._families = families
@@ -114,7 +115,7 @@ def _family(metric: Metric, view: View) -> Any:
 
 
 class View:
-    """A status by what the metrics ask of it."""
+    """A status, arranged for the metrics."""
 
     def __init__(
         self, figures: Figures, answers: Mapping[int, int], named_links: Named, named_queues: Named
@@ -126,7 +127,8 @@ class View:
         self.queues = self._queues(figures, named_queues)
 
     def _links(self, named: Named) -> dict[str, list[Mapping[str, Any]]]:
-        """Links by the name of their peer; those of one name, and of no series, are together."""
+        """Links by the name of their peer. Links of one name are together, and so are those without a
+        series."""
         linked = [(_name(member), member["link"]) for member in self.status["members"] if member["link"]]
         chosen = named.choose([name for name, _ in linked])
         found: dict[str, list[Mapping[str, Any]]] = {}
@@ -136,7 +138,7 @@ class View:
 
     @staticmethod
     def _queues(figures: Figures, named: Named) -> dict[str, dict[str, float | None]]:
-        """Durable subscriptions by name. Of the others there are only the sums that cost little."""
+        """Durable subscriptions by name. The others have only the sums that cost little."""
         names = [queue.name for queue in figures.queues]
         chosen = named.choose(names)
         found: dict[str, dict[str, float | None]] = {}
@@ -150,7 +152,7 @@ class View:
         return found
 
     def of_links(self, key: str, *, scale: float = 1.0, most: bool = False) -> Iterator[Sample]:
-        """A figure of each link; of several the sum, or the greatest."""
+        """A figure of each link; for several the sum, or the greatest."""
         for name, links in self.links.items():
             values = [link[key] for link in links if link[key] is not None]
             if values:
@@ -163,21 +165,21 @@ class View:
                 yield (name,), value
 
     def at(self, *path: str) -> list[Sample]:
-        """One figure of the status; none where it is not known."""
+        """One figure of the status; none if it is not known."""
         found: Any = self.status
         for key in path:
             found = found.get(key) if isinstance(found, Mapping) else None
         return [] if found is None else [((), float(found))]
 
     def drops(self, *, lost: bool) -> Iterator[Sample]:
-        """Messages dropped by reason, of those that lose somebody a message or of the others. A counter that
-        begins above zero has no rate, so reasons that have not come up are there with 0."""
+        """Messages dropped by reason: those that somebody lost, or the others. A counter that begins above
+        zero has no rate, so reasons that have not occurred are there with 0."""
         counts = dict.fromkeys(LOSSES if lost else NO_LOSS, 0)
         drops = self.status["drops"].items()
         return self.reasons(counts | {reason: n for reason, n in drops if (reason not in NO_LOSS) == lost})
 
     def reasons(self, counts: Mapping[str, int]) -> Iterator[Sample]:
-        """A table of counts by reason. Reasons are our own words; a bound guards against a mistake."""
+        """A table of counts by reason. Reasons are our own words; the bound guards against a mistake."""
         for number, (reason, count) in enumerate(counts.items()):
             if number == REASONS_MAX:
                 yield (OTHER,), sum(list(counts.values())[REASONS_MAX:])
@@ -397,4 +399,4 @@ METRICS: Final = (
         lambda view: (((str(int(status)),), count) for status, count in view.answers.items()),
     ),
 )
-"""Every metric there is."""
+"""Every metric."""

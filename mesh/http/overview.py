@@ -1,8 +1,8 @@
-"""What the page shows of a picture of the mesh, as one JSON document. Pure.
+"""The page's picture of the mesh, as one JSON document. Pure.
 
-Sizes are bounded whatever the mesh: `BROKERS_MAX` brokers (those that need somebody to look first), of the
-links all where there are few, else only those that are missing, half or losing, `NEWS_MAX` events. All text
-is printable, and the page shows it as text and never as markup.
+Sizes are bounded whatever the mesh: `BROKERS_MAX` brokers (those in trouble first), `NEWS_MAX` events, and
+all links of a small mesh. A larger mesh shows only links that are missing, half up or losing messages. All
+text is printable, and the page shows it as text and never as markup.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ SCHEMA: Final = 1
 BROKERS_MAX: Final = 128
 LINKS_MAX: Final = 400
 ALL_LINKS_OF: Final = 16
-"""Of so many brokers all links are sent; the drawing of more is a disc."""
+"""Up to so many brokers, all links are sent; a drawing of more would be a solid disc."""
 NEWS_MAX: Final = 60
 QUEUES_MAX: Final = 20
 CHANGES_MAX: Final = 12
-"""Changes of state kept of each broker."""
+"""Changes of state kept for each broker."""
 HISTORY_MAX: Final = 150
-"""Samples of each broker: five minutes, of one look in two seconds."""
+"""Samples kept for each broker: five minutes, at one look in two seconds."""
 REASONS_MAX: Final = 20
 
 Sample = tuple[float | None, float | None, float | None, float | None]
@@ -34,11 +34,11 @@ Sample = tuple[float | None, float | None, float | None, float | None]
 
 
 class Overview:
-    """Pictures in a row: what has changed between two, and what the last minutes were like."""
+    """A series of pictures: the changes between two, and the figures of the last minutes."""
 
     def __init__(self) -> None:
         self.history: dict[str, deque[Sample]] = {}
-        """Samples by broker, the latest last; all brokers have as many, or fewer."""
+        """Samples by broker, the latest last; no broker has more than this one has seen looks."""
         self._previous: tuple[Status, ...] = ()
         self._dropped: dict[str, tuple[float, int]] = {}
         self._at = 0.0
@@ -46,10 +46,11 @@ class Overview:
     def document(
         self, bodies: Sequence[bytes], silent: Sequence[str], *, now: float, wall_s: float, interval_s: float
     ) -> bytes:
-        """What the next frame says. The first of ``bodies`` is the status of the broker that shows the page.
+        """The document of the next frame. The first of ``bodies`` is the status of the broker that shows the
+        page.
 
-        Costs milliseconds for each broker of a large mesh, so it runs in a thread; nothing else may use this
-        object meanwhile.
+        It costs milliseconds for each broker of a large mesh, so it runs in a thread; nothing else may use
+        this object meanwhile.
         """
         statuses = tuple(_readable(bodies))
         if not statuses:
@@ -89,12 +90,12 @@ class Overview:
         )
 
     def past(self) -> bytes:
-        """What a page is told first: the samples of the last minutes."""
+        """The first frame of a page: the samples of the last minutes."""
         samples = {id: list(samples) for id, samples in self.history.items()}
         return _json({"at": self._at, "samples": samples})
 
     def _drop_rate(self, node: Vertex, now: float) -> float | None:
-        """Messages dropped a second since the look before; None: not known."""
+        """Messages dropped a second since the previous look; None if not known."""
         if node.dropped is None:
             self._dropped.pop(node.id, None)
             return None
@@ -125,7 +126,8 @@ def _json(value: Any) -> bytes:
 
 
 def _readable(bodies: Sequence[bytes]) -> list[Status]:
-    """The statuses among the answers, printable, each broker's once, without what a page has no room for."""
+    """The statuses among the answers, printable, one of each broker, without the parts for which a page has
+    no room."""
     found: dict[str, Status] = {}
     for body in bodies:
         try:
@@ -134,7 +136,7 @@ def _readable(bodies: Sequence[bytes]) -> list[Status]:
             continue
         if isinstance(status, dict) and isinstance(status.get("id"), str):
             status.pop("interest", None)
-            # Most are printable as they are; looking at each text of a document costs ten times as much.
+            # Most are printable as they are; a look at each text of a document costs ten times as much.
             plain = b"\\" not in body and body.isascii()
             found.setdefault(status["id"], status if plain else printable_document(status))
     return list(found.values())
@@ -145,7 +147,7 @@ def _short(value: float | None) -> float | None:
 
 
 def _chosen(nodes: Sequence[Vertex]) -> list[Vertex]:
-    """In the order of names; of too many those in trouble, and this broker, stay."""
+    """The brokers to show, by name; if there are too many, those in trouble and this broker stay."""
     if len(nodes) <= BROKERS_MAX:
         return list(nodes)
     worth = sorted(nodes, key=lambda node: (not node.connected, node.state in ("alive", "left")))
@@ -184,7 +186,7 @@ def _broker(node: Vertex, drops_s: float | None, changes: list[list[Any]]) -> di
 
 
 def _changes(statuses: Sequence[Status]) -> dict[str, list[list[Any]]]:
-    """When each broker came into which state, and why, as others report it; one of each run of alike."""
+    """When each broker came into which state, and why, as others report it; repeats are left out."""
     told: dict[str, list[list[Any]]] = {}
     rows = [
         row
@@ -201,8 +203,8 @@ def _changes(statuses: Sequence[Status]) -> dict[str, list[list[Any]]]:
 
 
 def _links(picture: Picture, nodes: Sequence[Vertex], missing: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Links as ``[a, b, kind, round trip, messages a second]`` by the places of brokers. The kind of a
-    ``missing`` pair is that word."""
+    """Links as ``[a, b, kind, round trip, messages a second]`` by the places of brokers. A ``missing`` pair
+    has that word as its kind."""
     place = {node.id: number for number, node in enumerate(nodes)}
     good: list[list[Any]] = []
     bad: list[list[Any]] = []
@@ -226,7 +228,7 @@ def _links(picture: Picture, nodes: Sequence[Vertex], missing: Sequence[tuple[st
 
 
 def _queues(picture: Picture) -> list[dict[str, Any]]:
-    """Durable subscriptions with most messages."""
+    """The durable subscriptions with most messages."""
     keys = ("name", "home", "waiting", "oldest_s", "consumers", "in_flight", "redelivered", "buried")
     most = sorted(picture.queues, key=_waiting, reverse=True)[:QUEUES_MAX]
     return [{key: queue.get(key) for key in keys} for queue in most]

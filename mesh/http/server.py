@@ -1,7 +1,7 @@
-"""The listener of HTTP and its connections, inside the broker's event loop.
+"""The HTTP listener and its connections, inside the broker's event loop.
 
-At most `CONNECTIONS_MAX` connections are open. One more takes the place of the oldest that says nothing; only
-where all are busy it is told to come back. Among them at most `STREAMS_MAX` are open pages.
+At most `CONNECTIONS_MAX` connections are open. A further one takes the place of the oldest idle one; if all
+are busy, it is told to come back later. At most `STREAMS_MAX` of them are open pages.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ RETRY: Final = ("Retry-After", "5")
 
 
 class Viewers(Protocol):
-    """Who follows open pages; `mesh.http.live` has it."""
+    """Receives open pages; `mesh.http.live` implements it."""
 
     def add(self, push: Callable[[bytes], None]) -> bytes:
-        """A page is open: what it is told first. It is told the rest by ``push``."""
+        """Add an open page; returns its first frames. Later ones go to ``push``."""
 
     def remove(self, push: Callable[[bytes], None]) -> None: ...
 
 
 class HttpServer:
-    """See the module. ``site`` answers requests; what it answers with ``stream`` goes on to a viewer."""
+    """Serves one site. ``site`` answers requests; an answer with ``stream`` goes on to a viewer."""
 
     def __init__(self, listen: HttpListen, site: Callable[[Request], Response], viewers: Viewers) -> None:
         self.url = ""
-        """Where it serves, once it does."""
+        """The address where it serves; empty until it does."""
         self.answers: dict[int, int] = {}
-        """How many were sent, by status."""
+        """Number of answers sent, by status."""
         self._listen = listen
         self._site = site
         self._viewers = viewers
@@ -55,7 +55,7 @@ class HttpServer:
         self._closing = False
 
     async def open(self) -> None:
-        """Serve from now on. Raises `ListenError`."""
+        """Begin to serve. Raises `ListenError`."""
         target = self._listen.target
         try:
             address = parse_address("tcp", target)
@@ -72,7 +72,7 @@ class HttpServer:
         self.url = describe(self._servers[0].sockets[0].getsockname(), "http")
 
     def aclose(self) -> None:
-        """Serve no longer; what is written already goes out."""
+        """Stop serving; what is written already goes out."""
         self._closing = True
         for server in self._servers:
             stop_accepting(server)
@@ -83,7 +83,7 @@ class HttpServer:
     def connections(self) -> int:
         return len(self._connections)
 
-    # --- what connections ask
+    # --- calls of the connections
 
     def opened(self, connection: HttpConnection) -> Response | None:
         full = len(self._connections) >= CONNECTIONS_MAX

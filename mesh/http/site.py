@@ -1,7 +1,7 @@
-"""What is served where: health, metrics, status, and the page with its files.
+"""The paths that are served: health, metrics, status, and the page with its files.
 
-What costs something to make is made at most once in `AGE_S` and shared by all who ask within it: a hundred
-scrapes a second cost about as much as one.
+A costly answer is made at most once in `AGE_S` and shared by all who ask within it. So a hundred scrapes a
+second cost about as much as one.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ PATHS: Final = ("/", "/livez", "/readyz", "/metrics", "/status.json", "/live")
 
 
 class Shared:
-    """Something that is made anew at most once in `AGE_S`."""
+    """An answer that is made anew at most once in `AGE_S`."""
 
     def __init__(self, make: Callable[[], bytes], clock: Callable[[], float]) -> None:
         self.made = 0
-        """How often it was made."""
+        """Number of times it was made."""
         self._make = make
         self._clock = clock
         self._latest = b""
@@ -56,7 +56,7 @@ class Shared:
 
 
 class Site:
-    """See the module. ``answers`` counts those of HTTP, by status."""
+    """The site of one broker. ``answers`` counts those over HTTP, by status."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class Site:
             case "/status.json":
                 return Response(HTTPStatus.OK, self.status.get(), JSON)
             case "/live" if EVENTS not in request.headers.get("accept", ""):
-                # Pages of other sites can have it as an image or a script, which holds a place until they go.
-                return sentence(HTTPStatus.NOT_ACCEPTABLE, f"/live is for those who accept {EVENTS}")
+                # Pages of other sites could load it as an image or a script, which would hold a connection.
+                return sentence(HTTPStatus.NOT_ACCEPTABLE, f"/live serves only clients that accept {EVENTS}")
             case "/live":
                 return Response(HTTPStatus.OK, type=EVENTS, stream=True)
             case path if path in self._files:

@@ -1,4 +1,4 @@
-"""What the site needs of its broker."""
+"""The site's view of its broker."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Queue(Protocol):
 
 
 class Figures(NamedTuple):
-    """The status before it is cut to what an answer holds, and all durable subscriptions of the broker."""
+    """The status before it is cut to the size of an answer, and all durable subscriptions of the broker."""
 
     status: Mapping[str, Any]
     queues: Sequence[Queue]
     now_us: int
-    """Since the epoch."""
+    """Microseconds since the epoch."""
 
 
 Answered = Callable[[Sequence[bytes], Sequence[str]], None]
@@ -43,10 +43,10 @@ class Source(Protocol):
 
     @property
     def waits_for(self) -> Sequence[str]:
-        """While it joins: names and addresses of the brokers that it has not heard."""
+        """While it joins: names and addresses of the brokers that have not answered."""
 
     def status(self) -> bytes:
-        """The status as JSON, cut to what an answer holds."""
+        """The status as JSON, cut to the size of an answer."""
 
     def figures(self) -> Figures: ...
 

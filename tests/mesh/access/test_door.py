@@ -201,7 +201,7 @@ def test_a_rate_that_a_reload_takes_away_lets_everybody_go_on() -> None:
         ({"connections_max": 0}, "connections_max must be an integer"),
         ({"window_max": True}, "window_max must be an integer"),
         ({"name": "a b"}, "is 'a b'; a name is"),
-        ({"name": "anonymous", "certificates": ("a",)}, "is a given name"),
+        ({"name": "anonymous", "certificates": ("a",)}, "is a reserved name"),
     ],
 )
 def test_what_a_principal_cannot_be_is_refused_with_its_key(given: dict[str, Any], sentence: str) -> None:
