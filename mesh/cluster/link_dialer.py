@@ -171,8 +171,9 @@ class LinkDialer:
             refusal = link.refusal
         if refusal:
             self.failures[refusal] = self.failures.get(refusal, 0) + 1
-        if refusal == "self":
+        if refusal == "self":  # as where all brokers are given one list of addresses
             self._overlay.is_self(dial.url)
+            return
         self._complain(dial, link, reason, found=found)
 
     def _complain(self, dial: Dial, link: Link | None, reason: str, *, found: bool) -> None:

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from mesh import Broker
 from mesh.cluster.link_dialer import UNREACHED_S
 from mesh.cluster.links import LinkManager
 from simulations import Mesh, World
@@ -54,3 +55,20 @@ async def test_an_address_to_join_at_which_nobody_answers_is_a_warning_once(
     assert [line for line in told if "127.0.0.1:1 " in line] == [
         "no link to tcp://127.0.0.1:1 for 5 s: nobody listens at tcp://127.0.0.1:1; retrying"
     ]
+
+
+@pytest.mark.virtual
+async def test_an_address_of_its_own_among_those_to_join_is_no_trouble(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Brokers that were given one list of addresses warned each of its own: "this is the broker itself"."""
+    urls = ["tcp://127.0.0.1:7770", "tcp://127.0.0.1:7771"]
+    async with (
+        Broker(name="alpha", listen=urls[0], join=urls) as alpha,
+        Broker(name="bravo", listen=urls[1], join=urls) as bravo,
+    ):
+        await alpha.wait_ready()
+        await bravo.wait_ready()
+        assert len(alpha.members()) == len(bravo.members()) == 2
+    told = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert [line for line in told if "no link to" in line] == []
