@@ -44,6 +44,7 @@ from mesh.cluster.own_address import has_host, is_loopback
 from mesh.cluster.peering import Peering
 from mesh.dataplane import ports
 from mesh.dataplane.exchange import Exchange
+from mesh.dataplane.looking import LOOK
 from mesh.dataplane.options import ExchangeOptions
 from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import MeshError
@@ -259,6 +260,8 @@ class Node:
         )
         for topic in ("$sys.status", f"$sys.status.{format_id(self.identity.id)}"):
             self.exchange.respond(topic, lambda _topic, _body: self.report.status())
+        for topic in (LOOK, f"{LOOK}.{format_id(self.identity.id)}"):
+            self.exchange.respond(topic, lambda _topic, body: self.exchange.looking.answer(body))
         drain = f"$sys.drain.{format_id(self.identity.id)}"
         self.exchange.respond_to(drain, self._asked_to_leave, _is_of_this_host)
         self.home_shell.serve_operators()

@@ -23,14 +23,15 @@ from rich.live import Live
 from rich.text import Text
 
 from mesh import Client
+from mesh.console.feed import Feed
 from mesh.console.history import History
 from mesh.console.probe import Look, look
-from mesh.console.signs import Signs, signs_for
-from mesh.console.view import Screen, plain_line, plain_news
+from mesh.console.signs import signs_for
+from mesh.console.view import Screen, plain_line
 from mesh.console.watched import Watched
 from mesh.errors import MeshError
 from mesh.logs import log
-from mesh.picture import Picture, with_links_gathered
+from mesh.picture import Picture
 
 REDRAW_MIN_S = 0.25
 """Never redraw more often: a screen that flickers is not read."""
@@ -126,7 +127,7 @@ def _keys() -> Iterator[asyncio.Event]:
 
 async def follow(client: Client, console: Console, interval_s: float, count: int | None = None) -> None:
     """Plain lines: the mesh at each look, and each event once; ``count`` looks, or until the task ends."""
-    lines = _Lines(signs_for(console.encoding))
+    feed = Feed(signs_for(console.encoding))
     watched, past = Watched(), History()
     before: Look | None = None
     while count is None or count > 0:
@@ -141,26 +142,13 @@ async def follow(client: Client, console: Console, interval_s: float, count: int
             before = seen
             moved = watched.answered(seen, _now())
             said = [f"{_clock()} {moved}"] if moved else []
-            said += [*lines.news(picture), plain_line(picture, _clock(), past)]
+            said += [*feed.lines(picture), plain_line(picture, _clock(), past)]
         for line in said:
             console.print(line, soft_wrap=True, highlight=False, markup=False)
         console.file.flush()
         count = count - 1 if count is not None else None
         if count != 0:
             await asyncio.sleep(max(0.0, interval_s - (_now() - started)))
-
-
-class _Lines:
-    """Which events were printed already; an event that more brokers confirm later is not news."""
-
-    def __init__(self, signs: Signs) -> None:
-        self._signs = signs
-        self._said: dict[tuple[str, str], None] = {}
-
-    def news(self, picture: Picture) -> list[str]:
-        fresh = [item for item in picture.news if (item.ts, item.text) not in self._said]
-        self._said = {(item.ts, item.text): None for item in picture.news}
-        return [plain_news(item, self._signs) for item in with_links_gathered(fresh)]
 
 
 def _now() -> float:

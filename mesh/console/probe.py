@@ -11,8 +11,10 @@ from typing import Any
 from mesh import Client
 from mesh.errors import MeshError
 from mesh.picture import Picture, compose
+from mesh.printable import printable, printable_document
 
 STATUS_TOPIC = "$sys.status"
+LOOK_TOPIC = "$sys.look"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,28 @@ async def look(client: Client, deadline_s: float, *, everyone: bool = True) -> L
     statuses, unreadable = _decoded([answer.body for answer in result.answers])
     others = [status for status in statuses if status.get("id") != connected.get("id")]
     return Look((connected, *others), tuple(result.missing), unreadable)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The brokers' answers to a question of `mesh.dataplane.looking`, by name. All text is printable.
+    ``silent`` names brokers that did not answer."""
+
+    documents: tuple[dict[str, Any], ...]
+    silent: tuple[str, ...]
+
+
+async def ask_all(client: Client, question: dict[str, Any], deadline_s: float) -> Answers:
+    """Ask all brokers the same. Answers that are none are left out.
+
+    Raises:
+        MeshError, TimeoutError: the connected broker did not answer.
+    """
+    result = await client.survey(LOOK_TOPIC, json.dumps(question).encode(), deadline=deadline_s)
+    documents, _ = _decoded([answer.body for answer in result.answers])
+    documents = [printable_document(document) for document in documents if "error" not in document]
+    documents.sort(key=lambda document: str(document.get("broker")))
+    return Answers(tuple(documents), tuple(map(printable, result.missing)))
 
 
 def _decoded(bodies: Sequence[bytes]) -> tuple[list[dict[str, Any]], int]:

@@ -192,6 +192,10 @@ class Publishers:
             self._forget_one(record)
         return record
 
+    def find(self, publisher: int, boot: int) -> Publisher | None:
+        """The record of a publisher, if there is one; it does not count as used."""
+        return self._table.get((publisher, boot))
+
     def begin(self, publisher: int, boot: int) -> Publisher:
         """The record of a publisher with a new session here, until `end`."""
         record = self.get(publisher, boot)

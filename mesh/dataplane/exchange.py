@@ -45,6 +45,7 @@ from mesh.dataplane.home import Home
 from mesh.dataplane.home_for_peers import HomeForPeers
 from mesh.dataplane.intake import Intake
 from mesh.dataplane.local_interest import LocalInterest
+from mesh.dataplane.looking import Looking
 from mesh.dataplane.members import Member, Members
 from mesh.dataplane.opening import OriginOf
 from mesh.dataplane.options import ExchangeOptions
@@ -183,6 +184,17 @@ class Exchange:
             requests=self._requests,
             publishers=self._publishers,
             entry=self._entry,
+        )
+        self.looking = Looking(
+            id=id,
+            name=name,
+            sessions=self._sessions,
+            subscribers=self.subscribers,
+            interest=self._interest,
+            router=self._router,
+            publishers=self._publishers,
+            durables=self.durable_routes,
+            gate=self.gate,
         )
         self._pipes = self._sessions.pipes
         self._next_scan = now + SCAN_S

@@ -41,6 +41,12 @@ class LocalInterest:
         """All wanted patterns: a live view, since there may be tens of thousands and few are looked at."""
         return self._counts.keys()
 
+    def counted(self) -> list[tuple[str, int, int]]:
+        """All wanted patterns, with the numbers of those that listen and of those that also answer."""
+        return [
+            (pattern, counts[Role.LISTEN], counts[Role.ANSWERS]) for pattern, counts in self._counts.items()
+        ]
+
     def size_with(self, patterns: Iterable[str]) -> int:
         """Number of different patterns, if these were added."""
         return len(self._counts) + sum(pattern not in self._counts for pattern in patterns)

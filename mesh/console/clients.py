@@ -1,0 +1,131 @@
+"""Clients and topics as tables, made of answers to `mesh.console.probe.ask_all`. Pure, and tolerant of what
+it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from mesh.console.figures import number
+from mesh.console.signs import Signs
+from mesh.console.tables import Column
+from mesh.picture import listed, number_in
+
+WARN: Final = "bold yellow"
+
+
+class ClientRow(NamedTuple):
+    """One client, and the broker it is connected to."""
+
+    id: str
+    broker: str
+    record: Mapping[str, Any]
+
+
+class TopicRow(NamedTuple):
+    """One pattern, and who wants it in the whole mesh."""
+
+    pattern: str
+    listen: int
+    answer: int
+    brokers: tuple[str, ...]
+
+
+def client_rows(documents: Iterable[Mapping[str, Any]]) -> list[ClientRow]:
+    """All clients, by broker and name."""
+    rows = []
+    for document in documents:
+        broker = str(document.get("broker", "?"))
+        for place, record in enumerate(listed(document, "clients")):
+            if isinstance(record, dict):
+                key = f"{record.get('client') or place} {record.get('address')}"
+                rows.append(ClientRow(f"{document.get('id')} {key}", broker, record))
+    return sorted(rows, key=lambda row: (row.broker, client_name(row), row.id))
+
+
+def client_name(row: ClientRow) -> str:
+    """What a client calls itself, else what kind of client it is."""
+    name = str(row.record.get("name") or "")
+    return name or ("stock socket" if row.record.get("kind") == "stock" else "unnamed")
+
+
+def topic_rows(documents: Iterable[Mapping[str, Any]]) -> list[TopicRow]:
+    """All patterns but the brokers' own, by pattern."""
+    found: dict[str, TopicRow] = {}
+    for document in documents:
+        broker = str(document.get("broker", "?"))
+        for record in listed(document, "topics"):
+            if not isinstance(record, dict):
+                continue
+            pattern = str(record.get("pattern", "?"))
+            if pattern.startswith("$sys."):
+                continue
+            before = found.get(pattern, TopicRow(pattern, 0, 0, ()))
+            found[pattern] = TopicRow(
+                pattern,
+                before.listen + int(number_in(record, "listen") or 0),
+                before.answer + int(number_in(record, "answer") or 0),
+                (*before.brokers, broker),
+            )
+    return [found[pattern] for pattern in sorted(found)]
+
+
+def cut(documents: Iterable[Mapping[str, Any]], key: str) -> int:
+    """How many entries the answers have no room for."""
+    return sum(
+        max(0, int(number_in(document, "count") or 0) - len(listed(document, key))) for document in documents
+    )
+
+
+def _of(key: str) -> Callable[[ClientRow], Any]:
+    return lambda row: number_in(row.record, key)
+
+
+def _figure(key: str, warns: bool = False) -> Callable[[ClientRow, Signs], tuple[str, str]]:
+    def cell(row: ClientRow, signs: Signs) -> tuple[str, str]:
+        value = number_in(row.record, key)
+        return number(value), WARN if warns and value else ""
+
+    return cell
+
+
+def _text(key: str) -> Callable[[ClientRow, Signs], tuple[str, str]]:
+    return lambda row, signs: (str(row.record.get(key) or "-"), "")
+
+
+def _wanted(row: ClientRow) -> str:
+    patterns = [str(pattern) for pattern in listed(row.record, "patterns")]
+    more = int(number_in(row.record, "patterns_count") or 0) - len(patterns)
+    durable = [f"[{name}]" for name in listed(row.record, "durable")]
+    return " ".join([*patterns, *([f"+{more}"] if more > 0 else []), *durable]) or "-"
+
+
+CLIENT_COLUMNS: Final[tuple[Column[ClientRow], ...]] = (
+    Column(
+        "client", lambda row, s: (client_name(row), ""), 24, 0, right=False, stretches=True, key=client_name
+    ),
+    Column("broker", lambda row, s: (row.broker, ""), 16, 1, False, True, lambda row: row.broker),
+    Column("sent", _figure("published"), 5, 3, key=_of("published")),
+    Column("waiting", _figure("waiting", True), 7, 4, key=_of("waiting")),
+    Column("under way", _figure("under_way"), 9, 8, key=_of("under_way")),
+    Column("drop", _figure("dropped", True), 5, 2, key=_of("dropped")),
+    Column("subs", _figure("subscriptions"), 5, 6, key=_of("subscriptions")),
+    Column("principal", _text("principal"), 16, 7, right=False, stretches=True),
+    Column("address", _text("address"), 30, 9, right=False, stretches=True),
+    Column("wants", lambda row, s: (_wanted(row), ""), 40, 5, right=False, stretches=True),
+)
+
+TOPIC_COLUMNS: Final[tuple[Column[TopicRow], ...]] = (
+    Column("pattern", lambda row, s: (row.pattern, ""), 50, 0, False, True, lambda row: row.pattern),
+    Column("listen", lambda row, s: (number(row.listen), ""), 6, 1, key=lambda row: row.listen),
+    Column("answer", lambda row, s: (number(row.answer), ""), 6, 2, key=lambda row: row.answer),
+    Column(
+        "at brokers",
+        lambda row, s: (" ".join(row.brokers), ""),
+        60,
+        3,
+        right=False,
+        stretches=True,
+        key=lambda row: len(row.brokers),
+    ),
+)
