@@ -1,1 +1,1 @@
-"""`mesh bench`: measures this project beside its peers, in the same run, and prints ratios of medians."""
+"""`mesh bench`: measures this project beside its peers in the same run, and prints ratios of medians."""

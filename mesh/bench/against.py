@@ -1,8 +1,8 @@
-"""Two versions of Mangrove side by side: every work of ours on both, in turn, and the ratio pair by pair.
+"""Two versions of Mangrove side by side: each of our works on both, in turn, and the ratio pair by pair.
 
-A machine's speed drifts within minutes, so two medians of different minutes say little. Here each pair
-runs one work on both versions, one right after the other, and the order alternates from pair to pair. What
-counts is the median of the pairs' ratios, with the interval in which the true median lies at 95 %.
+A machine's speed drifts within minutes, so two medians of different minutes say little. Here each pair runs
+one work on both versions, one right after the other. The order alternates from pair to pair. The result is
+the median of the pairs' ratios, with the interval in which the true median lies at 95 %.
 
 The other version is a wheel or a checkout. It runs in processes of its own, whose path begins with it.
 """
@@ -33,9 +33,9 @@ PAIRS: Final = 15
 CONFIDENCE: Final = 0.95
 CASE_TIMEOUT_S: Final = 600.0
 OURS: Final = "mangrove"
-"""Systems of ours have names that begin with this; those of others are not measured."""
+"""Prefix of the names of our systems; those of others are not measured."""
 
-# Runs in a child of the version under test: only names that every version has.
+# Runs in a child of the version under test, so it uses only names that every version has.
 _ONE_CASE: Final = """
 import json, sys
 from importlib import import_module
@@ -50,7 +50,8 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One figure of one work on both versions: ``ratios`` are this version by the other, a pair each."""
+    """One figure of one work on both versions. ``ratios``: this version divided by the other, for each
+    pair."""
 
     work: str
     system: str
@@ -66,16 +67,17 @@ class Comparison:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Where the true median ratio lies at 95 %, or None if the pairs are too few to say."""
+        """The interval in which the true median ratio lies at 95 %, or None if there are too few pairs."""
         return median_interval(self.ratios)
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
     """The narrowest pair of ordered ``values`` that holds the true median with ``confidence``.
 
-    By the binomial distribution of how many values lie below the median, so it assumes nothing of their
-    distribution (order statistics; Conover, Practical Nonparametric Statistics, section 3.2). None if even
-    the smallest and the largest value hold it with less, as fewer than six do at 95 %.
+    It uses the binomial distribution of the number of values below the median, so it assumes nothing about
+    their own distribution (order statistics; Conover, Practical Nonparametric Statistics, section 3.2). None
+    if even the smallest and the largest value hold it with less confidence; at 95 % that is so for fewer than
+    six values.
     """
     ordered, count = sorted(values), len(values)
     best = None
@@ -89,7 +91,7 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 @contextmanager
 def version_at(path: str) -> Iterator[Path]:
-    """The folder that holds the other version's packages: a checkout, or a wheel unpacked for the time being.
+    """The folder that holds the other version's packages: a checkout, or a temporarily unpacked wheel.
 
     Raises:
         BenchError: ``path`` is neither.
@@ -115,7 +117,7 @@ def run_case(folder: Path, name: str, scale: float, case: Case) -> Figures:
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", _ONE_CASE, *arguments],  # -P: the working folder is on no path
+            [sys.executable, "-P", "-c", _ONE_CASE, *arguments],  # -P: the working folder is not on the path
             env=environment,
             capture_output=True,
             text=True,
@@ -138,7 +140,7 @@ def run_case(folder: Path, name: str, scale: float, case: Case) -> Figures:
 def compare(
     cases: Sequence[Case], pairs: int, this: Callable[[Case], Figures], other: Callable[[Case], Figures]
 ) -> Iterator[tuple[Case, list[tuple[Figures, Figures]]]]:
-    """Each case on both versions, ``pairs`` times; the order alternates. Yields after every pair."""
+    """Run each case on both versions, ``pairs`` times, in alternating order. Yields after every pair."""
     for case in cases:
         samples: list[tuple[Figures, Figures]] = []
         for number in range(pairs):
@@ -152,7 +154,7 @@ def compare(
 
 
 def comparisons(case: Case, samples: Sequence[tuple[Figures, Figures]]) -> list[Comparison]:
-    """All figures of one case that both versions have and that are above zero."""
+    """All figures of a case that both versions have and that are above zero."""
     ours, theirs = zip(*samples, strict=True)
     return [
         Comparison(

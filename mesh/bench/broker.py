@@ -1,9 +1,9 @@
-"""Publisher to broker to subscriber, beside a ZeroMQ XSUB/XPUB proxy with pyzmq clients; flooding; an idle
+"""Publisher to broker to subscriber, beside a ZeroMQ XSUB/XPUB proxy with pyzmq clients; a flood; an idle
 broker.
 
-128-byte messages over TCP loopback; publisher, broker and subscriber are processes of their own. ZeroMQ
-runs as fast as it can: single frames, no high-water mark, blocking calls. Its publisher has no receipt, so
-ours uses level ``sent``.
+Messages have 128 bytes and go over TCP loopback; publisher, broker and subscriber are processes of their own.
+ZeroMQ runs as fast as it can: single frames, no high-water mark, blocking calls. Its publisher has no
+receipt, so ours uses level ``sent``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ TARGETS = (
 
 
 def run_broker(report: Report, gate: Any) -> None:
-    """A broker alone, until the gate opens."""
+    """Run a broker alone, until the gate opens."""
 
     async def main() -> None:
         async with Broker(name="bench", listen=["tcp://127.0.0.1:0"]) as broker:
@@ -75,7 +75,7 @@ def run_broker(report: Report, gate: Any) -> None:
 
 
 def run_timed_broker(seconds: float, report: Report, gate: Any) -> None:
-    """A broker that, once the gate opens, measures for ``seconds`` how late its timers run."""
+    """Run a broker that, once the gate opens, measures for ``seconds`` how late its timers run."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -189,7 +189,7 @@ def round_trip(
     count: int,
     pinned: bool,
 ) -> Figures:
-    """Percentiles of one message there and one back, each through the middle."""
+    """Percentiles of one round trip, each way through the middle."""
     clients, broker = (0, 1) if pinned else (None, None)
     with workers() as group:
         where = group.start(middle, core=broker).hear()
@@ -234,7 +234,7 @@ def proxy_publisher(urls: list[str], work: str, count: int, report: Report, gate
     with zmq.Context() as context, context.socket(zmq.PUB) as pub:
         pub.set_hwm(0)
         pub.connect(urls[0])
-        # A PUB learns of subscriptions some time after connecting and says nothing of it: ZeroMQ's slow
+        # A PUB learns of subscriptions some time after connecting and does not report it: ZeroMQ's slow
         # joiner.
         time.sleep(0.5)
         if work == MANY_TOPICS:
@@ -288,7 +288,7 @@ def proxy_caller(urls: list[str], count: int, report: Report, gate: Any) -> None
 
 
 def _wait_for_subscription(pub: Any, sub: Any, url: str, prefix: bytes) -> None:
-    """Send to oneself through the proxy until it comes back, then drain what else was sent."""
+    """Send messages to this process through the proxy until one arrives, then drain the others."""
     pub.set_hwm(0)
     pub.connect(url)
     while not sub.poll(20):
@@ -307,7 +307,7 @@ def proxy_through(work: str, count: int) -> Figures:
         return {"messages/s": subscriber.hear()}
 
 
-# --- flooding
+# --- the flood
 
 
 def flood_clients(url: str, report: Report, gate: Any) -> None:
@@ -372,8 +372,7 @@ def flooded(flooder: Callable[..., None], seconds: float) -> Figures:
 
 
 def idle(seconds: float) -> Figures:
-    """CPU share and memory of the busiest of five `mesh broker` processes with nothing to do but keep the
-    mesh."""
+    """CPU share and memory of the busiest of five `mesh broker` processes that only keep the mesh."""
     with tempfile.TemporaryDirectory() as folder:
         processes: list[subprocess.Popen[bytes]] = []
         try:
@@ -399,7 +398,7 @@ def idle(seconds: float) -> Figures:
 
 
 def _listening(ports: Path, timeout_s: float = 20.0) -> str:
-    """The URL a broker process wrote into its ports file."""
+    """The URL that a broker process wrote into its ports file."""
     give_up = time.monotonic() + timeout_s
     while time.monotonic() < give_up:
         if ports.exists():

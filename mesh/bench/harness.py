@@ -1,9 +1,9 @@
-"""How a benchmark is run: worker processes, rounds that alternate between systems, medians and ratios.
+"""Runs benchmarks: worker processes, rounds that alternate between systems, medians and ratios.
 
-A *case* names a work and a system and runs once, in fresh processes, giving figures by name (a rate a
+A *case* names a work and a system. It runs once, in fresh processes, and gives figures by name (a rate a
 second, a latency in microseconds). Rounds go through all cases in turn, so that whatever else the machine
-does hits every system alike; a figure is the median over the rounds, and what is claimed is a ratio of two
-medians of one run.
+does affects every system alike. A figure is the median over the rounds, and a claim is a ratio of two medians
+of one run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Figures = dict[str, float]
 
 
 class BenchError(MeshError):
-    """A worker of a benchmark failed; the message holds its last words."""
+    """A worker of a benchmark failed; the message holds its last output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A ratio that is to hold: ``ours`` divided by ``peer`` in ``figure``, at least or at most ``bound``.
+    """A ratio to hold: ``ours`` divided by ``peer`` in ``figure``, at least or at most ``bound``.
 
-    With no ``peer`` the bound is on the figure itself.
+    Without a ``peer`` the bound is on the figure itself.
     """
 
     work: str
@@ -61,7 +61,7 @@ class Target:
     at_least: bool
 
     def value(self, medians: Mapping[tuple[str, str], Figures]) -> float | None:
-        """The ratio (or the figure), or None where one of the two did not run."""
+        """The ratio (or the figure), or None if one of the two did not run."""
         ours = medians.get((self.work, self.ours), {}).get(self.figure)
         if ours is None:
             return None
@@ -99,7 +99,7 @@ def _worker(
 
 
 def _stay_on(core: int) -> None:
-    """Keep this process, threads included, on one core where the system can do that (Linux)."""
+    """Keep this process, threads included, on one core if the system can do that (Linux)."""
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[core % len(cores)]})
@@ -107,7 +107,7 @@ def _stay_on(core: int) -> None:
 
 @dataclass(slots=True)
 class Worker:
-    """One process of a case: reports what it has to say, and may be told once to go on."""
+    """One process of a case. It sends reports, and waits at its gate until it is released."""
 
     name: str
     process: Any
@@ -143,9 +143,9 @@ class Workers:
     def start(self, function: Callable[..., None], *arguments: Any, core: int | None = None) -> Worker:
         """Run ``function(*arguments, report, gate)`` in a new process.
 
-        With ``core`` the process stays on that core. Round trips need it: left alone, the kernel runs some
-        pairs of processes on one core and others on two, and which it was decides the figure by a factor of
-        three, whatever the library (see `docs/design/decisions.md`).
+        With ``core`` the process stays on that core. Round trips need it: by itself, the kernel runs some
+        pairs of processes on one core and others on two. That changes the figure by a factor of three,
+        whatever the library (see `docs/design/decisions.md`).
         """
         mailbox, gate = self._context.Queue(), self._context.Event()
         name = (function.func if isinstance(function, partial) else function).__name__
@@ -186,7 +186,7 @@ def workers() -> Iterator[Workers]:
 
 @contextmanager
 def progress_of(total: int, console: Console) -> Iterator[Callable[[str], None]]:
-    """Shows on ``console`` which of ``total`` steps is at work; what it yields is told of each."""
+    """Shows on ``console`` which of ``total`` steps is running; call the yielded function for each step."""
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -203,7 +203,7 @@ def progress_of(total: int, console: Console) -> Iterator[Callable[[str], None]]
 
 
 def run_cases(cases: Sequence[Case], rounds: int, skipped: dict[str, str], console: Console) -> Outcome:
-    """Run every case once a round, in turn, showing which one is at work."""
+    """Run every case once a round, in turn, and show which one is running."""
     samples: dict[tuple[str, str], list[Figures]] = {}
     with progress_of(rounds * len(cases), console) as advance:
         for number in range(1, rounds + 1):
@@ -218,7 +218,7 @@ def run_cases(cases: Sequence[Case], rounds: int, skipped: dict[str, str], conso
 
 
 def machine() -> dict[str, Any]:
-    """What a figure was measured on, as printed beside it."""
+    """The machine on which a figure was measured, as printed beside it."""
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -259,7 +259,7 @@ def as_json(name: str, outcome: Outcome, targets: Sequence[Target]) -> str:
 
 
 def show(name: str, outcome: Outcome, targets: Sequence[Target], console: Console) -> None:
-    """A table of medians for each work, and one of the ratios against their targets."""
+    """Print a table of medians for each work, and one of the ratios against their targets."""
     what = machine()
     heading = (
         f"mesh bench {name}: medians of {outcome.rounds}, Python {what['python']}, {what['cores']} cores"
@@ -277,7 +277,7 @@ def show(name: str, outcome: Outcome, targets: Sequence[Target], console: Consol
 
 
 def _medians_of(work: str, outcome: Outcome) -> Table:
-    """A row for each system, a column for each figure that any of them has."""
+    """A row for each system, and a column for each figure that any of them has."""
     rows = {system: figures for (of, system), figures in outcome.medians.items() if of == work}
     table = _table(work, "system")
     names = list(dict.fromkeys(name for figures in rows.values() for name in figures))

@@ -1,9 +1,9 @@
-"""What a benchmark's worker measures with: percentiles, pauses, memory.
+"""The instruments of a benchmark's worker: percentiles, pauses, memory.
 
-* A *pause* is the time between two messages that a reader got one after the other. Throughput is their
-  mean; p99.9 and the maximum say how long a reader was left waiting.
-* *Allocation per message* is what `tracemalloc` sees at most above the start while a burst goes through,
-  divided by its messages: bytes of Python memory that a message takes on its way, bodies received included.
+* A *pause* is the time between two successive messages at a reader. Its mean gives the throughput; p99.9 and
+  the maximum say how long a reader had to wait.
+* *Allocation per message* is the highest growth that `tracemalloc` sees while a burst goes through, divided
+  by its messages. It is the Python memory in bytes that a message takes on its way, received bodies included.
 * *Resident memory* is the kernel's figure, read from /proc (Linux).
 """
 
@@ -28,7 +28,7 @@ Report = Callable[[Any], None]
 
 
 def missing(module: str) -> str | None:
-    """Why a peer cannot run here, or None."""
+    """Why a peer cannot run here, or None if it can."""
     if importlib.util.find_spec(module) is None:
         return f"the package {module} is not installed (pip install '.[bench]' in a checkout)"
     return None
@@ -75,7 +75,7 @@ async def until_written(socket: Socket) -> None:
 
 
 class Allocation:
-    """Counts the Python memory of a burst, from making it to `per_message`."""
+    """Counts the Python memory of a burst, from its creation until `per_message`."""
 
     def __init__(self) -> None:
         tracemalloc.start()
@@ -83,7 +83,7 @@ class Allocation:
         self._start, _ = tracemalloc.get_traced_memory()
 
     def per_message(self, count: int) -> float:
-        """Bytes that each of ``count`` messages took at the worst moment; ends the counting."""
+        """Bytes that each of ``count`` messages took at the peak; ends the counting."""
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return (peak - self._start) / count
@@ -102,7 +102,7 @@ def resident_bytes(field: str = "VmRSS") -> int:
 
 
 class PeakMemory:
-    """How much resident memory grows, at most, from making it to `growth`."""
+    """The highest growth of resident memory, from its creation until `growth`."""
 
     def __init__(self) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew

@@ -1,6 +1,6 @@
-"""What other processes take of the machine: time of the processor and memory, from /proc (Linux).
+"""CPU time and memory of other processes, from /proc (Linux).
 
-Time of the processor says more than time on a clock where other programs run: it counts what was done.
+CPU time is a better measure than wall time while other programs run: it counts only the work done.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from mesh.bench.harness import BenchError
 
 
 def can_read_processor() -> bool:
-    """Whether this system has what is read here."""
+    """True if this system provides these figures."""
     return sys.platform == "linux" and Path("/proc/self/schedstat").exists()
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of the processor that a process has taken: in its first thread, where a broker's loop runs, and
-    in all others, of which the journal's is the one that works."""
+    """CPU seconds that a process has used: in its first thread, where a broker's loop runs, and in all
+    others, of which only the journal's does work."""
 
     loop_s: float = 0.0
     others_s: float = 0.0
@@ -34,14 +34,14 @@ class Spent:
 
 
 def spent(pid: int) -> Spent:
-    """By a process so far; nothing where the system does not say. A thread that ended is not counted."""
+    """CPU time of a process so far; zero if the system does not tell. Threads that ended are not counted."""
     if not can_read_processor():
         return Spent()
     loop_s = others_s = 0.0
     for thread in Path(f"/proc/{pid}/task").iterdir():
         try:
             seconds = int((thread / "schedstat").read_text().split()[0]) / 1e9
-        except OSError:  # it ended meanwhile
+        except OSError:  # it has ended meanwhile
             continue
         if thread.name == str(pid):
             loop_s += seconds
@@ -51,7 +51,7 @@ def spent(pid: int) -> Spent:
 
 
 def resident_mb(pid: int) -> float:
-    """Resident memory of a process in MiB; 0 where the system does not say."""
+    """Resident memory of a process in MiB; 0 if the system does not tell."""
     if sys.platform != "linux":
         return 0.0
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -1,11 +1,12 @@
-"""The simulator's speed: brokers in full that only beat, a scenario with faults and traffic, the cores alone.
+"""The simulator's speed: full brokers that only send heartbeats, a scenario with faults and traffic, the
+cores alone.
 
-Each case is a process of its own on one core. A *message* of brokers in full is one arrival of bytes at a
-host, which between idle brokers is one survey or one answer: it passes two production brokers, framing,
-msgpack, two transports and the network, is hashed into the history, and is a row of the receiver's event log.
-A message of the cores alone is a tuple handed to a core.
+Each case is a process of its own on one core. A *message* of full brokers is one arrival of bytes at a host;
+between idle brokers that is one survey or one answer. It passes two production brokers, framing, msgpack, two
+transports and the network. It is hashed into the history, and makes a row in the receiver's event log. A
+message of the cores alone is a tuple handed to a core.
 
-The work with several sizes shows what a message costs as a mesh grows; `plot` draws it.
+The work with several sizes shows how the cost of a message grows with the mesh; `plot` draws it.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ ALONE: Final = "cores alone"
 
 SIZES: Final = (10, 25, 50, 100)
 IDLE_MESSAGES: Final = 100_000
-"""About so many are timed at every size."""
+"""About so many are timed at each size."""
 SILENT_S: Final = 900.0
-"""A worker may take so long: a hundred brokers needed 100 s to join on a machine that was slow that day."""
+"""Longest silence of a worker: a hundred brokers once needed 100 s to join on a slow machine."""
 SETTLE_S: Final = 3.0
 JOIN_S: Final = 60.0
 SWARM_BROKERS: Final = 5
@@ -72,7 +73,7 @@ def _figures(messages: int, virtual_s: float, wall_s: float) -> Figures:
 
 @contextmanager
 def beating(brokers: int) -> Iterator[World]:
-    """A full mesh that has come to rest and does nothing but beat."""
+    """A full mesh that has settled and only sends heartbeats."""
     with World(1) as world:
         for number in range(1, brokers + 1):
             known = [world.network.hosts["broker-1"].address] if number > 1 else []
@@ -85,7 +86,7 @@ def beating(brokers: int) -> Iterator[World]:
 
 
 def run_idle(brokers: int, messages: int, report: Report, gate: Any) -> None:
-    """Nothing but heartbeats."""
+    """Time nothing but heartbeats."""
     with beating(brokers) as world:
         arrived = world.history.counts["data"]
         seconds = max(1.0, float(round(messages / (2 * brokers * (brokers - 1)))))
@@ -99,7 +100,7 @@ def run_idle(brokers: int, messages: int, report: Report, gate: Any) -> None:
 
 
 def run_swarm(scenarios: int, report: Report, gate: Any) -> None:
-    """The first scenarios of the generator that have five brokers, each scaled to a minute."""
+    """Time the generator's first scenarios that have five brokers, each scaled to a minute."""
     walls_s: list[float] = []
     seed = 0
     while len(walls_s) < scenarios:
@@ -113,7 +114,7 @@ def run_swarm(scenarios: int, report: Report, gate: Any) -> None:
 
 
 def run_alone(brokers: int, seconds: float, report: Report, gate: Any) -> None:
-    """Production cores at rest: nothing but surveys and answers."""
+    """Time production cores at rest: only surveys and answers."""
     field = cores.build(nodes=brokers, seed=1)
     start_all(field)
     field.run_for(SETTLE_S)
@@ -133,13 +134,13 @@ def _alone_in_a_process(function: Callable[..., None], *arguments: Any) -> Figur
 
 
 def _in_silence(function: Callable[..., None], *arguments: Any) -> None:
-    """Brokers that are broken on purpose complain."""
+    """Run without the log of brokers that are broken on purpose."""
     logging.disable(logging.CRITICAL)
     function(*arguments)
 
 
 def cases(scale: float, skipped: dict[str, str]) -> list[Case]:
-    """All of them; ``scale`` shortens what is timed, not what comes before it."""
+    """All cases; ``scale`` shortens the timed part, not what comes before it."""
     messages = int(IDLE_MESSAGES * scale)
     idle = [
         Case(IDLE, f"{size} brokers", partial(_alone_in_a_process, run_idle, size, messages))
@@ -167,10 +168,11 @@ WIDTH, HEIGHT, MARGIN = 480, 300, 50
 
 
 def plot(outcome: Outcome, path: str) -> None:
-    """What a message costs by the number of brokers, and the bound of 1.5 times the smallest mesh's, as SVG.
+    """Draw the cost of a message by the number of brokers as SVG, with the bound of 1.5 times the smallest
+    mesh's cost.
 
     Raises:
-        BenchError: there are not two sizes to be drawn, or the file cannot be written.
+        BenchError: there are fewer than two sizes to draw, or the file cannot be written.
     """
     costs = _costs(outcome.medians)
     if len(costs) < 2:

@@ -4,8 +4,8 @@ As `mesh.clients.work`, in the threads that call. It belongs to the process that
 take from it; each message goes to one of them.
 
 No loop turn ends here, at whose end settlements could be reported together. So a settlement is reported at
-once, with one exception: a program that takes one message after the other. What it settles within `GATHER_S`,
-while more messages wait here, is reported together with the next settlement or call after that time.
+once, with one exception: a program that takes one message after the other. Its settlements within `GATHER_S`,
+while more messages wait here, are reported together with the next settlement or call after that time.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Ticket(Waitable):
         self.homes: tuple[str, ...] = ()
         """Homes that keep a part of it, by its acknowledgements."""
         self.standing = ""
-        """What is known about a block that waits for long: part of a sentence."""
+        """The state of a block that waits for long: part of a sentence."""
         self.cancelled: list[int] = []
         """Places in the batch of messages that were taken back; ascending once it is sealed."""
         self._accepted: tuple[tuple[int, int], ...] = ()

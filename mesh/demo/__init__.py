@@ -1,2 +1,2 @@
-"""`make demo`: five real brokers, real traffic, a kill, a pause, and an analysis that has to find out what
-was done."""
+"""`make demo`: five real brokers, real traffic, a kill, a pause, and an analysis that must find both
+faults."""

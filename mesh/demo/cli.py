@@ -1,8 +1,7 @@
-"""`mesh demo`, which `make demo` runs: five brokers, two faults, and an analysis that must find out what
-was done.
+"""`mesh demo`, which `make demo` runs: five brokers, two faults, and an analysis that must find them.
 
-Exit code 0 only if the mesh was whole again after each fault and the analysis, which reads nothing but the
-brokers' own logs, found exactly what was done here.
+The exit code is 0 only if the mesh recovered after each fault and the analysis found exactly what was done
+here. The analysis reads nothing but the brokers' own logs.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ MARK = ".mangrove-demo"
 
 
 def demo(*, out: Path = Path("demo-out"), plain: bool = False) -> int:
-    """Run five brokers, kill one, pause another, and let the analysis find out what was done.
+    """Run five brokers, kill one, pause another, and let the analysis find out what happened.
 
     Parameters
     ----------
@@ -69,9 +68,9 @@ def demo(*, out: Path = Path("demo-out"), plain: bool = False) -> int:
 
 
 def _fresh(out: Path) -> Path:
-    """An empty folder; only one that a demonstration made is ever emptied.
+    """An empty folder. Only a folder that a demonstration made is ever emptied.
 
-    Raises `CommandFailed` for one that is another's, and for one that cannot be made.
+    Raises `CommandFailed` if the folder has other content or cannot be made.
     """
     folder = out.resolve()
     try:
@@ -92,7 +91,7 @@ def _fresh(out: Path) -> Path:
 
 
 def _check_analysis() -> None:
-    """Say at once what the analysis would miss at the end: Spark or a Java for it."""
+    """Report at once what the analysis would miss at the end: Spark, or a Java for it."""
     from mesh.analysis.cluster.java import find_java
 
     for name in ("pyspark", "pandas"):
@@ -128,7 +127,7 @@ async def _act(federation: Federation, console: Console, *, live: bool) -> tuple
 
 @contextlib.contextmanager
 def _unwarned() -> Iterator[None]:
-    """Clients of a broker that is killed on purpose do not warn of it between the lines of the story."""
+    """Silence the warnings of clients whose broker is killed on purpose, between the lines of the story."""
 
     def is_error(record: logging.LogRecord) -> bool:
         return record.levelno > logging.WARNING
@@ -155,7 +154,7 @@ def _top(url: str) -> Iterator[None]:
 
 
 def _analyse(console: Console, federation: Federation, folder: Path) -> tuple[list[Event], Path]:
-    """The findings of the analysis, which reads the logs and nothing else."""
+    """Run the analysis, which reads only the logs, and return its findings and its report."""
     from mesh.analysis.pipeline import analyse
 
     out = folder / "report"
@@ -167,7 +166,7 @@ def _analyse(console: Console, federation: Federation, folder: Path) -> tuple[li
 
 
 def _events(findings: Findings) -> list[Event]:
-    """What happened to brokers; that each of them started once is not a deed of the story."""
+    """The events of the brokers, without the first start of each, which is no part of the story."""
     events = []
     for run in findings.runs:
         for found in run.events:
@@ -183,7 +182,7 @@ def _events(findings: Findings) -> list[Event]:
 
 
 AFTER: Final = {"crash": "start", "pause": "resume"}
-"""How a broker comes back from what ended its life."""
+"""The event with which a broker comes back from each fault."""
 
 
 def _print_tally(console: Console, tally: Tally) -> None:

@@ -27,7 +27,8 @@ POLL_S = 0.1
 
 
 def undisturbed(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the settings of the user's own brokers, whose mesh it must not join."""
+    """The environment without the settings of the user's own brokers, so that the demonstration does not join
+    their mesh."""
     return {
         name: value
         for name, value in environ.items()
@@ -41,7 +42,7 @@ class DemoError(MeshError):
 
 @dataclass(slots=True)
 class Member:
-    """One broker process: where it listens, who it is, and its process while it has one."""
+    """One broker process: its address, its identity, and the process while it runs."""
 
     name: str
     url: str = ""
@@ -61,7 +62,7 @@ class Federation:
         return self.folder / "logs"
 
     async def start_all(self) -> None:
-        """Start every broker; all but the first are told of one other only."""
+        """Start every broker; each but the first knows the address of one other."""
         for name in NAMES:
             self.members[name] = Member(name)
             await self.start(name)
@@ -90,7 +91,8 @@ class Federation:
         member.id = (await self.status(name))["id"]
 
     def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
-        """Its own session, so that Ctrl-C in the terminal does not reach it before we do."""
+        """Start a process in a session of its own, so that Ctrl-C in the terminal does not reach it before
+        this program."""
         with (self.folder / f"{name}.stderr").open("ab") as stderr:
             return subprocess.Popen(
                 command,
@@ -108,7 +110,7 @@ class Federation:
             if member.process.poll() is not None:
                 said = (self.folder / f"{member.name}.stderr").read_text().strip().splitlines()
                 last = said[-1] if said else "nothing"
-                raise DemoError(f"broker {member.name} ended at its start; it said: {last}")
+                raise DemoError(f"broker {member.name} ended at its start; its last line: {last}")
             if url := _bound_url(ports):
                 return url
             await asyncio.sleep(POLL_S)
@@ -129,7 +131,7 @@ class Federation:
     async def wait_for_view(
         self, expected: Mapping[str, str], observers: Iterator[str] | tuple[str, ...], timeout_s: float
     ) -> None:
-        """Wait until every observer holds each named broker in the expected state.
+        """Wait until every observer sees each named broker in the expected state.
 
         Raises:
             DemoError: one of them does not within ``timeout_s``; the message shows what it holds.
@@ -142,7 +144,7 @@ class Federation:
                 if all(held.get(name) == state for name, state in expected.items()):
                     break
                 if time.monotonic() > give_up:
-                    raise DemoError(f"{observer} holds {held}, not {dict(expected)}, after {timeout_s:g} s")
+                    raise DemoError(f"{observer} sees {held}, not {dict(expected)}, after {timeout_s:g} s")
                 await asyncio.sleep(POLL_S)
 
     async def leave_all(self) -> dict[str, float]:
@@ -158,7 +160,7 @@ class Federation:
         return asked
 
     def end(self) -> None:
-        """Leave no process behind, whatever happened; a stopped one is continued so that it can be killed."""
+        """End all processes, whatever happened. A stopped process is continued so that it can be killed."""
         for member in self.members.values():
             if member.process is not None and member.process.poll() is None:
                 member.process.send_signal(signal.SIGCONT)
@@ -167,7 +169,7 @@ class Federation:
 
 
 def _bound_url(ports: Path) -> str:
-    """The first URL in a broker's ports file, or nothing while it has written none."""
+    """The first URL in a broker's ports file; empty while there is none."""
     if not ports.exists():
         return ""
     url: str = json.loads(ports.read_text())["listeners"][0]

@@ -1,6 +1,6 @@
-"""The faults of the demonstration: traffic, one kill, one pause, five leaves.
+"""The events of the demonstration: traffic, one kill, one pause, five leaves.
 
-Each step waits for the views of brokers, never for a length of time alone.
+Each step waits for what the brokers see, and never only for a length of time.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from mesh.demo.verdict import Event
 VICTIM, SLEEPER = "beta", "delta"
 CALM_S = 4.0
 PAUSE_S = 7.0
-"""Several deadlines: a paused broker is dead to the others after three missed surveys."""
+"""Several deadlines: the others declare a paused broker dead after three missed surveys."""
 VIEW_TIMEOUT_S = 15.0
 
 Say = Callable[[str], None]
 
 
 async def run_faults(federation: Federation, say: Say) -> tuple[list[Event], Tally]:
-    """Traffic over the whole mesh, one kill, one pause; returns what was done and what became of the
+    """Run traffic over the whole mesh with one kill and one pause; returns the events and the outcome of the
     traffic."""
     done: list[Event] = []
     alive = dict.fromkeys(NAMES, "alive")
@@ -35,7 +35,7 @@ async def run_faults(federation: Federation, say: Say) -> tuple[list[Event], Tal
         ready = asyncio.Event()
         task = group.create_task(traffic.run(ready))
         await ready.wait()
-        say("five publishers and five subscribers are at work, one of each on every broker")
+        say("five publishers and five subscribers run, one of each on every broker")
         await asyncio.sleep(CALM_S)
         done += await _kill_and_restart(federation, traffic, say)
         await asyncio.sleep(CALM_S)
@@ -53,7 +53,7 @@ async def _kill_and_restart(federation: Federation, traffic: Traffic, say: Say) 
     federation.signal(VICTIM, signal.SIGKILL)
     say(f"{VICTIM} killed with SIGKILL")
     await federation.wait_for_view({VICTIM: "dead"}, others, VIEW_TIMEOUT_S)
-    say(f"the others hold {VICTIM} dead, {time.time() - killed:.1f} s after the kill")
+    say(f"the others see {VICTIM} as dead, {time.time() - killed:.1f} s after the kill")
     process = federation.members[VICTIM].process
     assert process is not None
     await asyncio.to_thread(process.wait)
@@ -71,7 +71,7 @@ async def _pause_and_continue(federation: Federation, traffic: Traffic, say: Say
     federation.signal(SLEEPER, signal.SIGSTOP)
     say(f"{SLEEPER} paused with SIGSTOP for {PAUSE_S:g} s")
     await federation.wait_for_view({SLEEPER: "dead"}, others, VIEW_TIMEOUT_S)
-    say(f"the others hold {SLEEPER} dead, {time.time() - paused:.1f} s after the pause began")
+    say(f"the others see {SLEEPER} as dead, {time.time() - paused:.1f} s after the pause began")
     await asyncio.sleep(max(0.0, paused + PAUSE_S - time.time()))
     federation.signal(SLEEPER, signal.SIGCONT)
     back = time.time()
@@ -82,7 +82,7 @@ async def _pause_and_continue(federation: Federation, traffic: Traffic, say: Say
 
 
 async def leave(federation: Federation, say: Say) -> list[Event]:
-    """All brokers leave by SIGTERM."""
+    """Have all brokers leave by SIGTERM."""
     asked = await federation.leave_all()
     say("all five brokers left when asked by SIGTERM")
     return [Event("leave", name, at) for name, at in asked.items()]

@@ -1,9 +1,9 @@
-"""A publisher and a subscriber on every broker, and what became of each message.
+"""A publisher and a subscriber on every broker, and the outcome of each message.
 
 Every message is wanted by all subscribers. A receipt of level ``accepted`` promises that the broker had the
 message and routed it. It promises nothing about a broker that is killed a moment later, so a message that a
-subscriber missed then is counted as lost. Messages missed while the subscriber's own broker was down or
-paused, or while the subscriber was reconnecting, are counted apart.
+subscriber missed then is counted as lost. Messages that a subscriber missed while its own broker was down or
+paused, or while it was reconnecting, are counted separately.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Tally:
 
 @dataclass(slots=True)
 class Traffic:
-    """The clients of all brokers and their books."""
+    """The clients of all brokers and their records."""
 
     urls: dict[str, str]
     accepted: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = field(default_factory=dict)
-    """Message to the wall time of its receipt, and the brokers the receipt named as absent."""
+    """By message: the wall time of its receipt, and the brokers that the receipt named as absent."""
     unknown: int = 0
     refused: int = 0
     heard: dict[str, Counter[tuple[str, int]]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Traffic:
         self._publishing.clear()
 
     def was_away(self, name: str, start: float, end: float) -> None:
-        """Note that one broker was down or paused between two wall times."""
+        """Note that a broker was down or paused between two wall times."""
         self.away.append((name, start, end))
 
     async def _subscribe(self, name: str, url: str, subscribed: asyncio.Event) -> None:
@@ -106,7 +106,7 @@ class Traffic:
         return next((at for at in self.heard_at[subscriber] if at >= after), after)
 
     def tally(self) -> Tally:
-        """What became of everything published so far."""
+        """The outcome of everything published so far."""
         lost = lost_away = lost_named = delivered = 0
         for subscriber, heard in self.heard.items():
             absences = [

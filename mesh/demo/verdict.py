@@ -1,4 +1,4 @@
-"""Holds what the analysis found against what was done. Pure: two lists of events in, sentences out."""
+"""Compares the findings of the analysis with what was done. Pure: two lists of events in, sentences out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WINDOW_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to one broker: ``kind`` is crash, start, pause, resume, leave or partition."""
+    """An event of one broker: ``kind`` is crash, start, pause, resume, leave or partition."""
 
     kind: str
     broker: str
@@ -23,9 +23,10 @@ class Event:
 
 
 def differences(done: Sequence[Event], found: Sequence[Event], window_s: float = WINDOW_S) -> list[str]:
-    """Every deed that was not found within one window of its time, and everything found that was not done.
+    """Sentences about events that were not found within one window of their time, and findings that did not
+    happen.
 
-    Each finding answers for one deed only. An empty list is a pass.
+    Each finding answers for one event only. An empty list is a pass.
     """
     left = list(found)
     sentences = []

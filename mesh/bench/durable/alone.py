@@ -1,7 +1,7 @@
-"""One message at a time: what a program waits for ``stored``, beside ``accepted`` and a commit alone.
+"""One message at a time: the time until ``stored``, beside ``accepted`` and a bare commit.
 
-The three take turns in one process, so that they meet the same disk. The commits are those of a journal next
-to the home's, with nothing around it. A worker settles what is stored at the same time.
+The three take turns in one process, so that they meet the same disk. The commits go to a journal next to the
+home's, with nothing around it. A worker settles the stored messages at the same time.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ALONE: Final = "one at a time"
 P50: Final = "p50 us"
 BEYOND: Final = "beyond accepted and 2 commits, us"
 TURN: Final = 20
-"""Messages of one kind before the other kind has its turn."""
+"""Messages of one kind before the next kind has its turn."""
 
 TARGETS: Final = (Target(ALONE, BEYOND, STORED, None, 1500.0, False),)
 
 
 class BareJournal:
-    """A journal, and blocks to be committed in it, one a commit."""
+    """A journal, and blocks to commit to it, one in each commit."""
 
     def __init__(self, folder: str) -> None:
         path = str(Path(folder, "bare"))
@@ -45,7 +45,7 @@ class BareJournal:
         self._block = b"\0" * 8 + BODY
 
     async def commit(self) -> None:
-        """Keep one block; on disk when this returns. It blocks the loop, in which nothing else happens."""
+        """Keep one block; on disk when this returns. It blocks the loop, where nothing else happens."""
         number, self._next = self._next, self._next + 1
         self._journal.commit([Store(1, 1, number, number, number, self._block, self._wants)], number)
         if self._journal.checkpoint_due:
@@ -56,7 +56,7 @@ class BareJournal:
 
 
 def publish_in_turns(url: str, folder: str, count: int, report: Report, gate: Any) -> None:
-    """The median seconds of ``count`` publishes of each level, and of as many commits."""
+    """Report the median seconds of ``count`` publishes of each level, and of as many commits."""
 
     async def main() -> None:
         bare = BareJournal(folder)

@@ -1,7 +1,7 @@
-"""Messages worked off one by one by a program that awaits at each, as one does that writes to a database.
+"""A consumer that awaits something for each message, as a program does that writes to a database.
 
-Beside it, the same with what is settled said at the end of every turn of the loop, and not with what else is
-settled within a millisecond: the loser of that decision.
+It is measured beside the loser of a decision: settlements reported at the end of every loop turn, not
+together with those of the next millisecond.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TARGETS: Final[tuple[Target, ...]] = ()
 
 
 def handle(url: str, count: int, defer_s: float, report: Report, gate: Any) -> None:
-    """Settle so many messages, one after the other; says the seconds and the processor's seconds it took."""
+    """Settle so many messages, one after the other; report the wall and CPU seconds."""
     client_work.DEFER_S = defer_s  # type: ignore[misc]  # this process measures nothing else
 
     async def main() -> None:

@@ -1,7 +1,7 @@
 """One broker with a state folder, and the programs that publish to it and work for it.
 
-The folder is made in the system's temporary folder. Name one on a real disk (``TMPDIR=``) where that is in
-memory: a sync costs nothing there.
+The folder is made in the system's temporary folder. If that is in memory, name one on a real disk
+(``TMPDIR=``): a sync to memory costs nothing.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ NAME: Final = "bench"
 BATCH: Final = 500
 """Messages of one `publish_many`."""
 CALLS: Final = 16
-"""Calls of `publish_many` that wait for their acknowledgements at the same time."""
+"""Calls of `publish_many` that are in flight at the same time."""
 TASKS: Final = 1000
 PENDING: Final = 4096
-"""Messages that are published soon and not acknowledged, at most."""
+"""Most messages of ``publish_soon`` that are not acknowledged."""
 WINDOW: Final = 8192
-"""Messages that a worker has unsettled at most: the default of a live subscription."""
+"""Most messages that a worker has unsettled: the default of a live subscription."""
 PATIENCE_S: Final = 60.0
-"""Longest time that a publisher waits: a benchmark on a slow machine is slow, and does not fail."""
+"""Longest wait of a publisher: on a slow machine a benchmark is slow, and does not fail."""
 
 Publishing = Callable[[Client, str, int], Awaitable[None]]
-"""How a client publishes so many messages of a level and has all acknowledgements."""
+"""Publishes so many messages of a level and waits for all acknowledgements."""
 
 
 @contextlib.contextmanager
 def processes() -> Iterator[tuple[Workers, Path]]:
-    """Worker processes, and a folder for what they keep."""
+    """Worker processes, and a folder for their files."""
     with tempfile.TemporaryDirectory(prefix="mesh-bench-") as folder, workers() as group:
         yield group, Path(folder)
 
 
 def run_home(folder: str | None, report: Report, gate: Any) -> None:
-    """A broker alone, until the gate opens; it keeps what is stored in ``folder``."""
+    """Run a broker alone, until the gate opens; it keeps stored messages in ``folder``."""
 
     async def main() -> None:
         async with Broker(name="bench", listen=["tcp://127.0.0.1:0"], state_dir=folder) as broker:
@@ -58,7 +58,7 @@ def run_home(folder: str | None, report: Report, gate: Any) -> None:
 
 
 def make_durable(url: str, pattern: str, report: Report, gate: Any) -> None:
-    """Make the durable subscription, and leave it to itself."""
+    """Make the durable subscription, and leave it."""
 
     async def main() -> None:
         async with Client(url) as client, client.subscribe(pattern, durable=NAME):
@@ -69,7 +69,7 @@ def make_durable(url: str, pattern: str, report: Report, gate: Any) -> None:
 
 
 def work_off(url: str, count: int, report: Report, gate: Any) -> None:
-    """Settle so many messages, in batches as they come; says how many a second, from the first batch to the
+    """Settle so many messages, in batches as they come; report the rate a second, from the first batch to the
     last."""
 
     async def main() -> None:
@@ -90,7 +90,7 @@ def work_off(url: str, count: int, report: Report, gate: Any) -> None:
 
 
 def listen(url: str, count: int, report: Report, gate: Any) -> None:
-    """The same with a live subscription, where nothing is settled."""
+    """The same with a live subscription, which settles nothing."""
 
     async def main() -> None:
         async with Client(url) as client, client.subscribe(PATTERN) as subscription:
@@ -109,8 +109,7 @@ def listen(url: str, count: int, report: Report, gate: Any) -> None:
 
 
 def publish(url: str, how: Publishing, level: str, count: int, report: Report, gate: Any) -> None:
-    """Publish so many messages and have them acknowledged; says the seconds and the processor's seconds it
-    took."""
+    """Publish so many messages and have them acknowledged; report the wall and CPU seconds."""
 
     async def main() -> None:
         async with Client(url, pending_max=PENDING) as client:
@@ -121,11 +120,11 @@ def publish(url: str, how: Publishing, level: str, count: int, report: Report, g
     run_async(main())
 
 
-# --- how
+# --- ways to publish
 
 
 async def in_batches(client: Client, level: str, count: int) -> None:
-    """`CALLS` calls of `publish_many` at the same time."""
+    """Publish with `CALLS` calls of `publish_many` at the same time."""
     bodies = [BODY] * BATCH
     left = iter(range(count // BATCH))
 
@@ -137,7 +136,7 @@ async def in_batches(client: Client, level: str, count: int) -> None:
 
 
 async def soon(client: Client, level: str, count: int) -> None:
-    """One call a message, with at most `PENDING` of them not acknowledged."""
+    """Publish with one call for each message, and at most `PENDING` unacknowledged."""
     pending = None
     for _ in range(count):
         try:
@@ -150,7 +149,7 @@ async def soon(client: Client, level: str, count: int) -> None:
 
 
 async def by_tasks(client: Client, level: str, count: int) -> None:
-    """`TASKS` tasks, each of which awaits one message after the other."""
+    """Publish with `TASKS` tasks, each of which awaits one message after the other."""
     left = iter(range(count))
 
     async def message_after_message() -> None:

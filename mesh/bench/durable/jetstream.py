@@ -29,7 +29,7 @@ FETCH: Final = 500
 
 
 def absent() -> str | None:
-    """Why it cannot run here, or None."""
+    """Why it cannot run here; None if it can."""
     if shutil.which(SERVER) is None:
         return f"{SERVER} is not installed (on Debian: apt-get install {SERVER})"
     return missing("nats")
@@ -37,7 +37,7 @@ def absent() -> str | None:
 
 @contextlib.contextmanager
 def server(folder: Path, timeout_s: float = 20.0) -> Iterator[tuple[str, int]]:
-    """A server of its own, with an empty stream: its URL and process id."""
+    """A new server with an empty stream: its URL and process id."""
     port = _free_port()
     command = [SERVER, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -80,7 +80,7 @@ async def connected(url: str) -> AsyncIterator[Any]:
 
 
 def consume(url: str, count: int, report: Report, gate: Any) -> None:
-    """Acknowledge so many messages; says how many a second, from the first fetch to the last."""
+    """Acknowledge so many messages; report the rate a second, from the first fetch to the last."""
 
     async def main() -> None:
         from nats.errors import TimeoutError as NothingThere
@@ -139,7 +139,7 @@ def through(count: int) -> Figures:
 
 
 def publish_singly(url: str, count: int, report: Report, gate: Any) -> None:
-    """Publish one message after the other; says the seconds that each took."""
+    """Publish one message after the other; report the seconds that each took."""
 
     async def main() -> None:
         async with connected(url) as stream:
@@ -155,7 +155,7 @@ def publish_singly(url: str, count: int, report: Report, gate: Any) -> None:
 
 
 def singly(count: int) -> list[float]:
-    """Seconds for each message that waits for the one before."""
+    """Seconds for each message that waits for the previous one."""
     with processes() as (group, folder), server(folder) as (url, _):
         group.start(consume, url, count).hear()
         samples: list[float] = group.start(publish_singly, url, count).hear()

@@ -1,6 +1,6 @@
 """Messages a second: in batches, with receipts that come later, and by a thousand tasks that await each.
 
-A consumer takes and settles what is published at the same time, as one batch or, at JetStream, one by one.
+At the same time a consumer takes and settles the messages, in batches, or one by one with JetStream.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TARGETS: Final = (
 
 
 def through(how: Publishing, level: str, count: int) -> Figures:
-    """Acknowledged and consumed messages a second, and the processor's microseconds that each took."""
+    """Acknowledged and consumed messages a second, and CPU microseconds for each."""
     stored = level == "stored"
     with processes() as (group, folder):
         home = group.start(run_home, str(folder))

@@ -1,9 +1,9 @@
-"""Level ``sent`` through a broker that also keeps a journal: what the journal costs those who do not use it.
+"""Level ``sent`` through a broker that also keeps a journal: the journal's cost for those who do not use it.
 
-A pair is two brokers, one with a state folder and a durable subscription that wants the same topics. One
-program publishes to each in turn, and hears what it publishes. Counted is the processor's time of each
-broker. Every pair has brokers of its own: one process is some per cent slower than another for all its life,
-though both do the same.
+A pair is two brokers, one of which has a state folder and a durable subscription to the same topics. One
+program publishes to each in turn, and receives what it publishes. The CPU time of each broker is measured.
+Every pair has new brokers: one process may be some per cent slower than another for all its life, though both
+do the same.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from mesh.clients.subscription import Subscription
 UNTOUCHED: Final = "sent, with a journal"
 RATIO: Final = "broker's processor time, with by without"
 PAIRS: Final = 4
-"""In each round: twelve in three."""
+"""Pairs in each round: twelve in three rounds."""
 TURNS: Final = 4
 
 TARGETS: Final = (Target(UNTOUCHED, RATIO, STORED, None, 1.05, False),)
 
 
 async def _send(client: Client, subscription: Subscription, count: int) -> None:
-    """Publish so many messages and hear them all."""
+    """Publish so many messages and receive them all."""
 
     async def hear() -> None:
         seen = 0
@@ -47,7 +47,7 @@ async def _send(client: Client, subscription: Subscription, count: int) -> None:
 
 
 def send_in_turns(urls: list[str], pids: list[int], count: int, report: Report, gate: Any) -> None:
-    """The processor's seconds that each of two brokers takes for so many messages."""
+    """Report the CPU seconds that each of two brokers takes for so many messages."""
 
     async def main() -> None:
         async with (
@@ -71,7 +71,7 @@ def send_in_turns(urls: list[str], pids: list[int], count: int, report: Report, 
 
 
 def pair(count: int) -> tuple[float, float]:
-    """The processor's seconds of a broker with a journal, and of one without."""
+    """CPU seconds of a broker with a journal, and of one without."""
     with processes() as (group, folder):
         brokers = [group.start(run_home, str(folder)), group.start(run_home, None)]
         urls = [broker.hear() for broker in brokers]

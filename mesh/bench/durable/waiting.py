@@ -1,7 +1,7 @@
-"""A million messages stored while nobody works, then worked off; and what they take of memory and disk.
+"""A million messages stored without a consumer, then worked off; with the memory and disk that they take.
 
-Messages that wait are on disk only, so the home's memory is not to grow with them. Working them off is to be
-no slower than working off what is published at the same time: the *live* rate, of the same home just before.
+Waiting messages are on disk only, so the home's memory should not grow with them. Working them off should be
+as fast as the *live* rate: working off messages while they are published, at the same home just before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WAITING: Final = "a million stored unheard, then worked off"
 BY_LIVE: Final = "worked off by live"
 GROWN: Final = "memory grown MB"
 MESSAGE_TIMEOUT_S: Final = 0.001
-"""Longest time a message may take before the run is given up."""
+"""Longest time for a message before the run is given up."""
 
 TARGETS: Final = (
     Target(WAITING, BY_LIVE, STORED, None, 1.0, True),
@@ -38,7 +38,8 @@ TARGETS: Final = (
 
 
 def ours(count: int) -> Figures:
-    """A tenth is worked off live. Memory is compared between a tenth waiting and all of it."""
+    """A tenth is worked off live. Memory is compared between a tenth of the messages waiting and all of
+    them."""
     tenth = max(BATCH, count // 10 // BATCH * BATCH)
     timeout_s = 120 + count * MESSAGE_TIMEOUT_S
     with processes() as (group, folder):

@@ -1,4 +1,4 @@
-"""All works of `mesh bench durable`, and what is wanted of each."""
+"""All works of `mesh bench durable`, and their targets."""
 
 from __future__ import annotations
 

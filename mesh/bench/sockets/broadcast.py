@@ -1,8 +1,9 @@
 """Pub and sub: one publisher, ten subscribers that share a process, 128-byte messages.
 
-What counts is deliveries, at all subscribers together. pyzmq has one call a message; ours are measured with
-that and with ``send_many`` and ``recv_many``, their fastest way. Ours may drop for a subscriber that is slow,
-as SP does, so the share that arrived is reported too; pyzmq runs without high-water marks and drops nothing.
+The figure is deliveries at all subscribers together. pyzmq has one call for each message; ours are measured
+with that and with ``send_many`` and ``recv_many``, their fastest way. Ours may drop messages for a slow
+subscriber, as SP does, so the share that arrived is reported too. pyzmq runs without high-water marks and
+drops nothing.
 """
 
 from __future__ import annotations
@@ -71,20 +72,20 @@ async def subscribed(url: str) -> list[Sub0]:
 
 
 def received(sub: Sub0) -> int:
-    """What the application of this subscriber got, but for the end."""
+    """Messages that the application of this subscriber got, without the end mark."""
     statistics = sub.statistics()
     return statistics.frames_in - sum(statistics.drops.values()) - 1
 
 
 async def count_until_end(subs: list[Sub0], sent: int, watch: Any, read: Any) -> Figures:
-    """The first subscriber looks for the end and notes times; the others only read, as pyzmq's do."""
+    """The first subscriber looks for the end mark and notes times; the others only read, as pyzmq's do."""
     await subs[0].recv()
     start = time.perf_counter()
     stamps = [start]
     readers = [asyncio.create_task(read(sub)) for sub in subs[1:]]
     await watch(subs[0], stamps)
     took_s = time.perf_counter() - start
-    await asyncio.sleep(0.1)  # the others have the end too
+    await asyncio.sleep(0.1)  # the others have the end mark too
     figures = delivered([received(sub) for sub in subs], took_s, sent, stamps)
     for reader in readers:
         reader.cancel()
@@ -196,7 +197,7 @@ def pynng_subs(url: str, count: int, report: Report, gate: Any) -> None:
             return got
 
         counts = await asyncio.gather(*(timed(sub, n) for n, sub in enumerate(subs)))
-        # The publisher waits half a second before it says that it has finished: nothing arrives in it.
+        # The publisher waits half a second before it reports its end: nothing arrives in that time.
         report(delivered(counts, max(last) - start - 0.5, count, stamps))
 
     run_async(main())
@@ -222,7 +223,7 @@ def zmq_pub(count: int, report: Report, gate: Any) -> None:
 
 
 def zmq_subs(url: str, count: int, report: Report, gate: Any) -> None:
-    """All subscribers get the same, so each in turn gives one message: no poll, the fastest way."""
+    """All subscribers get the same messages, so each in turn gives one: no poll, the fastest way."""
     import zmq
 
     with zmq.Context() as context:

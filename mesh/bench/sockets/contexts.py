@@ -1,7 +1,7 @@
-"""Req and rep with a thousand requests under way at once: a context each, on one connection.
+"""Req and rep with a thousand requests in flight at once: one context each, on one connection.
 
-pyzmq's way to this is DEALER and ROUTER under asyncio: one task sends, one receives and finds by an id who
-is waiting. Both ends answer in one task.
+pyzmq does this with DEALER and ROUTER under asyncio: one task sends, and one receives and finds the waiting
+caller by an id. Both ends answer in one task.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Ask = Callable[[int], Any]
 
 
 async def keep_asking(ask: Ask, each: int) -> Figures:
-    """``each`` requests one after another for every one of `CONTEXTS` askers side by side, after one to
-    warm up. Each tenth asker is timed."""
+    """Send ``each`` requests one after another for every one of `CONTEXTS` askers side by side, after one to
+    warm up. Every tenth asker is timed."""
     samples: list[float] = []
 
     async def one(number: int) -> None:

@@ -1,7 +1,7 @@
 """Timers beside a flood: how late a loop's timers are while 200 connections send as fast as they can.
 
-The flood comes from bare sockets that write ready-made frames, so that the receiving socket, not the senders,
-is what limits it. The same flood over one connection tells the full throughput to compare with.
+The flood comes from bare sockets that write ready-made frames, so that the receiving socket is the limit, not
+the senders. The same flood over one connection gives the full throughput for comparison.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TARGETS: Final = (Target(FLOOD, "late p50 ms", OURS, None, 60.0, False),)
 
 
 def flooded_pull(seconds: float, report: Report, gate: Any) -> None:
-    """Read everything; meanwhile ask every 10 ms to be called in 10 ms, and note how late that was."""
+    """Read everything. Every 10 ms, also set a timer for 10 ms, and note how late it was."""
 
     async def tick(lateness: list[float]) -> None:
         while True:
@@ -67,7 +67,7 @@ def flooded_pull(seconds: float, report: Report, gate: Any) -> None:
 
 
 def flood(url: str, connections: int, report: Report, gate: Any) -> None:
-    """Write to every socket that takes something, until told to stop."""
+    """Write to every socket that accepts data, until told to stop."""
     target = urlsplit(url)
     ready = selectors.DefaultSelector()
     for _ in range(connections):

@@ -1,7 +1,7 @@
-"""Five thousand connections with nothing to say: what each costs the process that accepted them.
+"""Five thousand silent connections: what each costs the process that accepted them.
 
-The peers are bare sockets that sent their header, so only the accepting side is measured. Resident memory
-and what tracemalloc sees are taken in runs of their own, as counting takes memory too.
+The peers are bare sockets that sent their header, so only the accepting side is measured. Resident memory and
+allocation (tracemalloc) are measured in separate runs, as counting takes memory too.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def allow_files() -> int:
 
 
 def connections_possible() -> int:
-    """How many this machine can have, up to `CONNECTIONS`."""
+    """Number of connections that this machine can have, up to `CONNECTIONS`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(CONNECTIONS, hard - FILES_BESIDE) if hard >= 0 else CONNECTIONS
 
 
 def settled_bytes() -> tuple[int, int]:
-    """Resident and traced memory, garbage aside."""
+    """Resident and traced memory, without garbage."""
     gc.collect()
     return resident_bytes(), tracemalloc.get_traced_memory()[0]
 
@@ -81,7 +81,7 @@ def ours_accepting(count: int, traced: bool, report: Report, gate: Any) -> None:
 
 
 def pynng_accepting(count: int, traced: bool, report: Report, gate: Any) -> None:
-    """Its memory is malloc's, so only the resident kind says something."""
+    """Its memory comes from malloc, so only resident memory is meaningful."""
     import pynng
 
     allow_files()
@@ -108,7 +108,7 @@ def pynng_accepting(count: int, traced: bool, report: Report, gate: Any) -> None
 
 
 def bare_peers(url: str, count: int, report: Report, gate: Any) -> None:
-    """Connect and say the header, first a few, then (once told) the rest."""
+    """Connect and send the header: first for a few, then (once released) for the rest."""
     allow_files()
     target = urlsplit(url)
     peers = []

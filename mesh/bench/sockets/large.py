@@ -1,5 +1,5 @@
-"""One message of 64 MiB at a time, between two Pair0: how long until it is received whole and a word comes
-back, and what memory either side takes.
+"""One message of 64 MiB at a time between two Pair0: the time until an answer to the whole message, and the
+memory of either side.
 
 Memory is the peak of the process above its state before the body was made, so the application's own body
 counts once on each side.
@@ -30,7 +30,7 @@ TARGETS: Final = (
 
 
 class Meter:
-    """Times of single messages, and peak memory where the system tells it."""
+    """Times of single messages, and peak memory if the system tells it."""
 
     def __init__(self, side: str) -> None:
         self._side = side
@@ -54,11 +54,11 @@ def ours_receiver(count: int, report: Report, gate: Any) -> None:
             report(listener.url)
             meter = Meter("receiver")
             for _ in range(count):
-                size = len(await pair.recv())  # the body itself is given up at once
+                size = len(await pair.recv())  # the body itself is dropped at once
                 assert size == SIZE
                 await pair.send(OK)
             report(meter.figures())
-            while True:  # the last answer is still on its way
+            while True:  # the last answer is still in flight
                 await pair.recv()
 
     run_async(main())

@@ -1,8 +1,7 @@
-"""The libraries measured beside ours, and how each is set up to be as fast as it can.
+"""The libraries measured beside ours, each set up to be as fast as it can be.
 
 pyzmq runs without high-water marks and with blocking calls (its fastest way) unless a system's name says
-``zmq.asyncio``; pynng with asyncio calls where ours have them, and with blocking calls where that is
-what people use.
+``zmq.asyncio``. pynng runs with asyncio calls where ours do, and with blocking calls where those are usual.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ZMQ_LOOPBACK: Final = "tcp://127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Which of them can run here."""
+    """The libraries that can run here."""
 
     pynng: bool
     zmq: bool
@@ -33,7 +32,7 @@ class Peers:
 
     @classmethod
     def present(cls, skipped: dict[str, str]) -> Peers:
-        """Look for them; why one cannot run is noted in ``skipped``."""
+        """Look for them; the reason why one cannot run goes into ``skipped``."""
         found = {}
         for module, name in (("pynng", PYNNG), ("zmq", PYZMQ), ("uvloop", OURS_UVLOOP)):
             reason = missing(module)

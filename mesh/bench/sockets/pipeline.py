@@ -1,7 +1,7 @@
 """Push and pull: one sender, one receiver, as many messages as they can.
 
-After the messages that are timed together come some that are each given a time stamp, for the pauses, and
-(ours) a burst of `BURST` under tracemalloc, at either end.
+First some messages are timed together. Then come some with a time stamp each, for the pauses. Ours end with a
+burst of `BURST` messages under tracemalloc, at either end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TARGETS: Final = (
 
 
 def stamped(count: int) -> int:
-    """How many messages are timed one by one, after ``count`` that are timed together."""
+    """Number of messages that are timed one by one, after ``count`` that are timed together."""
     return max(count // 5, 100)
 
 
@@ -117,7 +117,7 @@ def ours_push_batches(url: str, body: bytes, count: int, report: Report, gate: A
             push.dial(url)
             await push.wait_for_peers(1)
             bodies = [body] * BATCH
-            unsent = count + stamped(count)  # not one more, or the puller takes the rest for its burst
+            unsent = count + stamped(count)  # not one more, or the puller counts the rest to its burst
             while unsent:
                 unsent -= len(batch := bodies[:unsent])
                 await push.send_many(batch)
@@ -208,7 +208,7 @@ def zmq_push(url: str, body: bytes, count: int, report: Report, gate: Any) -> No
 def push_pull(
     pull: Callable[..., None], push: Callable[..., None], body: bytes, count: int, bursts: bool = False
 ) -> Figures:
-    """Messages a second at the puller, first to last, and what the works report beside it."""
+    """Messages a second at the puller, first to last, and the other figures of the workers."""
     with workers() as group:
         puller = group.start(pull, count)
         pusher = group.start(push, puller.hear(), body, count)

@@ -1,8 +1,8 @@
-"""Req and rep: one question after another, and the time each takes to come back answered.
+"""Req and rep: one request after another, and the round trip of each.
 
-Where the kernel puts two processes that wait for each other decides a round trip by a factor of three: on
-one core no processor has to be woken. So both are measured: as the kernel places them, and one core for each
-process (a library's own threads included).
+The kernel's placement of two processes that wait for each other changes a round trip by a factor of three: on
+one core no other core has to be woken. So both are measured: as the kernel places them, and with one core for
+each process (a library's own threads included).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def ours_req(uvloop: bool, url: str, count: int, report: Report, gate: Any) -> N
                 if number >= WARM_UP:
                     samples.append(time.perf_counter() - start)
             allocation = Allocation()
-            for _ in range(BURST):  # one after another: the peak is what a single trip takes
+            for _ in range(BURST):  # one after another: the peak is that of a single round trip
                 await req.send(BODY)
                 await req.recv()
             report({"B/trip": allocation.per_message(1), **percentiles(samples)})

@@ -83,7 +83,7 @@ def pynng_surveyor(count: int, report: Report, gate: Any) -> None:
 
 
 def pynng_respondents(url: str, report: Report, gate: Any) -> None:
-    """A thread each: pynng's blocking calls let others run while they wait."""
+    """One thread each: pynng's blocking calls let others run while they wait."""
     import pynng
 
     def answer(respondent: Any) -> None:
@@ -94,7 +94,7 @@ def pynng_respondents(url: str, report: Report, gate: Any) -> None:
     for respondent in respondents:
         threading.Thread(target=answer, args=(respondent,), daemon=True).start()
     gate.wait()
-    os._exit(0)  # NNG aborts if it is taken down while threads wait in it
+    os._exit(0)  # NNG aborts if it is closed while threads wait in it
 
 
 def pynng_asyncio_surveyor(count: int, report: Report, gate: Any) -> None:

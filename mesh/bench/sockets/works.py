@@ -1,4 +1,4 @@
-"""All works of `mesh bench sockets`, and what is wanted of each."""
+"""All works of `mesh bench sockets`, and their targets."""
 
 from __future__ import annotations
 
