@@ -59,35 +59,34 @@ def analyze(
     Parameters
     ----------
     logdir
-        Folder of event logs, as brokers write them with --log-dir, or a URL of one; folders in it are read
-        too.
+        Folder of event logs, which brokers write with --log-dir, or its URL. Subfolders are read too.
     out
-        Folder or URL for results. Each is a folder in it with report.html, summary.json, tables/ (Parquet)
-        and quarantine/ (lines that are no rows); current.json says which of them is the newest.
+        Folder or URL for results. Each result is a subfolder with report.html, summary.json, tables/
+        (Parquet) and quarantine/ (lines that are not rows). current.json names the newest.
     window
-        Seconds in one window of churn, views and traffic.
+        Length in seconds of one window of churn, views and traffic.
     scenario
-        Write what happened to this file, as a scenario for mesh simulate.
+        Write the events to this file, as a scenario for mesh simulate.
     around
-        Only what happened around this time goes into the scenario, such as 14:03:20.
+        Put only events around this time, such as 14:03:20, into the scenario.
     within
-        How many seconds around that time.
+        Number of seconds around that time.
     master
         Where Spark runs: local[N] for N cores of this machine, or a cluster's address.
     memory
-        Memory of Spark's driver, which in local mode is all the job has: 2g there, Spark's default elsewhere.
+        Memory of Spark's driver, which in local mode is all of the job's: 2g there, otherwise Spark's
+        default.
     conf
-        A setting of Spark, spark.SOMETHING=VALUE; may be repeated, and wins over ours.
+        A setting of Spark, spark.SOMETHING=VALUE. It overrides ours, and may be repeated.
     follow
-        Go on reading what brokers of this machine write, and show the mesh's health; what was read is kept in
-        the output, and the next --follow goes on behind it. With --json one line for each look.
+        Keep reading the logs of brokers on this machine, and show the mesh's health. The output keeps what
+        was read, and the next --follow continues from there. With --json, print one line for each look.
     timeout
         Seconds after which --follow ends.
     package
         Write the zip for spark-submit --py-files to this file, and do nothing else.
     doctor
-        Say which Java, Spark, arrow, memory and disk are there, and what to do about them, and do nothing
-        else.
+        Report on Java, Spark, arrow, memory and disk, with advice, and do nothing else.
     json
         Print the findings as JSON, as in summary.json.
     """
@@ -168,12 +167,12 @@ def _analyze(
 
 @app.command
 def diff(before: Path, after: Path, *, json: bool = False) -> int:
-    """Say what changed from one analysis to another. Ends with 0 if nothing did, with 1 if something did.
+    """Say what changed from one analysis to another. Ends with 0 if nothing did, otherwise with 1.
 
     Parameters
     ----------
     before
-        A folder of results (its current one counts), one result, or a summary.json.
+        A folder of results (its current one is used), one result, or a summary.json.
     after
         Another.
     json

@@ -112,7 +112,7 @@ def _as_lives(events: DataFrame, run: str) -> DataFrame:
 
 
 def _cause() -> Column:
-    """What came next in the trace, which may be more of the same."""
+    """The next event of the trace, which may have the same state."""
     last = F.col("next_state").isNull()
     unknown = F.col("next_start") > F.col("end")
     return (

@@ -1,4 +1,4 @@
-"""What to add to each boot's monotonic clock, so that all agree. Pure.
+"""Computes the number to add to each boot's monotonic clock, so that all agree. Pure.
 
 A broker `a` that `b` answered in a round knows, on its own clock, when it asked and when the answer came. In
 between `b` noted the survey on its own clock. So ``offset(b) - offset(a)`` is the middle of the round trip

@@ -1,1 +1,1 @@
-"""Spark: the Java it runs on, a session on this machine or a cluster, and what executors are sent."""
+"""Spark: its Java, a session on this machine or a cluster, and the package for executors."""

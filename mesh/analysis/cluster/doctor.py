@@ -1,4 +1,4 @@
-"""What the analysis needs of this machine, what is there, and what to do about the rest. Starts nothing but
+"""Checks what the analysis needs on this machine, and advises about what is missing. Starts nothing but
 Java."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mesh.analysis.cluster.java import NoJava, find_java
 INSTALL: Final = "pip install '.[analysis]' in a checkout"
 SPARK: Final = "4.3."
 MEMORY_BYTES: Final = 3 << 30
-"""2 GB for Java's heap, as set by default, and what Java and Python take beside it."""
+"""2 GB for Java's heap, the default, and the further memory of Java and Python."""
 DISK_BYTES: Final = 2 << 30
 LAUNCHER_NEEDS: Final = ("bash", "ps", "dirname", "chmod")
 """Programs that Spark's launcher and its file system call."""
@@ -25,12 +25,12 @@ LAUNCHER_NEEDS: Final = ("bash", "ps", "dirname", "chmod")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     found: str
     advice: str | None = None
-    """What to do; None: nothing."""
+    """What to do. None: nothing."""
     needed: bool = True
     """The analysis cannot run unless the advice is followed."""
 
@@ -44,7 +44,7 @@ class Finding:
 
 
 def examine(environ: Mapping[str, str] | None = None) -> list[Finding]:
-    """Everything, in the order in which a run needs it."""
+    """All checks, in the order in which a run needs them."""
     environ = os.environ if environ is None else environ
     return [_spark(), _java(environ), _arrow(), _networkx(), _programs(environ), _memory(), _disk()]
 
@@ -100,7 +100,7 @@ def _memory() -> Finding:
 
 
 def _available_bytes() -> int | None:
-    """Of this machine, or of the container if its bound is lower (cgroup v2)."""
+    """Available memory of this machine, or of the container if its bound is lower (cgroup v2)."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))

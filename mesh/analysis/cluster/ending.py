@@ -1,8 +1,9 @@
-"""How a session ends: what was started is gone, also after Ctrl-C at any point.
+"""How a session ends: everything that was started ends, even after Ctrl-C at any point.
 
 Spark's own handling leaves a Java behind: an interrupt during one of py4j's calls breaks the connection that
-a stop needs. Here the first signal ends the Java at once, whatever this program is doing, then unwinds it.
-Further signals change nothing. Results become current by one small file written last, so nothing is lost.
+a stop needs. Here the first signal ends the Java at once, whatever this program is doing, and then unwinds
+it. Further signals change nothing. Results become current through one small file that is written last, so
+nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Context in which SIGINT and SIGTERM end what was started, once.
+    """Context in which SIGINT and SIGTERM end everything that was started, once.
 
-    The first signal calls ``end_now`` and raises; while ``closing`` it lets the cleaning go on. Whatever
-    comes out of the context after a signal is `KeyboardInterrupt`, or `SystemExit` (143). In other threads
-    than the first, Python allows no handler, and nothing is changed.
+    The first signal calls ``end_now`` and raises. While ``closing``, cleanup continues. After a signal, the
+    context ends with `KeyboardInterrupt`, or `SystemExit` (143). Python allows handlers only in the first
+    thread; in other threads nothing is changed.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A signal meanwhile raises at the end, so that what is made has its name before it has to go."""
+        """A signal meanwhile raises at the end, so that a new process has its name before it must end."""
         self.closing, before = True, self.closing
         try:
             yield
@@ -50,7 +51,7 @@ class Interrupts:
             raise self._ending()
 
     def take_over(self) -> None:
-        """Handle the signals from here on; again after Spark has put in its own handler."""
+        """Handle the signals from here on. Repeated after Spark has installed its own handler."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in SIGNALS:
@@ -62,11 +63,10 @@ class Interrupts:
         self.taken = self.taken or number
         self.end_now()
         if first:
-            # An interrupt within a destructor is printed and dropped. The dead Java ends the work all the
-            # same.
+            # Python prints and drops an interrupt within a destructor. The dead Java still ends the work.
             sys.unraisablehook = _say_nothing
             threading.excepthook = _say_nothing
-            logging.disable()  # py4j logs tracebacks to the root's logger
+            logging.disable()  # py4j logs tracebacks to the root logger
         if first and not self.closing:
             raise self._ending()
 
@@ -89,7 +89,7 @@ def _say_nothing(said: object) -> None:
 
 @contextmanager
 def silently() -> Iterator[None]:
-    """Nothing of what libraries log of an error that is told in a sentence."""
+    """Suppress what libraries log about an error that is reported in a sentence."""
     loggers = [logging.getLogger(name) for name in ("py4j", "pyspark", "SQLQueryContextLogger")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -102,7 +102,7 @@ def silently() -> Iterator[None]:
 
 
 def processes_of_session(session: int) -> list[int]:
-    """Ids of the processes of a session of the system (setsid); none where there is no /proc."""
+    """Ids of the processes of a session of the system (setsid). Empty without /proc."""
     try:
         names = os.listdir("/proc")
     except OSError:

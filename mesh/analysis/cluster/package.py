@@ -1,7 +1,7 @@
 """The zip for ``spark-submit --py-files``: what executors import, in pure Python.
 
-It holds this package and what it needs, and networkx, so that an executor needs a Python and nothing else. On
-the driver it comes before what is installed there; so its `mesh` also finds the modules of the installed one.
+It contains this package and its dependencies, including networkx, so that an executor needs only a Python. On
+the driver it comes before the installed packages, so its `mesh` also finds the modules of the installed one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OURS: Final = ("mesh/__init__.py", "mesh/errors.py", "mesh/analysis", "mesh/even
 EXTENDED: Final = "\n\n__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
 """Appended to `mesh/__init__.py`."""
 MOMENT: Final = (1980, 1, 1, 0, 0, 0)
-"""Of every file, so that the same version makes the same bytes."""
+"""Time of every file, so that the same version makes the same bytes."""
 MODULE: Final = ".py"
 
 

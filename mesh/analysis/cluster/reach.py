@@ -1,4 +1,4 @@
-"""Whether a cluster is there: its master answers, workers reach the driver, an executor takes work."""
+"""Checks that a cluster works: its master answers, workers reach the driver, an executor accepts work."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LOOK_S: Final = 0.2
 
 
 class NoCluster(MeshError):
-    """The master does not answer, or no executor can be had. The message says what to look at."""
+    """The master does not answer, or there is no executor. The message says what to check."""
 
 
 def address_towards(master: str) -> str | None:
     """The address of this host that the masters of a standalone cluster see; None for other clusters.
 
-    Workers stand where the master stands, so they reach it too. A host's name, Spark's default, is often
+    Workers are in the network of the master, so they reach it too. A host's name, Spark's default, is often
     resolved to loopback.
 
     Raises:
@@ -53,9 +53,9 @@ def address_towards(master: str) -> str | None:
 def wait_for_executor(
     spark: SparkSession, wait_s: float = EXECUTOR_WAIT_S, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Return when an executor is there, and its Python runs what this Python makes.
+    """Return when there is an executor whose Python can run code of this Python.
 
-    Without one, Spark waits for ever and says nothing.
+    Without one, Spark would wait silently forever.
 
     Raises:
         NoCluster: there is none after ``wait_s``, or it has no such Python.

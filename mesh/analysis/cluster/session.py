@@ -1,4 +1,4 @@
-"""A Spark session: started here, or shared with whoever already runs one, as under spark-submit."""
+"""A Spark session: started here, or shared with a process that already has one, as under spark-submit."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ log = logging.getLogger("mesh")
 def spark_session(
     options: SparkOptions | None = None, *, executor_wait_s: float = EXECUTOR_WAIT_S
 ) -> Iterator[SparkSession]:
-    """A session with our settings; one that was there before is shared and left running.
+    """A session with our settings. An existing one is shared and left running.
 
-    A session that was started here is gone at the end, with its Java, its workers and its files, whatever
-    ended it. SIGINT and SIGTERM end the work at once.
+    A session that was started here ends completely, with its Java, its workers and its files, whatever ended
+    it. SIGINT and SIGTERM end the work at once.
 
     Raises:
         ImportError: Spark is not installed.
@@ -68,7 +68,7 @@ def spark_session(
 
 
 def _configured(spark: SparkSession, options: SparkOptions) -> SparkSession:
-    """With what can be set now, but for what whoever started it has set."""
+    """Apply the settings that can still be changed, except those that the starter of the session has set."""
     given = spark.sparkContext.getConf()
     for key, value in sql_settings(options).items():
         if not given.contains(key):
@@ -78,7 +78,7 @@ def _configured(spark: SparkSession, options: SparkOptions) -> SparkSession:
 
 @contextmanager
 def _started(options: SparkOptions, interrupts: Interrupts) -> Iterator[SparkSession]:
-    """A Java and a session in it, both gone at the end."""
+    """A Java and a session in it. Both end with the context."""
     driver_host = None
     if not options.local and "SPARK_LOCAL_IP" not in os.environ:
         driver_host = address_towards(options.chosen_master)
@@ -159,7 +159,7 @@ def _forget() -> None:
 
 
 def _has_passwd_entry() -> bool:
-    """Whether the system knows a name of this process' user; in many containers it does not."""
+    """True if the system knows a name for this process's user; in many containers it does not."""
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
@@ -168,7 +168,8 @@ def _has_passwd_entry() -> bool:
 
 
 def reason_of(error: BaseException, said: str = "") -> str:
-    """The line of a long story that tells most: the first exception's, else the last that was said."""
+    """The most informative line of a long error: that of the first exception, otherwise the last line of
+    output."""
     lines = [line.strip() for line in f"{error}\n{said}".splitlines() if line.strip()]
     told = [line for line in lines if "Exception: " in line or line.startswith(("Error: ", "Caused by: "))]
     line = told[0] if told else lines[-1] if lines else type(error).__name__

@@ -1,7 +1,8 @@
-"""What a Spark session is started with: ours for one machine, the cluster's elsewhere, the user's above all.
+"""The settings of a Spark session: ours for one machine, the cluster's elsewhere. The user's come first.
 
-Pure: a function of the options. What only suits one machine (the driver on loopback, its memory, few
-partitions) is set for a local master only. On a cluster Spark's own defaults and the administrator's hold.
+Pure: a function of the options. Settings that suit only one machine (the driver on loopback, its memory, few
+partitions) are used with a local master only. On a cluster the defaults of Spark and of its administrator
+apply.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ LAUNCH: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.python.worker.reuse": "true",
-    # The analysis has more stages than the 100 whose code is kept by default; it would be compiled again.
+    # The analysis has more than 100 stages. By default Spark keeps the code of only 100, and would compile
+    # the others again.
     "spark.sql.codegen.cache.maxEntries": "1000",
 }
 """Fixed once the Java runs."""
@@ -29,16 +31,16 @@ LAUNCH: Final[Mapping[str, str]] = {
 SQL: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    # Heartbeats are grouped by more windows than Spark's small map in front of its hash map holds: 4.0 s of
-    # CPU for 3.8 M of them with it, 3.0 s without.
+    # Heartbeats are grouped by more windows than fit into Spark's small map in front of its hash map: 4.0 s
+    # of CPU for 3.8 M of them with it, 3.0 s without.
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A broker may rename a file before it is read; the job looks for that and reads again.
+    # A broker may rename a file before it is read. The job checks for that and reads again.
     "spark.sql.files.ignoreMissingFiles": "true",
 }
-"""Can be changed while the Java runs."""
+"""Settings that can be changed while the Java runs."""
 
 LOCAL_LAUNCH: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
@@ -51,8 +53,8 @@ LOCAL_SQL: Final[Mapping[str, str]] = {
 }
 
 SMALL_LAUNCH: Final[Mapping[str, str]] = {
-    # A job of seconds ends before the better compiler pays. Without that, Java has 48 MB for compiled code,
-    # which a session of many jobs fills, and then Java ends; with it, it has 240.
+    # A job of seconds ends before the better compiler pays. Without that compiler Java reserves 48 MB for
+    # compiled code; a session of many jobs fills that, and then Java ends. With it, it reserves 240 MB.
     "spark.driver.extraJavaOptions": (
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
     ),
@@ -60,21 +62,21 @@ SMALL_LAUNCH: Final[Mapping[str, str]] = {
 }
 SMALL_SQL: Final[Mapping[str, str]] = {
     "spark.sql.shuffle.partitions": "1",
-    # Nothing to balance, and generating code takes longer than interpreting a few thousand rows.
+    # There is nothing to balance, and generating code takes longer than interpreting a few thousand rows.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""For logs of a few megabytes on this machine: half the time of the settings for many."""
+"""For logs of a few megabytes on this machine: half the time of the other settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Where Spark runs and with what; ``conf`` is the user's and wins over everything."""
+    """The master and settings of Spark. ``conf`` is the user's and overrides everything."""
 
     master: str = LOCAL_MASTER
     memory: str | None = None
-    """The driver's; None: 2 GB on this machine, Spark's default on a cluster."""
+    """The driver's memory. None: 2 GB on this machine, Spark's default on a cluster."""
     conf: Mapping[str, str] = field(default_factory=dict)
     small: bool = False
     """The logs are a few megabytes."""
@@ -89,7 +91,7 @@ class SparkOptions:
 
 
 def parse_conf(given: tuple[str, ...]) -> dict[str, str]:
-    """``KEY=VALUE`` each; of two for one key the last holds.
+    """Pairs of the form ``KEY=VALUE``. The last one for a key counts.
 
     Raises:
         ValueError: one is no such pair, or its key is none of Spark's.
@@ -104,7 +106,8 @@ def parse_conf(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def launch_settings(options: SparkOptions, driver_host: str | None) -> dict[str, str]:
-    """What the Java is started with; ``driver_host`` is where workers of a cluster reach this program."""
+    """The settings for the start of the Java. ``driver_host`` is where workers of a cluster reach this
+    program."""
     settings = {"spark.master": options.chosen_master, **LAUNCH}
     if options.local:
         settings |= LOCAL_LAUNCH
@@ -119,7 +122,7 @@ def launch_settings(options: SparkOptions, driver_host: str | None) -> dict[str,
 
 
 def sql_settings(options: SparkOptions) -> dict[str, str]:
-    """What is set once the Java runs, without what the user set."""
+    """The settings after the start of the Java, without those that the user set."""
     settings = dict(SQL)
     if options.local:
         settings |= LOCAL_SQL
@@ -129,7 +132,8 @@ def sql_settings(options: SparkOptions) -> dict[str, str]:
 
 
 def _partitions(options: SparkOptions) -> int:
-    """Twice the cores; adaptive execution joins small ones. The default of 200 doubles a small job's time."""
+    """Twice the cores. Adaptive execution merges small partitions. The default of 200 doubles a small job's
+    time."""
     given = re.match(r"local\[(\d+|\*)", options.chosen_master)
     cores = given[1] if given else "1"
     return 2 * ((os.cpu_count() or 1) if cores == "*" else int(cores))

@@ -1,1 +1,1 @@
-"""Following logs while they are written: whole lines as they come, into the store that analyses read."""
+"""Follows logs while they are written: stores complete lines as they arrive, for later analyses."""

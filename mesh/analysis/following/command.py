@@ -24,11 +24,11 @@ FOLDER_HINT: Final = "name the folder that brokers of this machine were given as
 def follow_logs(
     folder: str, out: str, spark: SparkOptions, *, json: bool = False, timeout_s: float | None = None
 ) -> None:
-    """Follow until interrupted, or for ``timeout_s``; show the mesh's health, or print it as lines of JSON.
+    """Follow until interrupted, or for ``timeout_s``. Shows the mesh's health, or prints it as lines of JSON.
 
     Raises:
         NoLogs: there is no such folder on this machine.
-        OutputError: the output is somebody else's, or cannot be written.
+        OutputError: the output belongs to another program, or cannot be written.
         Locked: another analysis writes there.
         MeshError: Spark did not start or gave up.
     """

@@ -1,7 +1,8 @@
-"""Follow logs: what brokers write is in the store seconds later, each row once, whatever is killed and when.
+"""Follows logs: rows are in the store seconds after brokers write them, each once, whatever is killed and
+when.
 
-Spark's own checkpoint is not what that stands on: it lives as long as the process. A follower starts at what
-the store covers. What it had read and not finished storing has no manifest, and is read again.
+It does not rely on Spark's own checkpoint, which lasts only as long as the process. A follower starts at the
+end of the store's coverage. Data that was read but not completely stored has no manifest, and is read again.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ def follow(
     until: Callable[[], bool] = lambda: False,
     wall: Callable[[], float] = time.time,
 ) -> None:
-    """Store what is added to the logs in ``folder`` until ``until`` says so; ``show`` is told of each batch.
+    """Store what is added to the logs in ``folder`` until ``until`` returns true. ``show`` is called after
+    each batch.
 
-    ``scratch`` is a folder of its own. Text only: what is compressed or Parquet does not grow.
+    ``scratch`` is a folder of its own. Only text is followed, since compressed files and Parquet do not grow.
 
     Raises:
         PySparkException: Spark gave up; what was stored stays.
@@ -56,7 +58,7 @@ def follow(
         try:
             _follow_once(spark, folder, store, scratch / str(attempt), health, show, every_s, until, wall)
         except StreamingQueryException as error:
-            # Spark gives the source's Python 10 s to start, too few on a busy machine. To begin again is
+            # Spark gives the source's Python 10 s to start, too little on a busy machine. Starting again is
             # harmless: it begins where the manifests end.
             if STARVED not in str(error) or attempt == STARTS_MAX:
                 raise
@@ -75,12 +77,12 @@ def _follow_once(
     until: Callable[[], bool],
     wall: Callable[[], float],
 ) -> None:
-    """One query, from what the store covers."""
+    """Run one query from the end of the store's coverage."""
     steps = Steps(folder, scratch / "steps")
     steps.begin(store.seen)
 
     def take(rows: DataFrame, batch: int) -> None:
-        step = steps.read(batch + 1)  # one step a batch, by the offsets of the source
+        step = steps.read(batch + 1)  # one step for each batch, by the offsets of the source
         each = rows.select("path", F.explode(F.split("lines", "\n")).alias("line"))
         lines = each.where("line != ''").persist()
         names = {piece.path: piece.name for piece in step.pieces}
@@ -110,7 +112,7 @@ def _follow_once(
 
 
 def _batch(direct: Direct) -> Batch:
-    """What a batch says of the mesh: a row for each broker and each link, and one for each death."""
+    """The state of the mesh in a batch: a row for each broker and each link, and one for each death."""
     parts, rows = direct.parts.where("ok"), direct.rows.where("kind != 'truth'")
     wrote = (
         parts.select("run", "node", "last_us", "n")

@@ -1,7 +1,7 @@
-"""What was added to the logs in a folder of this machine since it was last looked at, up to whole lines.
+"""The complete lines added to the logs in a folder of this machine since the last look.
 
-Each look is a step: a file beside the others says which bytes of which files it adds. So a step can be read
-again, by any process, and gives the same lines.
+Each look is a step: a file beside the others records which bytes of which files it adds. So any process can
+read a step again and gets the same lines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mesh.analysis.reading.finding import LogFile
 
 SUFFIXES: Final = (".jsonl", f".jsonl{GROWING}")
 STEP_BYTES: Final = 64 << 20
-"""What one step adds at most, but for the end of a line. What is left waits for the next."""
+"""Maximum bytes of one step, except for the end of a line. The rest waits for the next."""
 CHUNK_BYTES: Final = 1 << 16
 
 
@@ -27,24 +27,24 @@ class Piece(msgspec.Struct, frozen=True):
     """Bytes of a file from ``start`` up to ``end``, whole lines."""
 
     path: str
-    """As Spark's listing has it."""
+    """In the form of Spark's listing."""
     name: str
     start: int
     end: int
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What one look found."""
+    """The result of one look."""
 
     pieces: list[Piece]
     seen: list[Seen]
-    """What is covered once the pieces are stored."""
+    """The coverage once the pieces are stored."""
     waiting_bytes: int
-    """What this step left for the next."""
+    """Bytes that this step left for the next."""
 
 
 class Steps:
-    """The looks at a folder, kept in ``scratch``; ``seen`` is what a store covers before the first."""
+    """The looks at a folder, recorded in ``scratch``. ``seen`` is the store's coverage before the first."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self._folder = folder
@@ -52,12 +52,13 @@ class Steps:
         self._known: tuple[int, dict[str, Seen]] = (-1, {})
 
     def begin(self, seen: Mapping[str, Seen]) -> None:
-        """Start at what is covered."""
+        """Start at this coverage."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._write(0, Step([], list(seen.values()), 0))
 
     def after(self, number: int) -> int:
-        """The number of the next step, looked for now; ``number`` itself if there is nothing new."""
+        """The number of the next step, which is searched for now. ``number`` itself if there is nothing
+        new."""
         if self._path(number + 1).exists():
             return number + 1
         step = self._look(self._seen(number))
@@ -97,7 +98,7 @@ class Steps:
             if stop > start:
                 pieces.append(Piece(file.path, file.name, start, stop))
                 first = each.first or first_line(paths[file.name])
-                # Beyond the step's bound it is to be looked at again, which another size makes sure of.
+                # Beyond the step's bound the file must be looked at again, which a different size ensures.
                 size = each.bytes if stop == end else stop
                 covered.append(msgspec.structs.replace(each, covered=stop, bytes=size, first=first))
         return Step(pieces, covered, waiting)
@@ -112,14 +113,14 @@ class Steps:
 
 
 def logs_in(folder: Path) -> Iterator[LogFile]:
-    """Event logs as text, in the order of their names; a file that goes meanwhile is left out."""
+    """Event logs as text, ordered by name. A file that disappears meanwhile is left out."""
     for path in sorted(folder.rglob("*")):
         if path.name.endswith(SUFFIXES):
             try:
                 stat = path.stat()
             except OSError:
                 continue
-            # As Spark's listing has it: in milliseconds.
+            # In milliseconds, like Spark's listing.
             modified_us = stat.st_mtime_ns // 1_000_000 * 1000
             yield LogFile(f"file:{path}", path.relative_to(folder).as_posix(), stat.st_size, modified_us)
 
@@ -140,7 +141,7 @@ def lines_of(path: Path, start: int, end: int) -> Iterator[str]:
 
 
 def head_of(path: Path, covered: int) -> Head:
-    """Size, end of the last whole line, first line. Only what is behind ``covered`` is searched."""
+    """Size, end of the last complete line, first line. Only bytes behind ``covered`` are searched."""
     try:
         with path.open("rb") as file:
             at = size = file.seek(0, os.SEEK_END)
@@ -158,14 +159,14 @@ def head_of(path: Path, covered: int) -> Head:
 
 
 def first_line(path: Path) -> str | None:
-    """The hash of it that a store keeps; None: it is not whole."""
+    """The hash of the first line, as a store keeps it. None: the line is incomplete."""
     with path.open("rb") as file:
         line = file.readline()
     return hashlib.sha256(line[:-1]).hexdigest()[:16] if line.endswith(b"\n") else None
 
 
 def _cut(path: Path, start: int, left: int, end: int) -> int:
-    """The end of the line in which ``left`` bytes from ``start`` are used up; ``start`` if none are left."""
+    """The end of the line that contains byte ``left`` from ``start``; ``start`` if ``left`` is 0."""
     if left <= 0:
         return start
     with path.open("rb") as file:

@@ -1,9 +1,8 @@
-"""How a mesh fares now, by the rows that came last. Pure, and by wall clocks: a view, not a verdict.
+"""The present state of a mesh, from the last rows. Pure, and based on wall clocks: a view, not a verdict.
 
-A broker is up while it writes: it writes each heartbeat that it hears. It is silent once nothing of it came
-for
-`SILENT_S` of the newest row's time, and gone when it said that it stops. Brokers that are up are in parts if
-nobody in the one heard anybody in the other for that long.
+A broker is up while it writes, since it writes each heartbeat that it hears. It is silent if its last row is
+`SILENT_S` older than the newest row, and gone if it reported its stop. The brokers that are up are in parts
+if none in one heard any in the other for that long.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ Node = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """What a broker wrote last, in one batch."""
+    """The last rows of a broker in one batch."""
 
     node: Node
     last_us: int
     rows: int
     name: str | None
     stopped: bool | None
-    """Its last `meta` row was a stop; None: it has none here."""
+    """Its last `meta` row was a stop. None: it has none here."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeardLast:
-    """``dst`` heard ``src``, last at this time."""
+    """``dst`` last heard ``src`` at this time."""
 
     run: str
     dst: str
@@ -46,7 +45,7 @@ class HeardLast:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Somebody was held dead; ``observers`` counts those that said so in one batch."""
+    """A member was reported dead. ``observers`` counts the brokers that reported it in one batch."""
 
     node: Node
     name: str
@@ -56,7 +55,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one batch brought."""
+    """The content of one batch."""
 
     wrote: tuple[Wrote, ...]
     heard: tuple[HeardLast, ...]
@@ -65,7 +64,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BrokerNow:
-    """A broker; ``silent_s`` is how long nothing of it came, by the newest row."""
+    """A broker. ``silent_s`` is the time since its last row, by the newest row."""
 
     node: Node
     name: str
@@ -75,13 +74,13 @@ class BrokerNow:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All of it at one moment."""
+    """The whole state at one moment."""
 
     brokers: tuple[BrokerNow, ...]
     parts: tuple[tuple[str, ...], ...]
-    """Names, of brokers that are up; one part is a mesh that hangs together."""
+    """Names of brokers that are up. One part means a connected mesh."""
     deaths: tuple[Death, ...]
-    """The newest first, of the last minutes."""
+    """Deaths of the last minutes, the newest first."""
     rows: int
     rows_per_s: float | None
     behind_s: float | None
@@ -90,7 +89,7 @@ class Picture:
 
 
 class Health:
-    """Grows with brokers and links, not with rows. ``names`` are those that were told before it began."""
+    """Grows with brokers and links, not with rows. ``names`` are those known before it began."""
 
     def __init__(self, names: Mapping[Node, str] | None = None) -> None:
         self._names = dict(names or {})

@@ -1,8 +1,8 @@
-"""Growing logs as a source of Structured Streaming: bytes of files, up to whole lines.
+"""Growing logs as a source of Structured Streaming: byte ranges of files, up to complete lines.
 
-Spark's own file source takes a file once, as it is then: it doubles rows when a file loses its ``.part``, or
-misses what a killed broker wrote last. Here an offset is the number of a step, and
-`mesh.analysis.following.growing` says what a step adds.
+Spark's own file source takes a file once, in its present state. It doubles rows when a file loses its
+``.part``, or misses the last rows of a killed broker. Here an offset is the number of a step, and
+`mesh.analysis.following.growing` says what each step adds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GrowingLogs(DataSource):
 
 
 class _Pieces(InputPartition):
-    """Some of a step's, read by one task."""
+    """Some pieces of a step, read by one task."""
 
     def __init__(self, pieces: Sequence[tuple[str, str, int, int]]) -> None:
         super().__init__(None)
@@ -65,14 +65,14 @@ class _Reader(DataSourceStreamReader):
         assert isinstance(partition, _Pieces)
         for path, name, start, end in partition.pieces:
             place = self._folder / name
-            if not place.exists():  # its broker finished it meanwhile, or begins to
+            if not place.exists():  # its broker finished it meanwhile, or is about to
                 place = place.with_name(place.name.removesuffix(".part"))
             for lines in lines_of(place, start, end):
                 yield path.replace("%", "%25"), lines
 
 
 def shares(pieces: Sequence[Piece], count: int) -> list[list[tuple[str, str, int, int]]]:
-    """At most ``count``, of about the same size; the largest pieces go first."""
+    """At most ``count`` shares of about the same size. The largest pieces are distributed first."""
     found: list[list[tuple[str, str, int, int]]] = [[] for _ in range(min(count, len(pieces)))]
     sizes = [0] * len(found)
     for piece in sorted(pieces, key=lambda piece: (piece.start - piece.end, piece.name)):

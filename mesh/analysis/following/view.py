@@ -19,7 +19,7 @@ MARKS: Final = {"up": ("●", "green"), "silent": ("✕", "red"), "stopped": ("�
 
 
 def view(picture: Picture) -> RenderableType:
-    """A line that says all is well or what is not; brokers that are not up first; deaths."""
+    """A line that says whether all is well, then brokers that are not up, then deaths."""
     return Group(_head(picture), _flow(picture), *_parts(picture), _brokers(picture), *_deaths(picture))
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from mesh.analysis.incident.happenings import Happening, Incident
 
 BROKERS_MOST: Final = 100
-"""Of a larger mesh, the affected brokers are kept, and bystanders up to this number."""
+"""Scenarios of a larger mesh keep the affected brokers, and bystanders up to this number."""
 
 
 @dataclass(frozen=True, slots=True)

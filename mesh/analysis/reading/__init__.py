@@ -1,1 +1,1 @@
-"""Event logs as DataFrames: files are found, lines become rows, and heartbeats are reduced in one pass."""
+"""Event logs as DataFrames: finds files, turns lines into rows, and reduces heartbeats in one pass."""

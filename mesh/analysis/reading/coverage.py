@@ -1,9 +1,9 @@
-"""Which bytes of which file a reduced store covers, and what is to be read of the files now. Pure.
+"""Which bytes of which files a store covers, and what still has to be read. Pure.
 
-A file is known by its stem, its name without ``.part``. So it stays itself when its broker finishes it. A
-file that grows is covered up to its last whole line. It is read anew, as its next generation, if it is
-shorter than what is covered, or begins with another line. A finished file that neither grew nor was touched
-is not looked at.
+A file is identified by its stem, its name without ``.part``, which stays when its broker finishes it. A
+growing file is covered up to its last complete line. It is read anew, as its next generation, if it is
+shorter than the covered part, or begins with another line. A finished file that neither grew nor was touched
+is not opened.
 """
 
 from __future__ import annotations
@@ -19,31 +19,30 @@ if TYPE_CHECKING:
 
 GROWING: Final = ".part"
 MERGED: Final = 16
-"""So many batches of a size become one of the next size. A row is written again as often as sizes there are.
-"""
+"""So many batches of one size become one of the next size. A row is rewritten as often as there are sizes."""
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One file, as it was when it was last read."""
+    """One file, as it was when last read."""
 
     stem: str
     generation: int
     covered: int
-    """Bytes whose lines are in the store, of this generation."""
+    """Bytes whose lines are in the store, for this generation."""
     bytes: int
     modified_us: int
     first: str | None
-    """Hash of its first line; None: it was read in one piece, when it was finished."""
+    """Hash of its first line. None: it was already finished and read as a whole."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What is looked at in a file that may grow."""
+    """Facts about a file that may grow."""
 
     bytes: int
     whole: int
-    """Up to the end of its last whole line."""
+    """End of its last complete line."""
     first: str | None
-    """Hash of its first line; None: it has no whole line."""
+    """Hash of its first line. None: it has no complete line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +56,23 @@ class Slice:
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be read: for the store, and of last lines that are not whole, which are read each time."""
+    """Slices to read for the store, and incomplete last lines, which are read each time."""
 
     files: list[LogFile] = field(default_factory=list)
-    """From beginning to end: they are finished."""
+    """To be read completely: they are finished."""
     slices: list[Slice] = field(default_factory=list)
     tails: list[Slice] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
-    """What the store covers of the above, once they are in it."""
+    """The coverage of the store once the above is in it."""
 
 
 def stem_of(name: str) -> str:
-    """A file's name that stays when its broker finishes it."""
+    """A file's name that stays the same when its broker finishes it."""
     return name.removesuffix(GROWING)
 
 
 def to_look_at(files: Iterable[LogFile], seen: Mapping[str, Seen]) -> list[LogFile]:
-    """Files of which a `Head` is needed: those that grow, or grew before they were finished."""
+    """Files that need a `Head`: those that grow, or grew before they were finished."""
     found = []
     for file in files:
         known = seen.get(stem_of(file.name))
@@ -84,7 +83,7 @@ def to_look_at(files: Iterable[LogFile], seen: Mapping[str, Seen]) -> list[LogFi
 
 
 def plan(files: Sequence[LogFile], seen: Mapping[str, Seen], heads: Mapping[str, Head]) -> Plan:
-    """What is to be read; ``heads`` are by the name of the file."""
+    """What to read. ``heads`` are by file name."""
     made = Plan()
     for file in files:
         stem = stem_of(file.name)
@@ -112,16 +111,16 @@ def plan(files: Sequence[LogFile], seen: Mapping[str, Seen], heads: Mapping[str,
 
 
 def _is_as_it_was(file: LogFile, known: Seen | None) -> bool:
-    """Nobody touched it since it was read."""
+    """True if nobody touched it since it was read."""
     return known is not None and (known.bytes, known.modified_us) == (file.bytes, file.modified_us)
 
 
 Span = tuple[int, int]
-"""The first and the last number of the batches that are in one folder."""
+"""The first and the last number of the batches in one folder."""
 
 
 def visible(spans: Iterable[Span]) -> list[Span]:
-    """Those to read, in order: a folder that holds batches of others stands for them."""
+    """The spans to read, in order. A folder that contains other batches replaces them."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda span: (span[0], -span[1])):
         if not found or span[1] > found[-1][1]:
@@ -130,7 +129,7 @@ def visible(spans: Iterable[Span]) -> list[Span]:
 
 
 def to_merge(spans: Sequence[Span]) -> list[Span]:
-    """`MERGED` neighbours of one size, the smallest first; none: nothing is to be merged."""
+    """`MERGED` neighbours of one size, the smallest first. Empty if nothing should be merged."""
     size = 1
     while size <= len(spans) * MERGED**4:
         of_size = [span for span in spans if span[1] - span[0] + 1 == size]

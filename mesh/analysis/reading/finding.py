@@ -1,7 +1,6 @@
-"""Which files are event logs, by the listing of Spark's file systems: a folder of this machine or any URL.
+"""Finds event logs through Spark's file systems: in a folder of this machine or at any URL.
 
-A URL goes to Spark as it was given. Only a path that exists here is taken literally, should it look like a
-pattern.
+A URL goes to Spark unchanged. Only a path that exists here is taken literally if it looks like a pattern.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ LINES: Final = (".jsonl", ".jsonl.part", ".jsonl.gz", ".jsonl.part.gz")
 PARQUET: Final = (".parquet",)
 PATTERN: Final = "{" + ",".join(f"*{suffix}" for suffix in (*LINES, *PARQUET)) + "}"
 SAME: Final = re.compile("^file:/+")
-"""Spark writes it with one slash and with three."""
+"""Spark writes it with one slash or with three."""
 SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
 
 
 class NoLogs(FileNotFoundError):
-    """There is no event log where there should be one."""
+    """There is no event log at the given place."""
 
 
 class NoRows(MeshError):
-    """There are logs, but not one line in them is a row."""
+    """There are logs, but none of their lines is a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file. ``path`` is what Spark calls it, ``name`` its path from the analysed folder on."""
+    """One file. ``path`` is Spark's name for it, ``name`` its path within the analysed folder."""
 
     path: str
     name: str
@@ -49,7 +48,7 @@ class LogFile:
 
 
 def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
-    """Every event log below ``place``, in order of their names.
+    """Every event log below ``place``, ordered by name.
 
     Raises:
         NoLogs: nothing is there, or nothing that is a log.
@@ -77,7 +76,7 @@ def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
 
 
 def literal(place: str) -> str:
-    """As Spark takes it, for which a path is a pattern."""
+    """A form that Spark, which takes paths as patterns, takes literally."""
     if not os.path.exists(place):
         return place
     return escaped(os.path.abspath(place))
@@ -96,5 +95,5 @@ def _name(path: str, root: str) -> str:
 
 
 def _tail(path: str) -> str:
-    """Without scheme and host."""
+    """The URL without scheme and host."""
     return SCHEME.sub("", path)

@@ -1,8 +1,8 @@
-"""Heartbeats reduced to `mesh.analysis.results.tables.Heard`, by one group-by: nothing is sorted.
+"""Reduces heartbeats to `mesh.analysis.results.tables.Heard` with one group-by, without sorting.
 
-All that is aggregated are 64-bit numbers, which Spark keeps in place; a text among them would make it sort.
-What is grouped once can be grouped again: files, windows that span two of them, and rows of kind ``heard``
-are merged by the same sums, minima and maxima.
+Only 64-bit numbers are aggregated, since Spark keeps these in place; a text among them would make it sort.
+Grouped data can be grouped again: the same sums, minima and maxima merge files, windows that span two of
+them, and rows of kind ``heard``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ LATEST: Final = {
     "answer_round": "answer_ns",
     "answer_rtt_us": "answer_ns",
 }
-"""Each belongs to the greatest of the other column."""
+"""Each value belongs to the maximum of the other column."""
 VALUES: Final = (*SUMS, *LEAST, *MOST, "slots", *LATEST)
 
 
 def reduce(beats: DataFrame, numbers: list[Column], *keys: str) -> DataFrame:
-    """Rows (run, node, boot, src, window_ns, survey, hb_seq, rtt_us, mono_ns) by window; ``numbers`` are
-    further aggregates, ``keys`` further columns to group by."""
+    """Rows (run, node, boot, src, window_ns, survey, hb_seq, rtt_us, mono_ns) grouped by window. ``numbers``
+    are further aggregates, ``keys`` further columns to group by."""
     survey, answer = F.col("survey"), ~F.col("survey")
     round_, now = F.col("hb_seq"), F.col("mono_ns")
     compared = (round_ % PERIODS == 0) | (round_.bitwiseAND(round_ - 1) == 0)
@@ -60,7 +60,7 @@ def reduce(beats: DataFrame, numbers: list[Column], *keys: str) -> DataFrame:
 
 
 def merge(parts: DataFrame, numbers: Sequence[Column] = (), *keys: str) -> DataFrame:
-    """Parts of windows as whole ones; ``numbers`` and ``keys`` as in `reduce`."""
+    """Merges parts of windows. ``numbers`` and ``keys`` are as in `reduce`."""
     return parts.groupBy(*keys, *KEY).agg(
         *(F.try_sum(name).alias(name) for name in SUMS),
         *(F.min(name).alias(name) for name in LEAST),
@@ -72,7 +72,7 @@ def merge(parts: DataFrame, numbers: Sequence[Column] = (), *keys: str) -> DataF
 
 
 def _counters() -> list[Column]:
-    """The histogram of round trips: five counters in each of three numbers."""
+    """The histogram of round trips: three numbers with five counters each."""
     each = (len(RTT_BELOW_US) + 1) // len(COUNTERS)
     counters = []
     for first, name in zip(range(0, len(RTT_BELOW_US) + 1, each), COUNTERS, strict=True):

@@ -1,8 +1,7 @@
-"""All that the event logs say, as DataFrames: what every later stage of the analysis stands on.
+"""The event logs as DataFrames, the basis of every later stage of the analysis.
 
-Files are read twice, for the heartbeats, which are reduced at once, and for all other rows, which are kept. A
-boot whose numbers do not add up is looked at again row by row (`mesh.analysis.reading.repeats`), the others
-are not.
+Files are read twice: for heartbeats, which are reduced at once, and for all other rows, which are kept. Only
+a boot with inconsistent numbers is examined again row by row (`mesh.analysis.reading.repeats`).
 """
 
 from __future__ import annotations
@@ -33,30 +32,31 @@ if TYPE_CHECKING:
     from mesh.analysis.reading.sources import Source
 
 RENAMES_MAX: Final = 5
-"""Brokers rename a file every ten minutes or 64 MiB; the logs are read again if one did so meanwhile."""
+"""Brokers rename a file every ten minutes or 64 MiB. The logs are read again if one did so meanwhile."""
 GONE: Final = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException")
-"""How Spark says that a file is not there."""
+"""Spark's words for a missing file."""
 ABOUT: Final = ("name", "host", "version", "period_s", "deadline_s", "stats_s")
 
 
 @dataclass(frozen=True)
 class Logs:
-    """The DataFrames; `close` gives back what Spark keeps for them.
+    """The DataFrames. `close` releases what Spark keeps for them.
 
-    Those named as a kind have its columns in the event log, and ``us``: the wall clock in microseconds since
-    the epoch.
+    Frames named like a kind have its columns in the event log, and ``us``: the wall clock in microseconds
+    since the epoch.
     """
 
     files: DataFrame
-    """Table `FileRow`; times by the writers' wall clocks, in microseconds."""
+    """Table `FileRow`. Times are by the writers' wall clocks, in microseconds."""
     quarantine: DataFrame
-    """``file``, ``problem`` and ``line``: what is no row, and why."""
+    """``file``, ``problem`` and ``line`` for each line that is not a row, with the reason."""
     boots_raw: DataFrame
-    """One row a boot. ``run``, ``node``, ``boot``; of its `meta` rows ``name``, ``host``, ``version``,
-    ``period_s``, ``deadline_s``, ``stats_s`` (null: it has none); ``first_ns``, ``last_ns`` (monotonic);
-    ``first_us``, ``last_us`` (wall); ``first_seq``, ``last_seq``, ``rows``; ``stopped_ns`` and ``reason`` of
-    the stop; ``left_ns`` of its own row that it leaves; ``torn``: its last line is cut off. A line of
-    its last file is, and no number is missing there; one that was spoiled in the middle lacks its number."""
+    """One row for each boot: ``run``, ``node``, ``boot``. From its `meta` rows: ``name``, ``host``,
+    ``version``, ``period_s``, ``deadline_s``, ``stats_s`` (null: it has none). From all rows: ``first_ns``,
+    ``last_ns`` (monotonic), ``first_us``, ``last_us`` (wall), ``first_seq``, ``last_seq``, ``rows``. From its
+    end: ``stopped_ns`` and ``reason`` of the stop, ``left_ns`` of its own row that it leaves. ``torn``: its
+    last line is incomplete. That requires an incomplete line in its last file and no missing number there; a
+    line damaged in the middle leaves its number missing."""
     heard: DataFrame
     """Table `Heard`."""
     meta: DataFrame
@@ -74,8 +74,8 @@ class Logs:
 
 
 def read_logs(spark: SparkSession, place: str, store: Store | None = None) -> Logs:
-    """Every log below ``place``, a folder or a URL. There are ``files`` and ``quarantine`` even if no line is
-    a row. With a ``store`` only what is not in it yet is parsed, and is in it afterwards.
+    """Every log below ``place``, a folder or a URL. ``files`` and ``quarantine`` exist even if no line is a
+    row. With a ``store``, only data that is not in it yet is parsed, and is then stored.
 
     Raises:
         NoLogs: nothing is there, or nothing that is a log.
@@ -87,7 +87,7 @@ def read_logs(spark: SparkSession, place: str, store: Store | None = None) -> Lo
         if reading is None:
             continue
         logs = reading.logs()
-        # A broker that finished a file took its .part away, perhaps before it was read.
+        # A broker that finished a file has renamed its .part, perhaps before it was read.
         if {file.path for file in files} <= {file.path for file in find_logs(spark, place)}:
             return logs
         logs.close()
@@ -95,7 +95,7 @@ def read_logs(spark: SparkSession, place: str, store: Store | None = None) -> Lo
 
 
 def _begin(spark: SparkSession, files: Sequence[LogFile], store: Store | None) -> _Reading | None:
-    """None: a file was gone when the store was to take in what is new of it."""
+    """None: a file disappeared while the store was adding its new data."""
     from pyspark.errors import PySparkException
 
     if store is None:
@@ -111,7 +111,7 @@ def _begin(spark: SparkSession, files: Sequence[LogFile], store: Store | None) -
 
 
 class _Reading:
-    """One reading; the attributes are made in order, each from those before it."""
+    """One reading. The attributes are made in order, each from earlier ones."""
 
     def __init__(
         self, spark: SparkSession, files: Sequence[LogFile], sources: Sequence[Source], material: Material
@@ -167,7 +167,7 @@ class _Reading:
         )
 
     def _extent(self, parts: DataFrame, rows: DataFrame) -> DataFrame:
-        """By file and boot: the numbers, the times, and whether it is of a simulator's truth."""
+        """For each file and boot: the numbers, the times, and whether it belongs to a simulator's truth."""
         of_rows = rows.groupBy("path", *BOOT, (F.col("kind") == "truth").alias("truth")).agg(
             *numbering.count(),
             F.min("us").alias("first_us"),
@@ -179,7 +179,7 @@ class _Reading:
         return both.groupBy("path", *BOOT, "truth").agg(*numbering.merge(), *_times())
 
     def _doubtful(self, extent: DataFrame) -> DataFrame | None:
-        """Boots whose numbers do not add up."""
+        """Boots with inconsistent numbers."""
         of_boot = extent.groupBy(*BOOT).agg(*numbering.merge())
         found = of_boot.where(~numbering.is_whole()).select(*BOOT).persist()
         self._kept.append(found)
@@ -212,7 +212,7 @@ def _files(names: DataFrame, extent: DataFrame, counts: DataFrame, bad: DataFram
     bad_lines = bad.groupBy("path").agg(
         F.count(F.when(unknown, 1)).alias("unknown"), F.count(F.when(~unknown, 1)).alias("corrupt")
     )
-    # Bad lines tell no run; they stand with the first of their file.
+    # Bad lines name no run. They go to the first run of their file.
     first_run = of_run.groupBy("path").agg(F.min("run").alias("run"))
     placed = bad_lines.join(first_run, "path", "left")
     zero = F.lit(0).cast("long")
@@ -272,7 +272,7 @@ def _kind(rows: DataFrame, kind: str) -> DataFrame:
 
 
 def _named(rows: DataFrame, names: DataFrame) -> DataFrame:
-    """With the ``file`` that a path stands for."""
+    """With the ``file`` for each path."""
     return rows.withColumn("listed", listed(F.col("path"))).join(names, "listed")
 
 

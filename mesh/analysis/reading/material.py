@@ -1,4 +1,4 @@
-"""What files say, as far as each tells by itself: rows, heartbeats by window, lines that are no rows."""
+"""The contents of files, each by itself: rows, heartbeats by window, and lines that are not rows."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ if TYPE_CHECKING:
     from mesh.analysis.reading.sources import Source
 
 PERIOD_S: Final = 1.0
-"""Where no `meta` row tells it."""
+"""Used if no `meta` row has a period."""
 PERIOD_MIN_S: Final = 1e-6
 PERIOD_MAX_S: Final = 1e6
 BOOT: Final = ("run", "node", "boot")
 
 
 class Material(Protocol):
-    """What the tables of the logs are made of; every row has the ``path`` of its file."""
+    """Input for the tables of the logs. Every row has the ``path`` of its file."""
 
     @property
     def rows(self) -> DataFrame:
-        """Sound rows that are no heartbeats, and heartbeats that do not look as a broker writes them."""
+        """Valid rows that are not heartbeats, and heartbeats in another form than a broker writes."""
         ...
 
     @property
     def parts(self) -> DataFrame:
-        """Heartbeats by file and window, with their numbers and wall times; ``ok`` tells sound ones."""
+        """Heartbeats by file and window, with their numbers and wall times. ``ok`` marks valid ones."""
         ...
 
     @property
     def windows(self) -> Windows: ...
 
     def bad(self) -> DataFrame:
-        """``path``, ``problem`` and ``raw`` of the lines that are no rows."""
+        """``path``, ``problem`` and ``raw`` of the lines that are not rows."""
         ...
 
     def close(self) -> None:
-        """Give back what Spark keeps for it."""
+        """Release what Spark keeps for it."""
         ...
 
 
 class Direct:
-    """Read from the sources, and kept by Spark while it is used."""
+    """Read directly from the sources, and kept by Spark while in use."""
 
     def __init__(self, sources: Sequence[Source], periods: DataFrame | None = None) -> None:
         self._sources = sources
@@ -81,7 +81,7 @@ class Direct:
 
 
 class Windows:
-    """How long the windows of a boot are, by what its `meta` rows say of its period."""
+    """The lengths of the windows of boots, from the periods in their `meta` rows."""
 
     def __init__(self, periods: DataFrame) -> None:
         boots = periods.groupBy(*BOOT).agg(F.max("period_s").alias("period_s"))
@@ -93,7 +93,7 @@ class Windows:
         self._all_alike = len(found) <= 1
 
     def of(self, beats: DataFrame) -> DataFrame:
-        """Heartbeats with ``window_ns``; a boot that does not tell has what most have."""
+        """Heartbeats with ``window_ns``. A boot without a period gets the most frequent one."""
         usual = F.lit(self._usual).cast("long")
         if self._all_alike:
             return beats.withColumn("window_ns", usual)
@@ -102,7 +102,7 @@ class Windows:
 
 
 def periods_of(rows: DataFrame) -> DataFrame:
-    """``run``, ``node``, ``boot`` and ``period_s`` as `meta` rows tell it."""
+    """``run``, ``node``, ``boot`` and ``period_s`` from `meta` rows."""
     told = rows.where((F.col("kind") == "meta") & F.col("period_s").between(PERIOD_MIN_S, PERIOD_MAX_S))
     return told.select(*BOOT, "period_s").distinct()
 

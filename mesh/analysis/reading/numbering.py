@@ -1,7 +1,7 @@
-"""Whether the rows of a boot are numbered without gap and repetition, by sums alone.
+"""Checks with sums alone that the rows of a boot are numbered without gaps and repetitions.
 
-Numbers 1 to n, each once, have a count, a xor and a sum that follow from n. A boot where these differ lost
-rows or has some twice, which only its rows can tell; the others need no second look.
+Numbers 1 to n, each once, have a count, a xor and a sum that follow from n. A boot with other values lost
+rows or has some twice; only its rows can tell which. All other boots need no second look.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def count() -> list[Column]:
 
 
 def merge() -> list[Column]:
-    """The same over what was aggregated."""
+    """The same aggregates over already aggregated rows."""
     return [
         F.sum("n").alias("n"),
         F.min("first_seq").alias("first_seq"),
@@ -41,7 +41,7 @@ def merge() -> list[Column]:
 
 
 def is_whole() -> Column:
-    """Each number from ``first_seq`` to ``last_seq`` occurs once."""
+    """True if each number from ``first_seq`` to ``last_seq`` occurs once."""
     return F.expr(
         f"n = last_seq - first_seq + 1 and seq_xor = (({_xor('last_seq')}) ^ ({_xor('(first_seq - 1)')})) "
         f"and seq_sum = ({_sum('(last_seq + 1)')}) - ({_sum('first_seq')})"
@@ -49,11 +49,11 @@ def is_whole() -> Column:
 
 
 def _xor(last: str) -> str:
-    """Of 0, 1 ... ``last``."""
+    """The xor of 0, 1 ... ``last``."""
     return f"case {last} % 4 when 0 then {last} when 1 then 1 when 2 then {last} + 1 else 0 end"
 
 
 def _sum(end: str) -> str:
-    """Of the low bits of 0, 1 ... ``end`` - 1."""
+    """The sum of the low bits of 0, 1 ... ``end`` - 1."""
     rest = f"({end} & {LOW})"
     return f"shiftright({end}, {LOW_BITS}) * {LOW * (LOW + 1) // 2}L + {rest} * ({rest} - 1) div 2"

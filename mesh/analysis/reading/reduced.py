@@ -1,12 +1,12 @@
-"""A store of what was read, so that a file is parsed once: later runs read what is new and what has grown.
+"""A store of parsed data, so that each file is parsed once: later runs read only new and grown files.
 
 A batch is a folder: ``rows`` (all but heartbeats), ``parts`` (heartbeats by window, which merge), ``bad``
-(lines that are no rows), ``periods``, as Parquet, and a manifest. The manifest says which bytes of which file
-are in it. It is written last: a batch without one does not count, and the next batch takes its place. So what
-is between a crash and the manifest is read again, and never twice.
+(lines that are not rows), ``periods``, as Parquet, and a manifest. The manifest names the bytes of each file
+that are in the batch. It is written last: a batch without one does not count, and the next batch replaces it.
+So data read before a crash but without a manifest is read again, and never twice.
 
-Batches are numbered. A folder that holds several batches is named by the first and the last of them, and
-stands for these as soon as it has its manifest.
+Batches are numbered. A folder with several batches is named after the first and the last of them. It replaces
+these as soon as it has its manifest.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ MARKS: Final = ("stem", "generation")
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a batch covers; one of another format is none."""
+    """The coverage of a batch. A manifest of another format does not count."""
 
     format: str
     seen: list[Seen]
 
 
 class Store:
-    """The folder of batches. It has one writer at a time; whoever opens it sees to that."""
+    """The folder of batches. It has one writer at a time, which its opener must ensure."""
 
     def __init__(self, spark: SparkSession, place: Place) -> None:
         self._spark = spark
@@ -67,7 +67,7 @@ class Store:
         self._format = f"{FORMAT}-{hashlib.sha256(row_type().json().encode()).hexdigest()[:8]}"
         self._spans: list[Span] = []
         self.seen: dict[str, Seen] = {}
-        """What is covered, by the stems of the files."""
+        """Covered files, by stem."""
         self._open()
 
     def _open(self) -> None:
@@ -84,12 +84,12 @@ class Store:
     def _manifest(self, span: Span) -> Manifest | None:
         try:
             read = msgspec.json.decode(self._place.read(f"{_name(span)}/{MANIFEST}"), type=Manifest)
-        except msgspec.DecodeError:  # none, or half of one
+        except msgspec.DecodeError:  # missing or incomplete
             return None
         return read if read.format == self._format else None
 
     def read(self, files: Sequence[LogFile]) -> tuple[list[Source], Stored]:
-        """Take in what is new of these files. Returns a way to read them again, and what is stored."""
+        """Store the new data of these files. Returns sources to read them again, and the stored data."""
         todo = plan(files, self.seen, heads_of(self._spark, to_look_at(files, self.seen)))
         new = _sources(self._spark, todo)
         if new:
@@ -105,7 +105,7 @@ class Store:
         return _sources(self._spark, whole), Stored(self, files, live)
 
     def windows(self) -> Windows:
-        """By what all batches tell."""
+        """Windows with the periods in all batches."""
         return Windows(self._frame("periods", self._spans))
 
     def _end(self, file: LogFile) -> int:
@@ -119,10 +119,10 @@ class Store:
         names: dict[str, str],
         told: Callable[[Direct], None] = lambda direct: None,
     ) -> None:
-        """One more batch: what the sources give, and what it covers. ``names`` are the files' by their paths.
-        ``told`` is given what was read, once it is stored.
+        """Add one batch: the data of the sources, and what it covers. ``names`` are the files' by their
+        paths. ``told`` is called with the data once it is stored.
 
-        A batch that was begun and not finished, in this process or another, is written over.
+        An unfinished batch, of this process or another, is overwritten.
         """
         number = self._spans[-1][1] + 1 if self._spans else 1
         of_stem = {each.stem: each.generation for each in seen}
@@ -159,7 +159,7 @@ class Store:
         self.seen.update((each.stem, each) for each in seen)
 
     def _merge(self) -> None:
-        """Neighbours of one size become one folder, until no size has many."""
+        """Merge neighbours of one size into one folder, until no size has many."""
         while spans := to_merge(self._spans):
             seen: dict[str, Seen] = {}
             for span in spans:
@@ -176,7 +176,7 @@ class Store:
                 self._place.remove(_name(span))
 
     def _frame(self, name: str, spans: Sequence[Span]) -> DataFrame:
-        """What these batches have of it."""
+        """The frame ``name`` of these batches."""
         return self._spark.read.parquet(
             *(escaped(f"{self._place.url}/{_name(span)}/{name}") for span in spans)
         )
@@ -185,7 +185,7 @@ class Store:
         return self._frame("periods", self._spans) if self._spans else None
 
     def names(self) -> dict[tuple[str, str], str]:
-        """What brokers are called, by run and id, as their `meta` rows tell it."""
+        """Names of brokers by run and id, from their `meta` rows."""
         if not self._spans:
             return {}
         told = self._frame("rows", self._spans).where("kind = 'meta' and name is not null")
@@ -193,7 +193,8 @@ class Store:
         return {(row["run"], row["node"]): row["name"] for row in found}
 
     def of(self, name: str, files: Sequence[LogFile]) -> list[DataFrame]:
-        """What is stored of these files as they are now, with their ``path``; empty: there is no batch."""
+        """The stored data of these files in their present generation, with their ``path``. Empty if there is
+        no batch."""
         if not self._spans:
             return []
         now = [
@@ -206,12 +207,12 @@ class Store:
 
     @property
     def batches(self) -> int:
-        """Folders that are read."""
+        """Number of folders that are read."""
         return len(self._spans)
 
 
 class Stored:
-    """What a store has of some files, with their last lines that are not whole."""
+    """The stored data of some files, with their incomplete last lines."""
 
     def __init__(self, store: Store, files: Sequence[LogFile], live: Direct | None) -> None:
         self._live = live
@@ -231,7 +232,7 @@ class Stored:
 
 
 def _sources(spark: SparkSession, todo: Plan) -> list[Source]:
-    """One for each format that occurs."""
+    """One source for each format that occurs."""
     texts = [file for file in todo.files if not file.is_parquet]
     lines = [lines_of(spark, texts)] if texts else []
     if slices := [part for part in todo.slices if part.end > part.start]:
@@ -243,7 +244,7 @@ def _sources(spark: SparkSession, todo: Plan) -> list[Source]:
 
 
 def _normal(lines: DataFrame) -> DataFrame:
-    """With a path of one form, however it was read: as a listing has it, written as a URL."""
+    """With paths in one form, however they were read: as in a listing, written as a URL."""
     return lines.withColumn("path", F.replace(listed(F.col("path")), F.lit("%"), F.lit("%25")))
 
 

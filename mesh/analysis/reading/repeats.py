@@ -1,7 +1,7 @@
-"""Rows of which a boot has the same number more than once: copies, and others of the same number.
+"""Rows whose number occurs more than once in a boot: copies, and other rows with the same number.
 
-Of rows with one number one stays: of equal ones any, of different ones the one whose content has the lowest
-hash, wherever it stands. So the outcome does not depend on the order of files and rows.
+One of the rows with a number stays. Among equal rows any does; among different ones it is the one whose
+content has the lowest hash, wherever it is. So the result does not depend on the order of files and rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEAT: Final = ("us", "mono_ns", "src", "survey", "hb_seq", "rtt_us")
 
 
 class Repeats:
-    """Of the boots in question: their heartbeats and their other rows, all of them sound."""
+    """The boots concerned, with their heartbeats and other rows, all of them valid."""
 
     def __init__(self, beats: DataFrame, others: DataFrame) -> None:
         names = [field.name for field in row_type().fields if field.name not in ("ts", "kind")]
@@ -47,8 +47,8 @@ class Repeats:
         return kept.dropDuplicates(list(NUMBER)).drop("content", "stays", "first_path")
 
     def counts(self) -> DataFrame:
-        """By file and boot: ``rows`` that stay, ``duplicates``, ``conflicts`` among these, ``numbers`` that
-        occur."""
+        """By file and boot: ``rows`` that stay, ``duplicates``, ``conflicts`` among these, and the
+        ``numbers`` that occur."""
         here = (
             self._rows.join(self._stay, list(NUMBER))
             .groupBy("path", *NUMBER)
@@ -68,5 +68,5 @@ class Repeats:
 
     @property
     def kept(self) -> tuple[DataFrame, ...]:
-        """What Spark keeps for it."""
+        """Frames that Spark keeps for it."""
         return (self._beats,)

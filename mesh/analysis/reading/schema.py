@@ -1,8 +1,8 @@
-"""The rows of the event log as one Spark struct, and what makes a line one of them: both by `mesh.eventlog`.
+"""The rows of the event log as one Spark struct, and the checks of a valid row, both from `mesh.eventlog`.
 
 The schema is never inferred: a line that does not fit goes to quarantine with its file and a reason, and the
-others are read all the same. Spark's JSON reader already refuses strings for numbers and fractions for
-integers; it takes numbers for strings, which the patterns of ids and times catch.
+others are still read. Spark's JSON reader already refuses strings for numbers and fractions for integers. It
+accepts numbers for strings, but the patterns of ids and times reject those.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from mesh.eventlog.rows import KINDS, VERSION, Row
 
 NOT_JSON: Final = "cut off, or not a JSON object"
 GLUED: Final = r'\}\s*\{\s*"v"\s*:'
-"""Two rows on one line: the reader would take the first and drop the second without a word."""
+"""Two rows on one line: the reader would take the first and silently drop the second."""
 UNKNOWN: Final = ("unknown version", "unknown kind")
-"""Reasons of rows that a newer program may have written."""
+"""Reasons that may apply to rows of a newer program."""
 
 
 def row_type() -> StructType:
-    """Every column of every kind, in one struct; a row has nulls where its kind has no such column."""
+    """Every column of every kind, in one struct. A row has nulls for columns that its kind does not have."""
     fields: dict[str, StructField] = {}
     for kind in KINDS.values():
         for field in decision_schema(kind).fields:
-            field = StructField(field.name, field.dataType)  # which may be null: other kinds lack it
+            field = StructField(field.name, field.dataType)  # nullable, since other kinds lack it
             if fields.setdefault(field.name, field) != field:
                 raise TypeError(f"column {field.name} of {kind.__name__} has another type in another kind")
     fields["kind"] = StructField("kind", StringType())
@@ -38,21 +38,22 @@ def row_type() -> StructType:
 
 
 def common_checks() -> dict[str, str]:
-    """What must hold of the columns of every row, in SQL, by column; null counts as false. The column ``us``
-    is ``ts`` as a number, and null if that is no time."""
+    """Conditions on the columns of every row, in SQL, by column; null counts as false. The column ``us`` is
+    ``ts`` as a number, and null if ``ts`` is not a time."""
     checks = _checks(Row)
     checks["ts"] = f"us is not null and {checks['ts']}"
     return checks
 
 
 def kind_checks(kind: type[Row]) -> dict[str, str]:
-    """The same, of the columns that this kind has beside the common ones."""
+    """The same for the further columns of this kind."""
     common = common_checks()
     return {name: check for name, check in _checks(kind).items() if name not in common}
 
 
 def problem(corrupt: Column, text: Column) -> Column:
-    """The first reason why a line is no row, else null; beside it stand the columns of `row_type`."""
+    """The first reason why a line is not a row, or null. The columns of `row_type` must be in the same
+    frame."""
     broken = corrupt.isNotNull()
     found = (
         F.when(~(text.startswith("{") & text.endswith("}")), NOT_JSON)
@@ -66,7 +67,7 @@ def problem(corrupt: Column, text: Column) -> Column:
 
 
 def value_problem(found: Column | None = None) -> Column:
-    """The first reason that the values of a row give; ``found`` are reasons that go before."""
+    """The first reason in the values of a row. ``found`` are reasons that take precedence."""
     if found is None:
         found = F.when(F.col("v") != VERSION, "unknown version")
     for name, good in common_checks().items():
@@ -95,7 +96,7 @@ def _checks(record: type[msgspec.Struct], prefix: str = "") -> dict[str, str]:
 
 
 def _check(name: str, info: inspect.Type) -> str:
-    """A condition in SQL; empty: whatever has the right type will do."""
+    """A condition in SQL. Empty: every value of the right type is valid."""
     if isinstance(info, inspect.Metadata):
         return _check(name, info.type)
     if isinstance(info, inspect.UnionType):

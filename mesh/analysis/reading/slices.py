@@ -1,7 +1,7 @@
-"""Parts of files by byte, on any of Spark's file systems: what was added to a file, and nothing else of it.
+"""Byte ranges of files on any of Spark's file systems: only the data added to a file.
 
-Spark's text reader knows no offsets. A file that grows has 64 MiB at most, so it is taken in one piece and
-cut by the byte; only the new lines are parsed.
+Spark's text reader has no offsets. A growing file has at most 64 MiB, so it is read as a whole and cut by
+bytes. Only the new lines are parsed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def lines_of_slices(spark: SparkSession, slices: Sequence[Slice]) -> DataFrame:
-    """``path`` and ``line`` of these bytes; a last line without an end is one too."""
+    """``path`` and ``line`` of these bytes. A last line without an end counts too."""
     spans = [(part.file.path, part.start, part.end) for part in slices]
     ends = spark.createDataFrame(spans, "listed string, start int, stop int")
     cut = _contents(spark, [part.file for part in slices]).join(F.broadcast(ends), "listed")
@@ -32,7 +32,7 @@ def lines_of_slices(spark: SparkSession, slices: Sequence[Slice]) -> DataFrame:
 
 
 def heads_of(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, Head]:
-    """By the names of the files: where their last whole line ends, and a hash of the first."""
+    """By file name: the end of the last complete line, and a hash of the first."""
     if not files:
         return {}
     text = F.col("content").cast("string")
@@ -48,7 +48,7 @@ def heads_of(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, Head]:
 
 
 def _contents(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
-    # One that was renamed meanwhile must not pass for one without new lines.
+    # A file that was renamed meanwhile must not look like one without new lines.
     reader = spark.read.format("binaryFile").option("ignoreMissingFiles", "false")
     found = reader.load([escaped(file.path) for file in files])
     path = F.col("_metadata.file_path")

@@ -1,12 +1,12 @@
-"""Files as rows. Heartbeats, which most rows are, come with few columns and cheap checks; all others whole.
+"""Files as rows. Heartbeats, which most rows are, have few columns and cheap checks; all others are complete.
 
 Both kinds of source give the same columns:
 
 * heartbeats: ``path``, ``ok``, ``run``, ``node``, ``boot``, ``seq``, ``mono_ns``, ``us`` (wall clock),
-  ``src``, ``survey``, ``hb_seq``, ``rtt_us``. Their ids are not checked: who groups them checks those of a
-  group.
-* others: ``path``, ``raw``, ``problem``, ``us`` and those of `mesh.analysis.reading.schema.row_type` but
-  ``ts``. A row with a problem is none; ``raw`` is its text.
+  ``src``, ``survey``, ``hb_seq``, ``rtt_us``. Their ids are not checked: code that groups them checks those
+  of each group.
+* others: ``path``, ``raw``, ``problem``, ``us`` and the columns of `mesh.analysis.reading.schema.row_type`
+  except ``ts``. A row with a problem is invalid; ``raw`` is its text.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Source(Protocol):
     def others(self) -> DataFrame: ...
 
     def bad_heartbeats(self) -> DataFrame:
-        """``path``, ``problem`` and ``raw`` of the rows that `heartbeats` gives and that are none."""
+        """``path``, ``problem`` and ``raw`` of the invalid rows among `heartbeats`."""
         ...
 
 
 class Lines:
-    """JSON Lines. A line that looks as a broker writes a heartbeat is read as one; whatever else it may be,
-    half a line or two in one, is among the others. ``lines`` has the columns ``path`` and ``line``."""
+    """JSON Lines. A line that looks like a broker's heartbeat is read as one. Everything else, such as half a
+    line or two in one, is among the others. ``lines`` has the columns ``path`` and ``line``."""
 
     def __init__(self, lines: DataFrame) -> None:
         self._lines = lines
@@ -72,14 +72,14 @@ class Lines:
     def _parsed(self, which: Column, fields: list[StructField]) -> DataFrame:
         row = StructType([*fields, StructField("_corrupt", StringType())])
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
-        # As a table of one row: else Spark parses the line again for every column that is used.
+        # As a table of one row. Otherwise Spark parses the line again for every column that is used.
         parsed = F.inline(F.array(F.from_json("line", row, options)))
         rows = self._lines.where(which).select("path", "line", parsed)
         return rows.withColumn("us", F.unix_micros(F.try_to_timestamp("ts")))
 
 
 class Parquet:
-    """Parquet with the columns of the event log, ``ts`` as a timestamp. The kind of a row may stand in its
+    """Parquet with the columns of the event log, ``ts`` as a timestamp. The kind of a row may be in its
     file's path, as ``kind=hb``."""
 
     def __init__(self, spark: SparkSession, files: Sequence[LogFile]) -> None:
@@ -111,7 +111,7 @@ class Parquet:
 
 
 def sources(spark: SparkSession, files: Sequence[LogFile]) -> list[Source]:
-    """One for each format that occurs."""
+    """One source for each format that occurs."""
     found: list[Source] = []
     lines = [file for file in files if not file.is_parquet]
     tables = [file for file in files if file.is_parquet]
@@ -129,18 +129,18 @@ def lines_of(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
 
 
 def listed(path: Column) -> Column:
-    """A path of Spark's metadata, which is a URL, as its listing gives it."""
+    """A path in Spark's metadata, which is a URL, in the form of Spark's listing."""
     plain = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
     return F.regexp_replace(plain, "^file:/+", "file:/")
 
 
 def heartbeats_of(others: DataFrame) -> DataFrame:
-    """Heartbeats that were read whole, since they do not look as a broker writes them."""
+    """Heartbeats that were read as other rows, since they do not have the form that a broker writes."""
     return _as_heartbeats(others.where((F.col("kind") == "hb") & F.col("problem").isNull()), F.lit(True))
 
 
 def ids_are_sound() -> Column:
-    """Of a heartbeat, or of a group of them."""
+    """True for valid ids of a heartbeat, or of a group of them."""
     found = F.lit(True)
     for name in ("node", "boot", "src"):
         found = found & F.coalesce(F.col(name).rlike(ID), F.lit(False))

@@ -1,1 +1,1 @@
-"""What the analysis found, told to people and programs: findings, the terminal, the page, differences."""
+"""The findings of the analysis for people and programs: findings, the terminal, the page, differences."""

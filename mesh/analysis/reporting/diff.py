@@ -1,7 +1,7 @@
-"""What changed from one analysis to another, by their summaries. Pure.
+"""The differences between two analyses, from their summaries. Pure.
 
-Runs are paired by name; where each summary has one run, by that. Times are compared by their distance from
-the run's beginning, since two runs are seldom at the same hour.
+Runs are paired by name, or, if each summary has one run, directly. Times are compared relative to the start
+of the run, since two runs are rarely at the same time of day.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOGETHER_S: Final = 2.0
 
 
 class Difference(NamedTuple):
-    """Something that differs; None: it is not there."""
+    """A difference. None: it does not exist there."""
 
     run: str
     what: str
@@ -33,7 +33,7 @@ class Difference(NamedTuple):
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """All differences of two summaries, as ``summary.json`` holds them."""
+    """All differences of two summaries, which have the form of ``summary.json``."""
     olds, news = ({run["run"]: run for run in summary["runs"]} for summary in (before, after))
     if len(olds) == len(news) == 1 and olds.keys() != news.keys():
         (old,), (new,) = olds.values(), news.values()

@@ -1,7 +1,7 @@
-"""The tables of one analysis as far as findings and pictures need them: small enough for any driver.
+"""The part of the tables that findings and pictures need: small enough for any driver.
 
-Tables that grow with what happened are whole. Of those that grow with pairs of brokers or with time, Spark
-hands over what is worst, or the sum of all brokers (`mesh.analysis.reporting.gathering`).
+Tables that grow with events are complete. From tables that grow with pairs of brokers or with time, Spark
+returns the worst rows, or sums over all brokers (`mesh.analysis.reporting.gathering`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Heartbeats(msgspec.Struct, frozen=True):
     heard: int
     """Surveys that arrived."""
     missed: int
-    """Surveys that did not, by their rounds."""
+    """Surveys that did not arrive, by their rounds."""
     answers: int
     rtt_p50_us: float | None
     rtt_p99_us: float | None
@@ -67,24 +67,24 @@ class Digest(msgspec.Struct, frozen=True):
     lives: list[Life]
     availability: list[Availability]
     churn: list[Churn]
-    """At most `WINDOWS_MOST` windows of equal length a run."""
+    """At most `WINDOWS_MOST` windows of equal length for each run."""
     survival: list[Survival]
     parts: list[Part]
     part_sides: list[PartSide]
     changes: list[Change]
-    """Of ``dead`` and ``left`` only."""
+    """Only changes to ``dead`` and ``left``."""
     mistaken: list[Mistaken]
     detector: list[Detector]
     """The pooled rows."""
     views: list[View]
-    """Those windows in which members did not agree."""
+    """The windows in which members did not agree."""
     clocks: list[Clock]
-    """Of each boot the row with the largest error, offset from its wall clock, or steps."""
+    """For each boot the row with the largest error, offset from its wall clock, or steps."""
     links: list[Link]
-    """The worst, at most `LINKS_MOST` a run."""
+    """The worst, at most `LINKS_MOST` for each run."""
     heartbeats: list[Heartbeats]
     traffic: list[Traffic]
-    """Summed over brokers where there are more than `BROKERS_MOST`: then ``node`` is ``*``."""
+    """Summed over brokers if there are more than `BROKERS_MOST`: then ``node`` is ``*``."""
     drops: list[Drop]
     matches: list[Match]
 

@@ -1,7 +1,8 @@
-"""What the analysis found, in a form that programs read as ``summary.json`` and that people are told. Pure.
+"""The findings of the analysis, which programs read as ``summary.json`` and which are reported to people.
+Pure.
 
-Causes stand beside counts: how often a member was held dead is told with what had happened to it, and only
-crashes and power losses are failures.
+Counts come with causes: the number of times that a member was reported dead comes with what had happened to
+it. Only crashes and power losses are failures.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ WHAT_OF: Final[Mapping[str, str]] = {
     "pause": "pause",
     "log lost": "log lost",
 }
-"""What people call that which ended a life."""
+"""The words for each cause that ended a life."""
 NUMBERS: Final = re.compile(r"(\d+)")
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One thing that happened to brokers at once."""
+    """One event that affected brokers at the same time."""
 
     at: Instant
     what: str
@@ -39,11 +40,12 @@ class Event(msgspec.Struct, frozen=True):
     brokers: list[str]
     """By name, in natural order."""
     lasted_s: float | None
-    """Until they ran again, or the part healed; None: it lasted when the logs end, or was over at once."""
+    """Seconds until they ran again, or the part healed. None: it lasted to the end of the logs, or had no
+    duration."""
     told_s: float | None
-    """After how long the first member held one of them for dead."""
+    """Seconds until the first member reported one of them dead."""
     told_by: int
-    """By how many members at most."""
+    """Maximum number of members that reported it."""
 
 
 class PartFound(msgspec.Struct, frozen=True):
@@ -55,11 +57,11 @@ class PartFound(msgspec.Struct, frozen=True):
     kind: PartKind
     majority: bool
     sides: list[list[str]]
-    """Brokers by name; the largest side first."""
+    """Brokers by name, the largest side first."""
 
 
 class BrokerFound(msgspec.Struct, frozen=True):
-    """How one broker fared."""
+    """The figures of one broker."""
 
     node: str
     name: str
@@ -75,7 +77,7 @@ class BrokerFound(msgspec.Struct, frozen=True):
 
 
 class RunFound(msgspec.Struct, frozen=True):
-    """One run: what was done to brokers, and what they thought of it."""
+    """One run: the events of brokers, and the opinions about them."""
 
     run: str
     verdict: str
@@ -88,31 +90,31 @@ class RunFound(msgspec.Struct, frozen=True):
     failures: dict[str, int]
     """By cause."""
     deaths_told: dict[str, int]
-    """How often a member was held dead, by cause; each boot and incarnation once."""
+    """Number of reported deaths, by cause; each boot and incarnation counts once."""
     events: list[Event]
     parts: list[PartFound]
     availability: float | None
-    """Of all brokers pooled: time up over time up and down."""
+    """All brokers pooled: time up divided by time up and down."""
     mttf_s: float | None
     mttr_s: float | None
     detection: dict[str, float | int | None]
     """Pooled over all pairs; the columns of the table ``detector``."""
     agreement: float | None
-    """The least share of members that held the most common view at a window's end; None: they agreed."""
+    """The smallest share of members with the most common view at a window's end. None: they agreed."""
     heartbeats: dict[str, float | int | None]
     traffic: dict[str, int]
     drops: dict[str, int]
     late_ms: float | None
-    """The longest that a loop was late."""
+    """The maximum lateness of a loop."""
     clock_error_s: float | None
     wall_off_s: float | None
-    """The furthest that a wall clock was from mesh time."""
+    """The maximum distance of a wall clock from mesh time."""
     matches: dict[str, int]
-    """Against the truth of a simulation, by verdict; empty if there is none."""
+    """Comparison with the truth of a simulation, by verdict. Empty if there is none."""
 
 
 class Quality(msgspec.Struct, frozen=True):
-    """What the logs were like."""
+    """The quality of the logs."""
 
     files: int
     bytes: int
@@ -123,11 +125,11 @@ class Quality(msgspec.Struct, frozen=True):
     duplicates: int
     gaps: int
     conflicts: int
-    """Rows that repeat a number with other content: two runs of one name lie in the folder."""
+    """Rows that repeat a number with other content: the folder contains two runs with one name."""
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """Everything that ``summary.json`` holds."""
+    """The content of ``summary.json``."""
 
     schema: str
     verdict: str
@@ -175,9 +177,9 @@ def findings_of(digest: Digest) -> Findings:
 
 
 HIDDEN: Final = ("run", "rtt_counts")
-"""What programs do not get of the heartbeats."""
+"""Fields of the heartbeats that programs do not get."""
 COUNTED: Final = ("bytes", "lines", "rows", "corrupt", "unknown", "duplicates", "conflicts", "gaps")
-"""What of a file's row is summed."""
+"""Fields of a file's row that are summed."""
 
 
 def _run(run: str, digest: Digest) -> RunFound:
@@ -283,7 +285,7 @@ def _parts(run: str, digest: Digest, names: Mapping[str, str]) -> list[PartFound
 
 
 TOGETHER_US: Final = 500_000
-"""What begins within this of each other is one event."""
+"""Starts within this time of each other are one event."""
 
 
 def _events(
@@ -353,7 +355,7 @@ def _merged(one: Event, other: Event) -> Event:
 
 
 def verdict(found: RunFound) -> str:
-    """The run in one sentence: failures, parts, deaths that were none, and how available brokers were."""
+    """The run in one sentence: failures, parts, mistaken deaths, and the availability of brokers."""
     lasted = duration((found.ended - found.started) / 1e6)
     said = [f"{_count(len(found.brokers), 'broker')} in {lasted}"]
     failed = [_count(count, WHAT_OF[cause], "es") for cause, count in found.failures.items()]
@@ -381,7 +383,7 @@ def _count(count: int, noun: str, plural: str = "s") -> str:
 
 
 def share(value: float) -> str:
-    """A share as per cent, with as many digits as tell it from all."""
+    """A share as per cent, with enough digits to distinguish it from all."""
     if value >= 1:
         return "100 %"
     for digits in (1, 2, 3, 4):

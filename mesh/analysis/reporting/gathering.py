@@ -1,4 +1,4 @@
-"""Gathers the digest of the tables on the driver; what would grow with pairs or time is reduced by Spark."""
+"""Collects the digest of the tables on the driver. Spark reduces what would grow with pairs or time."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 WHOLE: Final = "files brokers lives availability survival parts part_sides drops matches".split()
-"""Tables that grow with brokers and with what happened to them only."""
+"""Tables that grow only with brokers and their events."""
 
 
 def digest_of(tables: Mapping[str, DataFrame]) -> Digest:
-    """The digest of tables by name; a table that was not made counts as empty.
+    """The digest of tables by name. A missing table counts as empty.
 
     Frames have the columns of their tables, with instants as microseconds.
     """
@@ -61,7 +61,7 @@ def _records(frame: DataFrame | None, record: type[Row]) -> list[Row]:
 
 
 def _worst_clocks(clocks: DataFrame | None) -> DataFrame | None:
-    """One row a boot: the one that is furthest from the truth, or stepped."""
+    """One row for each boot: the one with the largest error, or with steps."""
     from pyspark.sql import functions as F
 
     if clocks is None:
@@ -73,7 +73,7 @@ def _worst_clocks(clocks: DataFrame | None) -> DataFrame | None:
 
 
 def _fewer_windows(churn: DataFrame | None) -> DataFrame | None:
-    """Windows joined until there are few enough for a plot."""
+    """Merge windows until there are few enough for a plot."""
     from pyspark.sql import functions as F
 
     if churn is None:
@@ -106,7 +106,7 @@ def _fewer_windows(churn: DataFrame | None) -> DataFrame | None:
 
 
 def _worst_links(links: DataFrame | None) -> DataFrame | None:
-    """Those that lost, dropped or missed most, then the slowest."""
+    """The links that lost, dropped or missed most, then the slowest."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -120,7 +120,7 @@ def _worst_links(links: DataFrame | None) -> DataFrame | None:
 
 
 def _traffic(traffic: DataFrame | None) -> DataFrame | None:
-    """Of large runs the sum over all brokers, with the worst lateness."""
+    """For large runs the sum over all brokers, with the worst lateness."""
     from pyspark.sql import functions as F
 
     if traffic is None:

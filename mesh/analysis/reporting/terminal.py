@@ -26,7 +26,7 @@ STYLES: Final[Mapping[str, str]] = {
 
 
 def summary(found: Findings) -> RenderableType:
-    """The verdict, what happened, how brokers fared, what they said of each other, and the logs' quality."""
+    """The verdict, the events, the figures of brokers, the opinions of members, and the logs' quality."""
     pieces: list[RenderableType] = []
     for run in found.runs:
         title = f"{run.run}: {run.verdict}" if len(found.runs) > 1 else run.verdict
@@ -45,7 +45,7 @@ def _table(title: str) -> Table:
 def _events(run: RunFound) -> Table:
     table = _table("what happened")
     for column in ("time", "what", "brokers", "for", "held dead"):
-        table.add_column(column, overflow="fold")  # cut off, a name would be another's
+        table.add_column(column, overflow="fold")  # if cut off, a name could look like another's
     starts = {
         event.at for event in run.events if event.what == "start" and event.at < run.started + 10_000_000
     }

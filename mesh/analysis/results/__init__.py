@@ -1,1 +1,1 @@
-"""The tables that the analysis writes: their columns, and the folder they lie in."""
+"""The tables that the analysis writes: their columns, and the folder that contains them."""

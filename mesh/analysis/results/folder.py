@@ -1,13 +1,12 @@
-"""Where results lie, and which of them are current.
+"""Where results are stored, and which of them is current.
 
-Each analysis writes to ``<out>/<id>/``, and is current when ``<out>/current.json`` names it, which is written
-last. So a run that breaks leaves what was current, and nobody reads half a result. The id is made of the
+Each analysis writes to ``<out>/<id>/``. It is current when ``<out>/current.json`` names it, which is written
+last. So a failed run leaves the current result, and nobody reads half of one. The id is derived from the
 input and the settings: the same input has the same place and the same tables.
 
-``<out>`` is a folder of this machine or a URL of one of Spark's file systems. The latter are written through
-DataFrames only, so that Spark Connect and a cluster's rights hold. A text is a folder with one part there,
-and
-``current.json`` gains a part for each result; the one with the highest number holds.
+``<out>`` is a folder of this machine or a URL of one of Spark's file systems. The latter are written only
+through DataFrames, so that Spark Connect and a cluster's rights apply. A text is a folder with one part
+there, and ``current.json`` gains a part for each result; the one with the highest number counts.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 KEPT: Final = 5
-"""Results that stay, the current one among them."""
+"""Results that are kept, including the current one."""
 CURRENT: Final = "current.json"
 REDUCED: Final = "reduced"
 LOCK: Final = ".lock"
@@ -48,7 +47,7 @@ NOT_PERMITTED: Final = 77
 
 
 class OutputError(MeshError):
-    """Results cannot be written; ``code`` is what the command ends with."""
+    """Results cannot be written. ``code`` is the exit code of the command."""
 
     def __init__(self, sentence: str, code: int) -> None:
         super().__init__(sentence)
@@ -57,7 +56,7 @@ class OutputError(MeshError):
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """What ``current.json`` says; ``kept`` are ids, the newest first, and that is the current one."""
+    """The content of ``current.json``. ``kept`` are ids, the newest first, which is the current one."""
 
     no: int = 0
     kept: tuple[str, ...] = ()
@@ -67,7 +66,7 @@ class Current:
         return self.kept[0] if self.kept else None
 
     def next(self, id: str) -> Current:
-        """With ``id`` as the current one, and the oldest gone."""
+        """With ``id`` as the current one, without the oldest."""
         return Current(self.no + 1, (id, *(kept for kept in self.kept if kept != id))[:KEPT])
 
     def as_json(self) -> str:
@@ -96,31 +95,31 @@ class Current:
 
 
 class Place(Protocol):
-    """A folder; names are relative to it, with slashes."""
+    """A folder. Names are relative to it, with slashes."""
 
     @property
     def url(self) -> str:
-        """As Spark takes it, without a slash at its end."""
+        """Its URL for Spark, without a slash at the end."""
         ...
 
     def names(self) -> set[str]:
-        """What lies in it, at the first level; empty if it is not there."""
+        """The names in its first level. Empty if it does not exist."""
         ...
 
     def read(self, name: str) -> str:
-        """A text; empty if it is not there."""
+        """A text. Empty if it does not exist."""
         ...
 
     def write(self, name: str, text: str) -> None:
-        """A text, whole or not at all, in place of what was there."""
+        """Replace a text, completely or not at all."""
         ...
 
     def add(self, name: str, line: str) -> None:
-        """What `read` gives is then this line, perhaps with earlier ones."""
+        """Write a line that `read` then returns, perhaps after earlier ones."""
         ...
 
     def remove(self, name: str) -> None:
-        """A folder and what is in it."""
+        """Remove a folder with its content."""
         ...
 
 
@@ -132,7 +131,7 @@ class LocalPlace:
 
     @property
     def url(self) -> str:
-        return f"file://{self._folder}"  # Spark takes a % for itself
+        return f"file://{self._folder}"  # Spark interprets a %
 
     def names(self) -> set[str]:
         try:
@@ -217,7 +216,7 @@ class SparkPlace:
         frame.coalesce(1).write.mode(mode).text(f"{self._url}/{name}")
 
     def remove(self, name: str) -> None:
-        """DataFrames cannot delete; an empty one in its place frees what was there."""
+        """DataFrames cannot delete. An empty one in its place frees the space."""
         self._spark.createDataFrame([], "value string").write.mode("overwrite").text(f"{self._url}/{name}")
 
 
@@ -237,22 +236,22 @@ class Results:
         self.current = current
 
     def url_of(self, id: str) -> str:
-        """Where the result of this id lies."""
+        """The place of the result with this id."""
         return f"{self.place.url}/{id}"
 
     def has(self, id: str) -> bool:
-        """This very result was once finished, and is still there."""
+        """True if this result was finished earlier and still exists."""
         return id in self.current.kept
 
     def write_table(self, id: str, name: str, table: DataFrame) -> DataFrame:
-        """Write a table of a result, and return it as it was written."""
+        """Write a table of a result. Returns it as written."""
         where = f"{self.url_of(id)}/tables/{name}"
         with writing(self.place.url):
             table.write.mode("overwrite").parquet(where)
         return self._spark.read.schema(table.schema).parquet(escaped(where))
 
     def write_lines(self, id: str, name: str, lines: DataFrame) -> None:
-        """Write rows as JSON Lines, in a folder; nothing if there are none."""
+        """Write rows as JSON Lines into a folder. Writes nothing if there are none."""
         with writing(self.place.url):
             if not lines.isEmpty():
                 lines.write.mode("overwrite").json(f"{self.url_of(id)}/{name}")
@@ -263,7 +262,7 @@ class Results:
             self.place.write(f"{id}/{name}", text)
 
     def make_current(self, id: str) -> None:
-        """The last step: from here on this result is what readers find. Results beyond `KEPT` go."""
+        """The last step: from now on readers find this result. Results beyond `KEPT` are removed."""
         following = self.current.next(id)
         with writing(self.place.url):
             self.place.add(CURRENT, following.as_json())
@@ -275,10 +274,10 @@ class Results:
 
 @contextmanager
 def open_results(spark: SparkSession, out: str) -> Iterator[Results]:
-    """The folder, made if it is not there; nobody else of this machine writes to it meanwhile.
+    """Open the folder, or make it. No other process of this machine may write to it meanwhile.
 
     Raises:
-        OutputError: it is somebody else's, or cannot be written.
+        OutputError: it belongs to another program, or cannot be written.
         Locked: another analysis writes to it.
     """
     place = open_place(spark, out)
@@ -291,7 +290,7 @@ def open_results(spark: SparkSession, out: str) -> Iterator[Results]:
 
 
 def check_output(out: str) -> None:
-    """Refuse, before Spark is started, a folder of this machine that results cannot go to.
+    """Refuse a folder of this machine that cannot hold results before Spark is started.
 
     Raises:
         OutputError: it is somebody else's, or cannot be written.
@@ -309,9 +308,9 @@ def check_output(out: str) -> None:
 
 
 def result_id(files: DataFrame, settings: Mapping[str, object]) -> str:
-    """16 hex digits made of what was read, by the table of files, and how it is analysed.
+    """16 hex digits derived from the input, as in the table of files, and from the settings.
 
-    Neither the order of files nor the folder they lie in matters.
+    The order of files and the folder that contains them do not matter.
     """
     from pyspark.sql import functions as F
 
@@ -325,7 +324,7 @@ def result_id(files: DataFrame, settings: Mapping[str, object]) -> str:
 
 @contextmanager
 def writing(out: str) -> Iterator[None]:
-    """What may go wrong with an output, as a sentence.
+    """Turn failures of an output into sentences.
 
     Raises:
         OutputError: there is no room, no right, or something in the way.
@@ -351,7 +350,7 @@ SAID: Final = {
     "Mkdirs failed to create": errno.EACCES,
     "UnsupportedFileSystemException": errno.EPROTONOSUPPORT,
 }
-"""How a file system's refusal reads in a Java's error."""
+"""A file system's refusal in the words of Java's errors."""
 
 
 def _refusal(out: str, number: int | None, reason: str) -> OutputError:
@@ -365,7 +364,7 @@ def _refusal(out: str, number: int | None, reason: str) -> OutputError:
 
 
 def _check_ours(place: Place, names: set[str], out: str) -> None:
-    """An output that exists is ours if it says so, or if nothing but broken runs of ours is in it."""
+    """An existing output is ours if it says so, or if it contains nothing but failed runs of ours."""
     strangers = sorted(name for name in names if not (ID.fullmatch(name) or name in (REDUCED, LOCK, CURRENT)))
     if CURRENT in names:
         try:
@@ -382,7 +381,8 @@ def _check_ours(place: Place, names: set[str], out: str) -> None:
 
 @contextmanager
 def _lock(place: Place, out: str) -> Iterator[None]:
-    """Held while it is written to; other file systems have no locks, and whoever is last is current."""
+    """Hold a lock while the output is written to. Other file systems have no locks: there the last writer is
+    current."""
     if not isinstance(place, LocalPlace):
         yield
         return
@@ -399,5 +399,5 @@ def _lock(place: Place, out: str) -> Iterator[None]:
 
 
 def _tail(url: str) -> str:
-    """A URL's path."""
+    """The path of a URL."""
     return re.sub(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?", "", url)

@@ -28,7 +28,7 @@ TYPES: Final = {"bigint": "int", "double": "float", "boolean": "bool"}
 
 
 def page() -> str:
-    """All of it, as Markdown."""
+    """The whole page, as Markdown."""
     return "\n".join([HEAD, *(_section(name, record) for name, record in TABLES.items())])
 
 

@@ -1,6 +1,6 @@
-"""Spark's schemas of the records of the analysis: of the tables as they are written, and of what is decided.
+"""Spark's schemas of the records of the analysis: for tables as written, and for decisions.
 
-A decision is made on plain tuples in which an `Instant` is a number of microseconds. A table has timestamps.
+Decisions use plain tuples in which an `Instant` is a number of microseconds. Tables have timestamps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PLAIN: Final[dict[type[msgspec.inspect.Type], type[DataType]]] = {
 
 @cache
 def table_schema(record: type[msgspec.Struct]) -> StructType:
-    """The columns of a table; an `Instant` is a timestamp. Columns that may be None are nullable.
+    """The columns of a table. An `Instant` is a timestamp. Columns that may be None are nullable.
 
     Raises:
         TypeError: a field is of a type that no table has.
@@ -50,7 +50,7 @@ def table_schema(record: type[msgspec.Struct]) -> StructType:
 
 @cache
 def decision_schema(record: type[msgspec.Struct]) -> StructType:
-    """The same with microseconds as whole numbers: what a function inside Spark returns.
+    """The same with microseconds as whole numbers, as returned by functions inside Spark.
 
     Raises:
         TypeError: a field is of a type that no table has.
@@ -59,7 +59,8 @@ def decision_schema(record: type[msgspec.Struct]) -> StructType:
 
 
 def decided_type(record: type[msgspec.Struct], *known: str) -> StructType:
-    """What a function inside Spark returns for a row of a table; its caller has the columns ``known``.
+    """The return type of a Spark function that makes a row of a table. The function's caller has the columns
+    ``known``.
 
     Any column may be null, so that Spark checks nothing."""
     fields = [field for field in decision_schema(record).fields if field.name not in known]
@@ -67,7 +68,7 @@ def decided_type(record: type[msgspec.Struct], *known: str) -> StructType:
 
 
 def as_table(decided: DataFrame, record: type[msgspec.Struct]) -> DataFrame:
-    """The table's columns in their order, of a frame with those of `decision_schema` in any order."""
+    """The table's columns in order, from a frame with those of `decision_schema` in any order."""
     from pyspark.sql import functions as F
 
     return decided.select(
@@ -80,7 +81,8 @@ def as_table(decided: DataFrame, record: type[msgspec.Struct]) -> DataFrame:
 
 @cache
 def _fields(record: type[msgspec.Struct]) -> tuple[tuple[str, DataType, bool, bool], ...]:
-    """Of each field: name, type with an `Instant` as a number, may it be None, is it an `Instant`."""
+    """For each field: its name, its type with an `Instant` as a number, whether it may be None, whether it is
+    an `Instant`."""
     info = msgspec.inspect.type_info(record)
     assert isinstance(info, msgspec.inspect.StructType)
     return tuple((field.encode_name, *_kind(record, field)) for field in info.fields)
@@ -105,7 +107,7 @@ def _kind(record: type[msgspec.Struct], field: msgspec.inspect.Field) -> tuple[D
 
 
 def _plain(given: msgspec.inspect.Type) -> DataType | None:
-    """The type of a column or of what is in one; None: Spark has none for it."""
+    """The type of a column or of its elements. None: Spark has none for it."""
     bare, _ = _unwrapped(given)
     if isinstance(bare, msgspec.inspect.LiteralType):
         kinds = {type(value) for value in bare.values}
@@ -116,7 +118,7 @@ def _plain(given: msgspec.inspect.Type) -> DataType | None:
     if isinstance(bare, msgspec.inspect.DictType):
         key, value = _plain(bare.key_type), _plain(bare.value_type)
         return None if key is None or value is None else MapType(key, value)
-    if isinstance(bare, msgspec.inspect.UnionType):  # a text holds a number, too
+    if isinstance(bare, msgspec.inspect.UnionType):  # a text can contain a number too
         return StringType() if any(isinstance(each, msgspec.inspect.StrType) for each in bare.types) else None
     if isinstance(bare, msgspec.inspect.StructType):
         return decision_schema(bare.cls)
@@ -124,7 +126,7 @@ def _plain(given: msgspec.inspect.Type) -> DataType | None:
 
 
 def _unwrapped(given: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, bool]:
-    """What a `Meta` is written on, and whether that says that it is a moment."""
+    """The type under a `Meta`, and whether the `Meta` marks an instant."""
     if not isinstance(given, msgspec.inspect.Metadata):
         return given, False
     return given.type, (given.extra or {}).get("spark") == "timestamp"

@@ -1,4 +1,4 @@
-"""Every table of the analysis, a class each. Spark's schema and the reference page are made from these.
+"""Every table of the analysis, one class each. Spark's schema and the reference page are made from these.
 
 An `Instant` is a moment in mesh time: microseconds since the epoch, a timestamp in the tables. Durations are
 seconds. Brokers are named by id, 16 hex digits. None means not observable, never zero.
@@ -14,23 +14,23 @@ Instant = Annotated[int, msgspec.Meta(extra={"spark": "timestamp"})]
 """Microseconds since the epoch, in mesh time."""
 
 State = Literal["up", "paused", "down", "away", "unknown"]
-"""What a process did. ``away``: it left. ``unknown``: its log is lost, and nobody heard it."""
+"""The state of a process. ``away``: it left. ``unknown``: its log is lost, and nobody heard it."""
 
 LifeEnd = Literal[
     "start", "restart", "crash", "power_off", "pause", "resume", "leave", "log lost", "heard again"
 ]
-"""What ended a stretch of a broker's life: what began the next one."""
+"""The cause that ended a stretch of a broker's life and began the next one."""
 
 DeathCause = Literal["crash", "power_off", "paused", "cut off", "log lost", "mistaken", "left"]
-"""Why a broker was held dead. Only ``crash`` and ``power_off`` are failures."""
+"""Why a broker was reported dead. Only ``crash`` and ``power_off`` are failures."""
 
 PartKind = Literal["complete", "partial", "one-way"]
-"""``complete``: sides that heard nothing of each other. ``partial``: pairs that ought to be linked did not
-hear each other, though both heard a third. ``one-way``: pairs of which only one heard the other."""
+"""``complete``: sides that heard nothing of each other. ``partial``: pairs that should be linked did not hear
+each other, though both heard a third. ``one-way``: pairs of which only one heard the other."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A row of a table; ``run`` is part of every key."""
+    """A row of a table. ``run`` is part of every key."""
 
     run: str
 
@@ -39,32 +39,32 @@ class FileRow(msgspec.Struct, frozen=True):
     """One log file."""
 
     run: str | None
-    """None: not one row could be read. A file with rows of two runs has two rows here."""
+    """None: no row could be read. A file with rows of two runs has two rows here."""
     file: str
-    """Its path from the analysed folder on."""
+    """Its path within the analysed folder."""
     bytes: int
     lines: int
-    """All but empty ones: rows, duplicates, corrupt and unknown. In a file of two runs, those of the run; the
-    corrupt and unknown ones stand with the first."""
+    """All lines except empty ones: rows, duplicates, corrupt and unknown. In a file of two runs, those of the
+    run; corrupt and unknown lines count for the first."""
     rows: int
-    """Each number of a boot once."""
+    """Each number of a boot counts once."""
     corrupt: int
-    """Lines that are no rows; they are in quarantine."""
+    """Lines that are not rows; they are in quarantine."""
     unknown: int
     """Rows of a version or kind that this program does not know; they are in quarantine."""
     duplicates: int
-    """Rows whose number stood before, in this file or in one whose path comes first."""
+    """Rows whose number occurred before, in this file or in one whose path comes first."""
     conflicts: int
-    """Rows that share their number with another one of different content, which was read in their place."""
+    """Rows that share their number with another row of different content, which was used instead."""
     gaps: int
-    """Numbers that are missing between the file's first and last of each boot."""
+    """Missing numbers between the file's first and last of each boot."""
     first: Instant | None
     """By the writer's wall clock."""
     last: Instant | None
 
 
 class Broker(Record, frozen=True):
-    """One broker of a run, and what it counted."""
+    """One broker of a run, and its counters."""
 
     node: str
     name: str
@@ -83,28 +83,28 @@ class Broker(Record, frozen=True):
 
 
 class Life(Record, frozen=True):
-    """A stretch of one broker's life in one state. Stretches of a broker follow one another."""
+    """A stretch of one broker's life in one state. The stretches of a broker are consecutive."""
 
     node: str
     no: int
     """1, 2, 3 ... for each broker."""
     boot: str | None
-    """None: no process ran, or nobody knows which."""
+    """None: no process ran, or it is not known which."""
     state: State
     start: Instant
     end: Instant
     cause: LifeEnd | None
-    """What ended it; None: it lasted when the logs end."""
+    """The cause of its end. None: it was still open at the end of the logs."""
     truncated: bool
-    """It had begun before the logs do."""
+    """It began before the logs."""
     censored: bool
-    """It lasted when the logs end."""
+    """It was still open at the end of the logs."""
     error_s: float
-    """How far ``end`` may be from the truth."""
+    """Maximum error of ``end``."""
 
 
 class Availability(Record, frozen=True):
-    """How much of the time a broker ran. A paused process is up, since it did not fail."""
+    """The share of time in which a broker ran. A paused process is up, since it did not fail."""
 
     node: str
     up_s: float
@@ -128,14 +128,14 @@ class Churn(Record, frozen=True):
     start: Instant
     window_s: float
     alive: int
-    """Brokers up when the window begins."""
+    """Brokers up at the start of the window."""
     joins: int
     leaves: int
     failures: int
     rejoins: int
     rate: float
-    """Godfrey's: the sum, over changes, of changed brokers over the larger of the sizes before and after; for
-    each second."""
+    """Godfrey's rate: the sum, over changes, of changed brokers divided by the larger of the sizes before and
+    after; per second."""
 
 
 class Survival(Record, frozen=True):
@@ -148,19 +148,19 @@ class Survival(Record, frozen=True):
     ended: int
     survival: float
     low: float | None
-    """The interval of 95 %, by Greenwood's formula; only of Kaplan-Meier."""
+    """The 95 % interval, by Greenwood's formula; only for Kaplan-Meier."""
     high: float | None
 
 
 class Heard(Record, frozen=True):
-    """What ``dst``, in one boot, heard of ``src`` in one window of ``dst``'s monotonic clock."""
+    """Heartbeats of ``src`` that ``dst``, in one boot, heard in one window of ``dst``'s monotonic clock."""
 
     dst: str
     boot: str
-    """Of ``dst``."""
+    """The boot of ``dst``."""
     src: str
     window: int
-    """The window's number: ``mono_ns`` over the window's length, which is 16 periods of ``dst``."""
+    """The window's number: ``mono_ns`` divided by the window's length, which is 16 periods of ``dst``."""
     window_ns: int
     """Length of the window."""
     surveys: int
@@ -169,26 +169,27 @@ class Heard(Record, frozen=True):
     """``mono_ns`` of the first and the last heartbeat."""
     last_ns: int
     first_round: int | None
-    """Of the surveys: the lowest and highest round of ``src``. Fewer surveys than rounds: some were lost."""
+    """The lowest and highest round of ``src`` among the surveys. Fewer surveys than rounds: some were
+    lost."""
     last_round: int | None
     rtt_sum_us: int
     rtt_min_us: int | None
     rtt_max_us: int | None
     rtt_low: int
-    """Counters of 12 bits of round trips below 50, 100, 200, 400 and 800 us, the lowest bits first."""
+    """12-bit counters of round trips below 50, 100, 200, 400 and 800 us, the lowest bits first."""
     rtt_mid: int
     """Below 1.6, 3.2, 6.4, 12.8 and 25.6 ms."""
     rtt_high: int
     """Below 51.2, 102.4, 204.8 ms, 1 s, and longer."""
     slots: int
-    """Bit ``i`` is set if anything was heard in the i-th 64th of the window, a quarter of a period. The
-    64 bits are a signed number."""
+    """Bit ``i`` is set if anything was heard in the i-th 64th of the window, a quarter of a period. The 64
+    bits are a signed number."""
     survey_round: int | None
-    """Of the last survey of ``src`` whose round is a multiple of 16, or a power of two, which a short life
-    has, too; with the ``mono_ns`` of its arrival."""
+    """The last survey of ``src`` whose round is a multiple of 16 or a power of two, which even a short life
+    has, with the ``mono_ns`` of its arrival."""
     survey_ns: int | None
     answer_round: int | None
-    """The same of the last answer to a round of ``dst``, and its round trip."""
+    """The same for the last answer to a round of ``dst``, with its round trip."""
     answer_ns: int | None
     answer_rtt_us: int | None
 
@@ -199,15 +200,15 @@ class Outage(Record, frozen=True):
     src: str
     dst: str
     last: Instant | None
-    """The last heartbeat before it; None: it was there when ``dst`` began to listen."""
+    """The last heartbeat before it. None: the outage existed when ``dst`` began to listen."""
     next: Instant | None
-    """The first after it; None: it lasted when the logs, or ``dst``, end."""
+    """The first heartbeat after it. None: it lasted to the end of the logs, or of ``dst``."""
     expected: bool
-    """The two ought to be linked."""
+    """The two should be linked."""
     cause: Literal["down", "paused", "away", "unknown", "cut"]
-    """What ``src`` did meanwhile; ``cut``: it ran."""
+    """The state of ``src`` meanwhile. ``cut``: it ran."""
     error_s: float
-    """How far ``last`` and ``next`` may be from the truth: 0, or a slot where the log is a summary."""
+    """Maximum error of ``last`` and ``next``: 0, or one slot where the log is a summary."""
 
 
 class Part(Record, frozen=True):
@@ -217,10 +218,10 @@ class Part(Record, frozen=True):
     start: Instant
     """The last heartbeat across."""
     end: Instant | None
-    """The first heartbeat across after it; None: it had not healed when the logs end."""
+    """The first heartbeat across after it. None: it had not healed at the end of the logs."""
     kind: PartKind
     majority: bool
-    """One side holds more than half of the brokers that ran."""
+    """One side has more than half of the running brokers."""
 
 
 class PartSide(Record, frozen=True):
@@ -239,22 +240,23 @@ class Change(Record, frozen=True):
     incarnation: int
     state: Literal["alive", "suspect", "dead", "left"]
     at: Instant | None
-    """When it happened to the process; None: it did not, or nobody knows."""
+    """When it happened to the process. None: it did not happen, or the time is not known."""
     cause: DeathCause | None
-    """Of ``dead`` only."""
+    """Only for ``dead``."""
     reached: int
-    """Members that said so."""
+    """Members that reported it."""
     of: int
-    """Members that ran meanwhile and could hear of it."""
+    """Members that ran meanwhile and could learn of it."""
     first_s: float | None
-    """From ``at``, else from the first that said so: to the first, half, nine tenths, last of ``reached``."""
+    """Seconds from ``at``, or from the first report if that is None, until the first, half, nine tenths, and
+    the last of ``reached``."""
     p50_s: float | None
     p90_s: float | None
     last_s: float | None
 
 
 class Mistake(Record, frozen=True):
-    """``observer`` held ``subject`` for dead, or for suspect, while it ran."""
+    """``observer`` believed ``subject`` dead or suspect while it ran."""
 
     observer: str
     subject: str
@@ -265,7 +267,7 @@ class Mistake(Record, frozen=True):
 
 
 class Detector(Record, frozen=True):
-    """How well failures were detected (Chen, Toueg, Aguilera 2002). ``*`` stands for all of them pooled."""
+    """How well failures were detected (Chen, Toueg, Aguilera 2002). ``*`` means all of them pooled."""
 
     observer: str
     subject: str
@@ -281,21 +283,21 @@ class Detector(Record, frozen=True):
     """P_A: share of the exposure without a mistake."""
     failures: int
     missed: int
-    """Failures that were over before anybody noticed."""
+    """Failures that ended before anybody noticed."""
     detection_p50_s: float | None
     """T_D: from the failure to DEAD."""
     detection_p99_s: float | None
 
 
 class View(Record, frozen=True):
-    """Whether members agree on who is there, at the end of a window."""
+    """The agreement of members about who is present, at the end of a window."""
 
     start: Instant
     window_s: float
     observers: int
     distinct: int
     agree: float
-    """Share of the observers that hold the most common view."""
+    """Share of the observers that have the most common view."""
 
 
 class Clock(Record, frozen=True):
@@ -306,7 +308,7 @@ class Clock(Record, frozen=True):
     start: Instant
     offset_s: float
     error_s: float | None
-    """Half of the round trips it stands on, one after the other; None: it stands on its wall clock, since
+    """Half of the round trips that it is based on, in sequence. None: it is based on its wall clock, since
     nobody heard it."""
     wall_s: float
     """How far its wall clock was ahead of mesh time."""
@@ -315,7 +317,7 @@ class Clock(Record, frozen=True):
 
 
 class Link(Record, frozen=True):
-    """A link as ``node`` counted it."""
+    """A link, with the counters of ``node``."""
 
     node: str
     peer: str
@@ -333,7 +335,7 @@ class Link(Record, frozen=True):
 
 
 class Traffic(Record, frozen=True):
-    """What a broker did in one window."""
+    """The traffic of a broker in one window."""
 
     start: Instant
     window_s: float
@@ -341,7 +343,7 @@ class Traffic(Record, frozen=True):
     published: int
     delivered: int
     owed: int | None
-    """What should have been delivered: delivered, and drops that were counted."""
+    """Messages that should have been delivered: delivered ones, and drops that were counted."""
     dropped: int
     msgs_out: int
     bytes_out: int
@@ -358,11 +360,11 @@ class Drop(Record, frozen=True):
 
 
 class Match(Record, frozen=True):
-    """What a simulation did, beside what the analysis found."""
+    """An effect of a simulation's faults, compared with the findings of the analysis."""
 
     of: Literal["part", "crash", "power_off", "pause", "leave"]
     truth: str | None
-    """What was done, in words; None: nothing was (fp)."""
+    """The effect in words. None: there was none (fp)."""
     found: str | None
     """None: nothing was found (fn, below resolution)."""
     verdict: Literal["tp", "fp", "fn", "below resolution"]
@@ -392,4 +394,4 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "drops": Drop,
     "matches": Match,
 }
-"""By name of the folder it lies in."""
+"""Records by the name of their folder."""

@@ -1,1 +1,2 @@
-"""The report as one HTML page: `plots` draws, `sections` says what stands where, `rendering` fills it in."""
+"""The report as one HTML page: `plots` draws, `sections` decides the content, `rendering` fills the
+template."""

@@ -1,4 +1,4 @@
-"""The axis of time that all plots over time share: what stands above one another happened together."""
+"""The time axis that all plots over time share, so that simultaneous events are above each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS_S: Final = (
 TICKS_MAX: Final = 6
 DAY_S: Final = 86_400.0
 LEAST_WIDTH: Final = 2.5
-"""A short outage in a log of hours is still seen."""
+"""Minimum width, so that a short outage in a log of hours is still visible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class TimeAxis:
         return max(self.end - self.start, 1) / 1e6
 
     def x(self, at: Instant) -> float:
-        """Where an instant is; what lies outside is at the edge."""
+        """The position of an instant. Instants outside are at the edge."""
         share = (at - self.start) / 1e6 / self.span_s
         return LEFT + min(1.0, max(0.0, share)) * (WIDTH - LEFT - RIGHT)
 
     def stretch(self, start: Instant, end: Instant) -> tuple[float, float]:
-        """Where a stretch begins, and how wide it is drawn."""
+        """Where a stretch begins, and the width of its drawing."""
         x = self.x(start)
         width = max(LEAST_WIDTH, self.x(end) - x)
         return min(x, WIDTH - RIGHT - width), width
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Where round times are, and how they are written."""
+        """Positions of round times, and their labels."""
         span = self.span_s
         step = next((step for step in STEPS_S if span / step <= TICKS_MAX), span / TICKS_MAX)
         if step < 1:

@@ -1,4 +1,4 @@
-"""What the template is filled with: sections of figures and grids. Texts are escaped when written."""
+"""The content of the template: sections of figures and grids. Texts are escaped when written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A colour of a figure and what it stands for."""
+    """A colour of a figure and its meaning."""
 
     kind: str
     text: str
@@ -51,7 +51,7 @@ class Column:
     name: str
     number: bool = True
     always: bool = False
-    """It stays even if all of it is zero or empty."""
+    """It is shown even if all of it is zero or empty."""
     wraps: bool = False
     """Its texts may be long."""
 
@@ -90,12 +90,12 @@ class Grid:
 
 
 NOTHING: tuple[Any, ...] = ("", "0", "-", 0, None, "0.0 s", "0 B")
-"""Cells that tell nothing if all of a column are such."""
+"""A column with only such cells tells nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading, sentences, figures, grids; ``layout`` is ``wide`` (one below another) or ``pair``."""
+    """A heading, sentences, figures, grids. ``layout`` is ``wide`` (one below another) or ``pair``."""
 
     title: str
     said: Sequence[Said] = ()

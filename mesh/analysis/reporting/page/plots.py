@@ -1,6 +1,6 @@
-"""Plots as inline SVG: from numbers to text, with colours left to the page's style sheet.
+"""Plots as inline SVG: from numbers to text. The page's style sheet determines the colours.
 
-Marks carry a `<title>`, which browsers show as a tooltip; none needs a script. Every text from a log is
+Marks carry a `<title>`, which browsers show as a tooltip without any script. Every text from a log is
 escaped.
 """
 
@@ -26,7 +26,7 @@ MATRIX_WIDTH: Final = 560.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stretch of a lane; ``kind`` is a class of the style sheet."""
+    """An interval on a lane. ``kind`` is a class of the style sheet."""
 
     start: Instant
     end: Instant
@@ -36,7 +36,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment on a lane; ``kind`` is a class of the style sheet."""
+    """A moment on a lane. ``kind`` is a class of the style sheet."""
 
     at: Instant
     kind: str
@@ -54,7 +54,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A stretch of time behind everything."""
+    """An interval of time in the background of the whole plot."""
 
     start: Instant
     end: Instant
@@ -63,7 +63,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A named series; ``kind`` is a class of the style sheet; None is a gap."""
+    """A named series. ``kind`` is a class of the style sheet; None is a gap."""
 
     label: str
     kind: str
@@ -71,7 +71,7 @@ class Line:
 
 
 def timeline(axis: TimeAxis, lanes: Sequence[Lane], bands: Iterable[Band]) -> Markup:
-    """A lane for each broker: when it was up, and what happened to it."""
+    """One lane for each broker: when it was up, and its events."""
     height = LANE_HEIGHT * max(1, len(lanes))
     parts = [_grid(axis, height), _bands(axis, bands, height)]
     for number, lane in enumerate(lanes):
@@ -98,7 +98,7 @@ def lines(
     *,
     limit: tuple[float, str] | None = None,
 ) -> Markup:
-    """Lines over time from zero up; ``limit`` is drawn across, with its name."""
+    """Lines over time from zero up. ``limit`` is drawn across, with its name."""
     height = 108.0
     values = [value for line in series for _, value in line.points if value is not None]
     shown = [*values, limit[0]] if limit is not None and max(values, default=0) > limit[0] / 20 else values
@@ -137,7 +137,7 @@ def curve(
     label: str,
     form: Callable[[float], str],
 ) -> Markup:
-    """Shares by durations, each a stair with a band: (name, class, (t, share, low, high)...)."""
+    """Shares by durations, each a step curve with a band: (name, class, (t, share, low, high)...)."""
     width, height, left = 480.0, 190.0, 44.0
     top = round_up(max((t for *_, points in series for t, *_ in points), default=1.0))
 
@@ -182,7 +182,7 @@ def matrix(
     columns: str,
     label: str,
 ) -> Markup:
-    """A square of cells: (row, column) to (strength 0 to 1, text, title); absent ones stay empty."""
+    """A square of cells: (row, column) to (strength 0 to 1, text, title). Absent ones stay empty."""
     count = len(names)
     cell = min(64.0, max(CELL_LEAST, MATRIX_WIDTH / max(1, count)))
     left, top = 118.0, 40.0
@@ -268,7 +268,7 @@ def round_up(value: float) -> float:
 
 
 def shorten(text: str, length: int) -> str:
-    """Without what comes first, for brokers' names differ at their ends."""
+    """The end of a text, since brokers' names differ at their ends."""
     return text if len(text) <= length else "…" + text[-max(1, length - 1) :]
 
 
@@ -380,7 +380,7 @@ def _text(x: float, y: float, anchor: str, text: str) -> str:
 
 
 def _stairs(points: Sequence[tuple[float, float]]) -> str:
-    """Corners of a stair that goes right, then down."""
+    """Corners of a step curve that goes right, then down."""
     corners = []
     for number, (x, y) in enumerate(points):
         if number:
@@ -390,7 +390,7 @@ def _stairs(points: Sequence[tuple[float, float]]) -> str:
 
 
 def _runs(points: Sequence[tuple[Instant, float | None]]) -> list[list[tuple[Instant, float]]]:
-    """The stretches between gaps."""
+    """The intervals between gaps."""
     runs: list[list[tuple[Instant, float]]] = [[]]
     for at, value in points:
         if value is None:

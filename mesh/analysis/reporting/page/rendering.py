@@ -14,7 +14,7 @@ from mesh.analysis.reporting.page.sections import page_of
 
 
 def render(found: Findings, digest: Digest) -> str:
-    """The whole page; every text from a log is escaped."""
+    """The whole page. Every text from a log is escaped."""
     return _template().render(page=page_of(found, digest), style=Markup(_text("style.css")))
 
 

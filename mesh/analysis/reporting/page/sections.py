@@ -1,4 +1,4 @@
-"""What stands where on the page, from findings and the digest of the tables."""
+"""The content of the page, from findings and the digest of the tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def page_of(found: Findings, digest: Digest) -> Page:
 
 
 class _Run:
-    """One run: its rows of the digest, and sections made of them."""
+    """One run: its rows of the digest, and the sections made from them."""
 
     def __init__(self, found: RunFound, digest: Digest) -> None:
         self._found = found
@@ -137,7 +137,7 @@ class _Run:
         nodes = [broker.node for broker in self._found.brokers]
         hidden = ""
         if len(nodes) > LANES_MOST:
-            # Those that something happened to; then as many others as there is room for.
+            # Brokers with events, then as many others as there is room for.
             eventful = [node for node in nodes if len(of_node[node]) > 1]
             calm = [node for node in nodes if len(of_node[node]) <= 1]
             kept = set([*eventful, *calm][:LANES_MOST])
@@ -537,7 +537,7 @@ class _Run:
         return Section("Against the truth", said, grids=[Grid(columns, rows)] if rows else [])
 
     def _when(self, at: Instant, *, tenth: bool = False) -> str:
-        """With the date where there is more than one."""
+        """With the date if there is more than one."""
         moment = datetime.fromtimestamp(at // 1_000_000, UTC)
         form = "%H:%M:%S" if tenth and self._axis.span_s < DAY_S else "%Y-%m-%d %H:%M:%S"
         return moment.strftime(form) + (f".{at % 1_000_000 // 100_000}" if tenth else "")
@@ -568,7 +568,7 @@ def _quality(found: Findings, digest: Digest) -> Section:
     if quality.conflicts:
         what = "rows repeat a number with other content: logs of two meshes of one name lie in the folder."
         said.append(Said(f"{quality.conflicts:,} {what}", "bad"))
-    # Files without a fault are only counted where there are many.
+    # Files without a fault are only counted if there are many files.
     files = sorted(digest.files, key=lambda row: (-(row.corrupt + row.unknown + row.gaps), row.file))
     rows = [
         [

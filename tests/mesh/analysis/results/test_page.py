@@ -23,7 +23,7 @@ def test_a_column_is_described_by_its_docstring_and_its_words() -> None:
     """`state` has no docstring of its own: its type's stands in, after the words that it may hold."""
     lines = page().splitlines()
     assert (
-        "| `state` | string | `up`, `paused`, `down`, `away`, `unknown`. What a process did. `away`: it "
+        "| `state` | string | `up`, `paused`, `down`, `away`, `unknown`. The state of a process. `away`: it "
         in "\n".join(lines)
     )
     assert "| `availability` | float? | up_s / (up_s + down_s) |" in lines
