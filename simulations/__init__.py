@@ -43,5 +43,7 @@ def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module 'simulations' has no attribute {name!r}")
     if sys.platform == "win32":
-        import_module("protocols.system")  # refuses it, before the rest misses modules of Unix
+        import_module(
+            "protocols.system"
+        )  # refuses an unsupported system before the other imports miss Unix modules
     return getattr(import_module(_MODULES[name]), name)

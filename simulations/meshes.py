@@ -9,9 +9,9 @@
         stock = mesh.run(ask_for_stock, at="broker-3")
         mesh.finish()
 
-A program is a coroutine function that is given a `Client`, and runs unmodified on the host of a broker, as a
-process of its own: in the background (`Mesh.client`) or to its end (`Mesh.run`). `Mesh.finish` asks of the
-brokers what is asked of them in every run of a scenario.
+A program is a coroutine function that takes a `Client`. It runs unmodified on the host of a broker, as a
+separate process: in the background (`Mesh.client`) or to its end (`Mesh.run`). `Mesh.finish` checks the
+invariants that apply to the brokers in every run of a scenario.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from simulations.world import ConditionNotMet, Main, Node, Process, World
 
 LEAVE_S: Final = 30.0
 REST_S: Final = 5.0
-"""How long a mesh that is whole again is looked at before everybody leaves."""
+"""How long a whole mesh is observed before everybody leaves, in seconds."""
 SHOWN_MAX: Final = 5
-"""Violations of one check that a failure shows."""
+"""The number of violations of one check that a failure shows."""
 
 T = TypeVar("T")
 Handler = Callable[[Client], Awaitable[None]]
 
 
 class Violated(AssertionError):
-    """Something that must hold of every mesh did not. ``verdicts`` has all that was judged."""
+    """An invariant of every mesh was violated. ``verdicts`` has all verdicts."""
 
     def __init__(self, verdicts: Sequence[Verdict], seed: int) -> None:
         self.verdicts = tuple(verdicts)
@@ -59,8 +59,8 @@ class Violated(AssertionError):
 
 
 class Mesh:
-    """Brokers ``broker-1`` to ``broker-N``, each on a host of its own name; it returns when they have found
-    each other.
+    """Brokers ``broker-1`` to ``broker-N``, each on a host of the same name. The constructor returns when
+    they have found each other.
 
     Raises:
         ConditionNotMet: they have not within 30 s.
@@ -104,7 +104,7 @@ class Mesh:
             world.inject("start", [name])
             world.run_for(self.scenario.start_gap_s)
         if len(self.brokers) > 1:
-            # Who founds a mesh knows nobody; should its state be lost, it needs somebody to come back to.
+            # The founder of a mesh knows nobody. If it loses its state, it needs an address to return by.
             world.node("broker-1").settings.join = (world.network.hosts["broker-2"].address,)
         self.wait_whole(timeout_s=START_S)
         self._enter("safety_s")
@@ -127,9 +127,9 @@ class Mesh:
     def client(self, name: str, handler: Handler, *, at: str = "broker-1") -> Node:
         """Run a program as a process of that name on the host of a broker, with a `Client` of that broker.
 
-        When it returns, its process stays until the end; when it raises, so does the call that lets time
-        pass (`ProgramFailed`). A process that was killed begins anew when it is started again. At the end it
-        is cancelled.
+        When the program returns, its process stays until the end. When it raises, the call that lets time
+        pass raises `ProgramFailed`. A process that was killed begins anew when it is started again. At the
+        end it is cancelled.
         """
         node = self.world.add_node(name, _handled(handler), host=self.world.node(at).host.name)
         self.clients.append(node)
@@ -139,8 +139,8 @@ class Mesh:
     def run(
         self, handler: Callable[[Client], Awaitable[T]], *, at: str = "broker-1", timeout_s: float = 60.0
     ) -> T:
-        """Let time pass while a program runs to its end, with a `Client` of a broker; returns what it returns
-        and raises what it raises, as `asyncio.run` does.
+        """Let time pass while a program runs to its end, with a `Client` of a broker. Return or raise its
+        outcome, like `asyncio.run`.
 
         A process that was killed begins anew when it is started again.
 
@@ -153,7 +153,7 @@ class Mesh:
         async def main(client: Client) -> None:
             try:
                 results.append(await handler(client))
-            except Exception as error:  # it is the caller's
+            except Exception as error:  # the caller gets it
                 errors.append(error)
 
         self._runs += 1
@@ -171,8 +171,10 @@ class Mesh:
         return results[0]
 
     def schedule(self, faults: Iterable[Fault]) -> None:
-        """Do faults at their times, counted from now. Those whom one strikes in a state in which it cannot be
-        done, such as a crash of who is down, are passed over."""
+        """Apply faults at their times, counted from now.
+
+        A target in an unsuitable state is skipped, such as a process to crash that is already down.
+        """
         world = self.world
         for fault in faults:
             later = replace(fault, at_s=world.now_s + fault.at_s)
@@ -185,14 +187,14 @@ class Mesh:
 
     @property
     def whole(self) -> bool:
-        """Whether every broker is up and sees exactly all of them alive."""
+        """True if every broker is up and sees exactly all of them alive."""
         return is_whole(self.world, self.brokers)
 
     def wait_whole(self, *, timeout_s: float = 30.0) -> float:
-        """Let time pass until the mesh is whole; returns how many seconds that took.
+        """Let time pass until the mesh is whole; return the seconds that took.
 
         Raises:
-            ConditionNotMet: it did not come about in time.
+            ConditionNotMet: it did not happen in time.
         """
         return self.world.run_until(
             lambda: self.whole, timeout_s=timeout_s, what="a whole mesh", poll_s=POLL_S
@@ -201,17 +203,17 @@ class Mesh:
     def finish(self) -> list[Verdict]:
         """Heal everything, wait for the mesh to be whole, let everybody leave, and judge the run.
 
-        What is judged is on the page docs/reference/invariants.md, "of every run", but for what is about the
-        clients of a scenario: what your programs should see is yours to check.
+        The page docs/reference/invariants.md lists the checks, under "of every run". Those about a scenario's
+        clients do not apply: your tests check what your programs should see.
 
         Raises:
-            Violated: something did not hold.
+            Violated: an invariant did not hold.
         """
         world = self.world
         self._enter("healed_s")
         world.heal()
         whole_s = wait_whole_for_good(world, self.brokers, self.scenario)
-        if whole_s is not None:  # what it lacks otherwise is said by `converged`
+        if whole_s is not None:  # otherwise `converged` says what it lacks
             self._phases["whole_s"] = whole_s
             self._enter("held_s")
         self._enter("quiet_from_s")
@@ -220,7 +222,7 @@ class Mesh:
         self._enter("drained_s")
         stuck = [*self._stop([node.name for node in self.clients]), *self._stop(self.brokers)]
         self._enter("end_s")
-        gc.collect()  # a task that failed unseen is reported by its finaliser
+        gc.collect()  # the finaliser of a task that failed unseen reports it
         verdicts = judge(self._recorder.finish(dict(self._phases)))
         if stuck:
             verdicts.append(Verdict("ends_when_asked", "everybody", (f"{', '.join(stuck)} did not end",)))
@@ -233,7 +235,7 @@ class Mesh:
         self._recorder.sample(deep=True)
 
     def _stop(self, names: Sequence[str]) -> list[str]:
-        """Ask them to end, one after the other; returns who did not."""
+        """Ask them to end, one after the other; return those that did not."""
         nodes = [self.world.node(name) for name in names]
         for node in nodes:
             if node.alive:

@@ -1,14 +1,14 @@
-"""A scenario as data: which brokers and clients there are, what is done to them and when, and what must hold.
+"""A scenario as data: its brokers and clients, its faults with their times, and its expectations.
 
-A scenario is written before its seed is known. Whom a fault strikes may be said in words ("2 of brokers"),
-and a number may be a span, so one scenario is a family of runs; `simulations.scenarios.selecting.resolve`
-makes the member that a seed has, in which every name and number is concrete, which is a `Scenario` as well.
-So what was played can be written down, cut short and played again.
+A scenario is written before its seed is known. A fault may name its targets in words ("2 of brokers"), and a
+number may be a span, so one scenario is a family of runs. `simulations.scenarios.selecting.resolve` makes the
+member of a seed, in which every name and number is concrete. That is a `Scenario` as well, so a run can be
+written to a file, cut short and played again.
 
 **The phases of a run.** Brokers start and find each other; clients start, and ``warm_s`` pass. In the *safety
-phase* the faults come at their times, counted from its beginning, and only what must hold at all times is
-asked. Then everything is healed, and within ``bound_s`` the mesh must be whole (the *liveness bound*). In the
-*quiet time* after that everything that is published must arrive. At last everybody leaves.
+phase* the faults come at their times, counted from its beginning, and only invariants of all times are
+checked. Then everything is healed, and within ``bound_s`` the mesh must be whole (the *liveness bound*). In
+the *quiet time* after that, everything published must arrive. At last everybody leaves.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from simulations.kernel.network import LAN, LinkQuality
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
 """With its seed it names a mesh, whose name has at most 64 characters."""
 AFTERMATH_S: Final = 5.0
-"""How long the safety phase goes on after its last fault, where the scenario does not say."""
+"""How long the safety phase goes on after its last fault, unless the scenario says otherwise."""
 SPAN: Final = ":most"
 """A number ``x`` of a fault with a further parameter ``x:most`` is drawn from between the two."""
 REPEATS_MAX: Final = 10_000
 HORIZON_S: Final = 10_000_000.0
-"""No time is longer, which is 115 days: what is longer was not meant."""
+"""The longest time, which is 115 days: a longer one is a mistake."""
 BROKERS_MOST: Final = 100_000
-"""More than the cores can be given; how many are played at full fidelity is up to who plays them."""
+"""More than the cores can handle; the runner decides how many are played at full fidelity."""
 CLIENTS_MOST: Final = 10_000
 BODY_MOST: Final = 10_000_000
 BATCH_MOST: Final = 10_000
 NUMBER_MOST: Final = 9_999
 PAUSE_LEAST_S: Final = 0.000_001
 PERIOD_LEAST_S: Final = 0.001
-"""A run with shorter ones would not come to an end."""
+"""The shortest interval: a run with shorter ones would not end."""
 
 CLIENTS: Final = (
     *("publishers", "subscribers", "askers", "answerers"),
     *("stock_publishers", "stock_subscribers", "workers"),
 )
-"""Fields of `Workload` that are how many clients there are of a sort."""
+"""Fields of `Workload` that are numbers of clients."""
 SHARES: Final = (
     *("sent_share", "stored_share", "outbox_share", "headers_share", "large_share", "request_share"),
     *("retry_share", "fail_share", "drop_share", "poison_share"),
@@ -57,7 +57,9 @@ Value = float | str | tuple[str, ...]
 
 
 class ScenarioError(ValueError):
-    """What is wrong with a scenario, in a sentence, and where: ``("fault", 2, "at_s")`` is the third's."""
+    """The error in a scenario, as a sentence, and its place: ``("fault", 2, "at_s")`` is in the third
+    fault.
+    """
 
     def __init__(self, sentence: str, *where: str | int) -> None:
         super().__init__(sentence)
@@ -65,7 +67,7 @@ class ScenarioError(ValueError):
 
 
 class TooManyBrokers(ValueError):
-    """A mesh has more brokers than who is asked to play it can take."""
+    """A mesh has more brokers than the runner supports."""
 
 
 def _within(least: float, most: float, name: str, value: float, *where: str) -> None:
@@ -83,7 +85,7 @@ def _above_0(most: float, name: str, value: float, *where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The clients, spread over the brokers, each on the host of its own."""
+    """The clients, spread over the brokers, each on its broker's host."""
 
     publishers: int = 3
     subscribers: int = 4
@@ -100,46 +102,47 @@ class Workload:
     size_max: int = 400
     """Bytes of the largest body, about."""
     sent_share: float = 0.0
-    """Of the calls that publish: those at level sent instead of accepted."""
+    """The share of publishing calls at level sent instead of accepted."""
     batch_max: int = 1
     """Messages of one call, at most."""
     headers_share: float = 0.0
-    """Of the messages that are published alone: those with headers."""
+    """The share of messages with headers, among those published alone."""
     large_share: float = 0.0
-    """Of the messages that are published alone: those of ``large_size``."""
+    """The share of messages of ``large_size``, among those published alone."""
     large_size: int = 200_000
     """Bytes of a large body, which travels in pieces."""
     request_share: float = 0.0
-    """Of the questions of askers: those that are requests instead of surveys."""
+    """The share of askers' questions that are requests instead of surveys."""
     stock_publishers: int = 0
-    """Plain REQ, PUSH and PUB sockets in turn that publish."""
+    """Plain sockets that publish: REQ, PUSH and PUB in turn."""
     stock_subscribers: int = 0
     """Plain SUB sockets."""
     transport: str = "tcp"
-    """By which clients, but for plain sockets, reach their brokers."""
+    """The transport by which clients, except plain sockets, reach their brokers."""
     durable_subscriptions: int = 0
-    """Each has workers in turn, and its home where the first of them comes."""
+    """Durable subscriptions. Each has workers in turn, and its home is where the first of them attaches."""
     workers: int = 0
     """Clients that work on durable subscriptions."""
     slow_workers: int = 0
-    """The first so many of them, which take ten times as long."""
+    """How many of them, the first ones, take ten times as long."""
     work_s: float = 0.005
     """How long a worker takes for a message, on average."""
     work_window: int = 16
     """The most messages that a worker has unsettled."""
     stored_share: float = 0.0
-    """Of the calls that publish, and are not at level sent: those at level stored."""
+    """The share of publishing calls at level stored, among those not at level sent."""
     outbox_share: float = 0.0
-    """Of the calls that publish, and are not at level sent: those at level outbox. The publishers have
-    outboxes then."""
+    """The share of publishing calls at level outbox, among those not at level sent. Publishers then have
+    outboxes.
+    """
     retry_share: float = 0.0
-    """Of the messages that a worker gets: those it asks to have again."""
+    """The share of a worker's messages that it asks to get again."""
     fail_share: float = 0.0
-    """Of the messages that a worker gets: those that end its loop by an exception."""
+    """The share of a worker's messages that end its loop by an exception."""
     drop_share: float = 0.0
-    """Of the messages that a worker gets: those it drops."""
+    """The share of a worker's messages that it drops."""
     poison_share: float = 0.0
-    """Of all messages: those that nobody can work off."""
+    """The share of all messages that nobody can process."""
 
     def __post_init__(self) -> None:
         for name in CLIENTS:
@@ -181,32 +184,32 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario. Raises `ScenarioError` for what cannot be, whoever makes it."""
+    """One scenario. Raises `ScenarioError` if it is impossible."""
 
     name: str
     summary: str = ""
     number: int | None = None
-    """Among the numbered ones of `docs/reference/scenarios.md`."""
+    """Its number among those of `docs/reference/scenarios.md`."""
     paper: str = ""
-    """What a paper says of this case, to be printed beside ours."""
+    """A paper's result for this case, to be printed beside ours."""
     compared: str = ""
-    """What of a run is to be printed beside that: names of measures, and of checks that it expects."""
+    """Our figures to be printed beside that: names of measures, and of checks that it expects."""
     known_failure: str = ""
-    """What happens instead of what is expected, where the membership of today is not up to it."""
+    """What happens instead of what is expected, if today's membership cannot do it."""
     waiting_for: str = ""
-    """What must come before this can be played at its full size."""
+    """What is missing to play this at its full size."""
     brokers: int = 5
-    """They are called broker-1, broker-2 ..., each on a host of its own of the same name."""
+    """They are called broker-1, broker-2 ..., each on a host of the same name."""
     spares: int = 0
-    """Further brokers, called on in the same row, that are not started before a fault does it."""
+    """Further brokers, numbered after them, which only a fault starts."""
     period_s: float = 1.0
-    """Of the brokers' heartbeats."""
+    """The period of the brokers' heartbeats."""
     deadline_s: float = 0.5
-    """Of the answers to them."""
+    """The deadline of the answers to them."""
     start_gap_s: float = 0.2
     """From the start of one broker to the next one's."""
     contacts: int = 1
-    """By how many of those that were started before it a broker joins."""
+    """The number of earlier brokers that a broker joins."""
     warm_s: float = 3.0
     """From the start of the clients to the safety phase."""
     safety_s: float | None = None
@@ -220,15 +223,15 @@ class Scenario:
     permuted: int = 0
     """1: sockets that are ready in one turn of an event loop are served in a random order."""
     network: LinkQuality = LAN
-    """Of all links, in each direction."""
+    """The latency of all links, in each direction."""
     workload: Workload = Workload()
     picks: tuple[tuple[str, str], ...] = ()
-    """Names for those whom the seed chooses, and how it does."""
+    """Names for what the seed chooses, and how it does."""
     faults: tuple[Fault, ...] = ()
     expect: tuple[Expectation, ...] = ()
-    """Beyond what must hold in every run."""
+    """Expectations beyond the invariants of every run."""
     full: tuple[tuple[str, Any], ...] = ()
-    """What is different at the full size: values by the path of their keys, as in ``workload.publishers``."""
+    """The differences of the full size: values by the path of their keys, as in ``workload.publishers``."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -296,7 +299,7 @@ class Scenario:
 
     @property
     def broker_names(self) -> list[str]:
-        """Those that are started."""
+        """The brokers that are started."""
         return [f"broker-{number}" for number in range(1, self.brokers + 1)]
 
     @property
@@ -333,14 +336,14 @@ class Scenario:
 
     @property
     def queue_names(self) -> list[str]:
-        """Of the durable subscriptions."""
+        """The names of the durable subscriptions."""
         return [f"queue-{number}" for number in range(1, self.workload.durable_subscriptions + 1)]
 
     def at_size(self, size: str) -> Scenario:
         """The scenario at its ``ci`` or ``full`` size, which then is its only one.
 
         Raises:
-            ScenarioError: the full size differs in something that there is not, or that cannot be so.
+            ScenarioError: the full size differs in an unknown field, or in an impossible way.
         """
         if not self.full:
             return self
@@ -392,7 +395,7 @@ def last_begin_s(fault: Fault) -> float:
 
 
 def last_end_s(fault: Fault) -> float:
-    """When it may be over at the latest; what stays until it is healed does not count as lasting."""
+    """When it may be over at the latest; a fault that stays until it is healed does not count as lasting."""
     return last_begin_s(fault) + fault.number(f"for_s{SPAN}", fault.for_s or 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Strategies for hypothesis: faults to be done to a mesh, which shrink to few and simple ones.
+"""Strategies for hypothesis: faults for a mesh, which shrink to few and simple ones.
 
 ::
 
@@ -9,9 +9,9 @@
             mesh.schedule(faults)
             ...
 
-What is drawn is what the swarm draws (`simulations.scenarios.generating`): every kind of fault with numbers
-that a mesh must bear, nobody struck twice by faults that need their victim alone, and nobody left without an
-address that holds. Hypothesis must be installed: ``pip install hypothesis``.
+They draw the same faults as the swarm (`simulations.scenarios.generating`): every kind of fault with numbers
+that a mesh must bear. No broker is struck twice by faults that need their target alone, and none loses its
+last valid address. Hypothesis must be installed: ``pip install hypothesis``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from simulations.scenario import Scenario, Workload
 from simulations.scenarios.generating import CLASSES, Alone, Recipe, within_reach
 
 STEP_S: Final = 0.1
-"""Times are multiples of this, which makes small ones to look at."""
+"""Times are multiples of this, so that small ones are easy to read."""
 
 
 def _size(recipe: Recipe) -> int:
-    """How much is drawn for it."""
+    """The number of draws for it."""
     victims = 5 if recipe.whom in ("pair", "some", "sides") else 1
     return victims + (recipe.for_s is not None) + (recipe.value is not None) + len(recipe.more + recipe.words)
 
@@ -123,7 +123,7 @@ def _tenths(least: float, most: float) -> st.SearchStrategy[float]:
 
 
 def _number(least: float, most: float) -> st.SearchStrategy[float]:
-    """A hundred steps from the one to the other."""
+    """A hundred steps from the first to the second."""
     return st.integers(0, 100).map(lambda step: round(least + (most - least) * step / 100, 3))
 
 
@@ -153,8 +153,9 @@ def _sides(
 
 
 def _bearable(found: Iterable[tuple[Recipe, Fault]], names: Sequence[str]) -> list[Fault]:
-    """Without those that would strike somebody who is taken, or leave somebody no address that holds,
-    whomever the brokers join by."""
+    """Without faults that would strike a taken target, or take a broker's last valid address, whatever the
+    brokers join.
+    """
     alone = Alone()
     kept = [
         fault

@@ -1,1 +1,1 @@
-"""The command ``mesh simulate``: what it takes, what it lists and what it shows."""
+"""The command ``mesh simulate``: its arguments, its lists and its output."""

@@ -1,4 +1,4 @@
-"""``mesh simulate``: plays scenarios from seeds, looks for seeds that fail, and makes failures small.
+"""``mesh simulate``: plays scenarios from seeds, looks for seeds that fail, and shrinks failures.
 
 A run's result is equal for equal scenario, seed and code; with ``--json`` it is one object on standard
 output. Progress is on standard error.
@@ -45,7 +45,7 @@ app = App(
     default_parameter=Parameter(negative=()),
 )
 EXIT_VIOLATED: Final = ExitCode.FAILED
-# What a user did wrong, as every other command of ours tells it. First match wins, as there.
+# A user's mistakes, told as in every other command of ours. First match wins, as there.
 CODES: Final[tuple[tuple[type[ValueError], ExitCode], ...]] = (
     (scenario_file.UnknownScenario, ExitCode.USAGE),
     (scenario_file.UnreadableScenario, ExitCode.NO_INPUT),
@@ -57,7 +57,7 @@ CODES: Final[tuple[tuple[type[ValueError], ExitCode], ...]] = (
 
 
 def _whole(type_: type, tokens: Sequence[Token]) -> int:
-    """Of "1.5" the usual conversion makes 2, which would be another seed than the one that was asked for."""
+    """Refuse fractions: the usual conversion turns "1.5" into 2, a different seed from the one requested."""
     try:
         return int(tokens[0].value)
     except ValueError:
@@ -81,18 +81,18 @@ def simulate(
     fidelity: Literal["full", "cores"] = "full",
     json: bool = False,
 ) -> int:
-    """Run real brokers and clients in virtual time, break them on purpose, and judge how they fared.
+    """Run real brokers and clients in virtual time, break them on purpose, and judge the outcome.
 
-    The same scenario, seed and number of nodes always give the same history, which is named by one hash. The
+    The same scenario, seed and number of nodes always give the same history, which one hash identifies. The
     exit code is 0 if every check passed and 1 if not.
 
     Parameters
     ----------
     scenario
-        What is done to the mesh: a name, of which ``mesh simulate list`` has all, or the path of a scenario
-        file, or swarm-SEED for what the swarm plays.
+        What is done to the mesh: a name (mesh simulate list shows all), the path of a scenario file, or
+        swarm-SEED for what the swarm plays.
     seed
-        Everything random in the run follows from it; 1 if it is not given.
+        The source of everything random in the run; 1 if it is not given.
     nodes
         How many brokers; by default as the scenario says.
     full
@@ -100,14 +100,14 @@ def simulate(
     out
         A folder for the brokers' event logs, and for what was really done in truth-*.jsonl.
     keep
-        If it fails, a file for it, which replay and shrink read.
+        If it fails, a file for the failure, which replay and shrink read.
     trace
         A file for the history, a line for each turn, arrival and fault; diff reads it.
     log_heartbeats
         Rows of heartbeats in the event logs: each; or summary, one for each peer and 16 periods, of which a
         crash loses the last.
     fidelity
-        With cores no brokers run but the cores that decide for them, hundreds if need be, without clients.
+        With cores, only the decision-making cores of the brokers run, hundreds if needed, without clients.
     json
         Print the result as one JSON object, which is equal for equal runs.
     """
@@ -161,7 +161,7 @@ def simulate(
 
 @app.command(name="list")
 def list_(*, json: bool = False) -> None:
-    """Show the scenarios that there are, what each expects and how it fares.
+    """Show all scenarios, what each expects and its outcome.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def list_(*, json: bool = False) -> None:
 
 @app.command
 def faults(*, json: bool = False) -> None:
-    """Show what can be done to a mesh, to whom, and by how much.
+    """Show what can be done to a mesh, to which targets, and by how much.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def swarm(
     out: str | None = None,
     json: bool = False,
 ) -> int:
-    """Play many seeds, each a scenario of its own; show which failed, at what rate, and what met what.
+    """Play many seeds, each a different scenario; show which failed, at what rate, and which faults met.
 
     The exit code is 1 if any seed failed.
 
@@ -212,7 +212,7 @@ def swarm(
     seeds
         How many.
     first
-        The first of them; without it the swarm draws one that is new, as a rate is worth something only then.
+        The first of them; without it the swarm draws a new one, since only new seeds give a meaningful rate.
     jobs
         How many processes play them.
     minutes
@@ -262,7 +262,7 @@ def swarm(
 
 
 def _keep(report: swarming.Report, outcome: swarming.Outcome, folder: str) -> CommandFailed | None:
-    """Write a failure down. That it cannot be written ends no swarm, which may have gone on for hours."""
+    """Write a failure to its file. An error in writing ends no swarm, which may have run for hours."""
     if outcome.result is None:
         return None
     path = os.path.join(folder, f"{outcome.result.scenario.name}.toml")
@@ -276,13 +276,13 @@ def _keep(report: swarming.Report, outcome: swarming.Outcome, folder: str) -> Co
 def replay(file: str, *, json: bool = False) -> int:
     """Play a failure again, exactly as it was.
 
-    The exit code is 1 while it fails, 0 when it does not any more, and 70 if the same code made another
-    history of it.
+    The exit code is 1 while it fails, 0 when it no longer fails, and 70 if the same code gives another
+    history.
 
     Parameters
     ----------
     file
-        What simulate --keep, swarm --out or shrink wrote.
+        A file from simulate --keep, swarm --out or shrink.
     json
         Print the result as one JSON object.
     """
@@ -321,7 +321,7 @@ def shrink(
     Parameters
     ----------
     file
-        What simulate --keep or swarm --out wrote.
+        A file from simulate --keep or swarm --out.
     out
         The file for the smaller one; by default beside FILE, ending with .small.toml.
     plays
@@ -367,20 +367,20 @@ def diff(
     full: bool = False,
     json: bool = False,
 ) -> int:
-    """Find the first event in which two runs differ, and show it with what led to it.
+    """Find the first event in which two runs differ, and show the events that led to it.
 
-    The exit code is 0 if they do not, and 1 if they do.
+    The exit code is 0 if they are equal, and 1 if they differ.
 
     Parameters
     ----------
     one
-        What simulate --trace wrote; or a scenario, by name or file, perhaps with a seed, as in calm@7.
+        A file from simulate --trace; or a scenario, by name or file, perhaps with a seed, as in calm@7.
     other
-        The same, of the other run.
+        The same, for the other run.
     twice
         Play ONE in two processes with different hash seeds, one of them with its history kept.
     seed
-        Of the scenarios that have none.
+        For scenarios without a seed.
     full
         Play them at their full sizes.
     json
@@ -398,19 +398,19 @@ def diff(
     return EXIT_VIOLATED if found.line is not None else ExitCode.OK
 
 
-# --- what they share
+# --- shared functions
 
 
 @dataclass(slots=True)
 class Interruption:
-    """Which of the two ways of asking for an end it was, if one came."""
+    """Records whether Ctrl-C or SIGTERM asked for an end, if one did."""
 
     code: ExitCode = ExitCode.INTERRUPTED
 
 
 @contextmanager
 def _interruptible() -> Iterator[Interruption]:
-    """SIGTERM interrupts what is within as Ctrl-C does, so that it shows what it has."""
+    """Treat SIGTERM like Ctrl-C inside this block, so that the command shows what it has."""
     interruption = Interruption()
 
     def terminated(number: int, frame: FrameType | None) -> None:
@@ -429,7 +429,7 @@ def _interruptible() -> Iterator[Interruption]:
 
 
 def _play_cores(scenario: Scenario, seed: int, *, as_json: bool) -> int:
-    from simulations import cores  # only here: the other commands need none of it
+    from simulations import cores  # only here: the other commands do not need it
 
     began = time.perf_counter()
     outcome = cores.play(scenario, seed=seed)
@@ -448,7 +448,7 @@ def _refuse_with_cores(**files: str | None) -> None:
 
 
 def _found(name: str) -> tuple[Scenario, int]:
-    """A scenario, and the seed it is played with unless another is given."""
+    """A scenario, and the seed for it unless another is given."""
     return swarming.drawn(name) or (scenario_file.load(name), 1)
 
 
@@ -460,7 +460,7 @@ def _side(
     name, at, given = text.rpartition("@") if "@" in text else (text, "", "")
     if at and not (given.isascii() and given.isdigit()):
         raise CommandFailed(ExitCode.USAGE, f"{text}: the seed after the @ must be a whole number")
-    if ("." in name or os.sep in name) and not os.path.exists(name):  # no scenario is called so
+    if ("." in name or os.sep in name) and not os.path.exists(name):  # no scenario has such a name
         raise CommandFailed(ExitCode.NO_INPUT, f"{name}: there is no such file")
     try:
         scenario, usual = _found(name)
@@ -483,8 +483,9 @@ def _replay_command(scenario: str, result: Result, nodes: Whole | None, keep: st
 
 @contextmanager
 def _refusals(out: str | None, *, too_many: ExitCode = ExitCode.USAGE) -> Iterator[None]:
-    """What a user did wrong becomes a sentence and a code; brokers' warnings are no concern of who plays with
-    them. ``too_many`` is the code of a mesh that is too large: whose mistake it is depends on who said so.
+    """Turn a user's mistake into a message and an exit code. Hide the brokers' warnings from the user.
+
+    ``too_many`` is the code for a mesh that is too large: it depends on where the number came from.
     """
     swarming.hush()
     try:
@@ -502,17 +503,17 @@ def _refusals(out: str | None, *, too_many: ExitCode = ExitCode.USAGE) -> Iterat
 
 
 def _check_files(*paths: str | None) -> None:
-    """What cannot be written is told before a run rather than after it."""
+    """Report an unwritable file before a run instead of after it."""
     for path in paths:
         if path is not None and (os.path.isfile(path) or os.path.isdir(path)):
             _write(path, None)
-        elif path is not None and not os.path.exists(path):  # else it is a pipe, or a device
+        elif path is not None and not os.path.exists(path):  # otherwise it is a pipe, or a device
             _write(path, None)
             os.unlink(path)
 
 
 def _write(path: str, text: str | None) -> None:
-    """With no text nothing is changed, and only tried whether it can be."""
+    """Write the text. Without a text, only check that the file can be written."""
     try:
         with open(path, "a" if text is None else "w", encoding="utf-8") as file:
             try:
@@ -527,7 +528,7 @@ def _write(path: str, text: str | None) -> None:
 
 
 def _unwritten(path: str, text: str) -> CommandFailed | None:
-    """Why it could not be written: what was played is told first, which may have taken hours."""
+    """Report why the file could not be written, but first show the outcome, which may have taken hours."""
     try:
         _write(path, text)
     except CommandFailed as error:
@@ -536,7 +537,7 @@ def _unwritten(path: str, text: str) -> CommandFailed | None:
 
 
 def _discard(path: str) -> None:
-    """Half a file would be taken for a whole one."""
+    """Remove a half-written file, which could be mistaken for a whole one."""
     if os.path.isfile(path):
         os.unlink(path)
 

@@ -1,7 +1,7 @@
-"""What there is to be played and done, in rows: the scenarios with how they fare, the kinds of faults.
+"""Rows for the lists: the scenarios with their status, and the kinds of faults.
 
-A scenario's status is what its file says of it, to which the tests hold it: it passes, or it is a known
-failure and what happens instead is told, or it waits for something that there is not yet.
+A scenario's status comes from its file, and the tests enforce it. It passes, or it is a known failure (the
+row says what happens instead), or it waits for a missing feature.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Status(StrEnum):
     PASSES = "passes"
     KNOWN_FAILURE = "known failure"
     WAITS = "waits"
-    """Its full size does; at the CI size it may well be played."""
+    """Only the full size waits; the CI size may well be playable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Row:
     scenario: Scenario
     status: Status
     because: str
-    """The failure that is known, or the reason to wait; empty if it passes."""
+    """The known failure, or the reason to wait; empty if it passes."""
 
     @property
     def sizes(self) -> str:
-        """How many brokers it has, at the CI size and at the full one."""
+        """The number of brokers at the CI size and at the full one."""
         small, full = (self.scenario.at_size(size) for size in ("ci", "full"))
         counts = [each.brokers + each.spares for each in (small, full)]
         return " / ".join(map(str, dict.fromkeys(counts)))
@@ -60,7 +60,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """All that are shipped: the numbered ones in their order, then the others by name."""
+    """All shipped scenarios: the numbered ones in their order, then the others by name."""
     found = [_row(scenario_file.load(name)) for name in scenario_file.shipped()]
     return sorted(found, key=lambda row: (row.scenario.number or math.inf, row.scenario.name))
 
@@ -92,12 +92,12 @@ def fault_as_json(kind: Kind) -> dict[str, Any]:
 
 
 def _limits(parameter: Parameter) -> dict[str, float]:
-    """What JSON has no number for is left out."""
+    """Limits without those that JSON has no number for."""
     limits = {"least": parameter.least, "most": parameter.most}
     return {name: limit for name, limit in limits.items() if abs(limit) != float("inf")}
 
 
 def kinds() -> list[Kind]:
-    """In the order of whom they strike."""
+    """The kinds of faults, ordered by what they strike."""
     order = ("processes", "hosts", "links", "nobody")
     return sorted(KINDS.values(), key=lambda kind: order.index(kind.of))

@@ -1,4 +1,4 @@
-"""What `mesh simulate` shows: a run in lines, tables of what there is, a swarm as it goes and as it went.
+"""The output of `mesh simulate`: a run in lines, tables, and a swarm during and after its run.
 
 Progress goes to standard error, results to standard output.
 """
@@ -24,10 +24,10 @@ from simulations.runs.playing import Result
 from simulations.runs.swarming import Outcome, Report
 
 SHOWN_MAX: Final = 10
-"""Violations of one check that a summary shows."""
+"""The number of violations of one check that a summary shows."""
 CLEAR: Final = "\r\x1b[K"
 WIDTH: Final = 160
-"""Of tables that go to a file."""
+"""The width of tables that go to a file."""
 STATES: Final = {
     "under load": "load",
     "idle": "idle",
@@ -39,12 +39,13 @@ STATES: Final = {
     "struck": "hit",
     "healing": "heal",
 }
-"""What a fault can meet, in the order in which it is shown, and the short word for it over its column."""
+"""The states that a fault can meet, in the order shown, and the short word for each column head."""
 
 
 def summary(result: Result, wall_s: float, out: str | None, again: str | None) -> str:
-    """The result in lines; the first names scenario, seed and verdict, and the last of a run that failed is
-    the command that plays it ``again``.
+    """The result in lines. The first line names scenario, seed and verdict.
+
+    If the run failed, the last line is the command that plays it ``again``.
     """
     verdict = "passed" if result.ok else "VIOLATED"
     counts = result.counts
@@ -86,7 +87,7 @@ COUNTED: Final = {
 
 
 def scenario_table(rows: Iterable[Row], console: Console | None = None) -> None:
-    """A row for each scenario, and how many there are of each kind."""
+    """A row for each scenario, and the number of each status."""
     console = console or _console()
     rows = list(rows)
     table = _table("no.", "scenario", "brokers", "what is done, and what is expected", "status")
@@ -118,7 +119,9 @@ def _span(parameter: Parameter) -> str:
 
 
 def swarm_summary(report: Report, console: Console | None = None) -> None:
-    """What met what, which checks failed, and each failure with the command that plays it again."""
+    """Which faults met which states, which checks failed, and each failure with the command that plays it
+    again.
+    """
     console = console or _console()
     if report.coverage:
         _coverage(report, console)
@@ -149,7 +152,7 @@ def swarm_summary(report: Report, console: Console | None = None) -> None:
 
 def _coverage(report: Report, console: Console) -> None:
     table = _table("fault", *STATES.values(), title="how often each fault met which state")
-    table.padding, table.show_edge = (0, 1, 0, 0), False  # else a terminal of 80 columns is too narrow
+    table.padding, table.show_edge = (0, 1, 0, 0), False  # otherwise a terminal of 80 columns is too narrow
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
     for kind, states in sorted(report.coverage.items()):
@@ -160,7 +163,7 @@ def _coverage(report: Report, console: Console) -> None:
 
 
 def _console() -> Console:
-    """Of a terminal's width; for a file of one that leaves room for sentences."""
+    """A console of a terminal's width, or for a file one wide enough for sentences."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
 
@@ -173,8 +176,8 @@ def _table(*columns: str, title: str | None = None) -> Table:
 
 
 class Progress:
-    """What happens in a run, on stderr: every fault a line, and on a terminal that can overwrite a line the
-    virtual time running.
+    """Reports a run on stderr: every fault in a line, and the current virtual time on a terminal that can
+    overwrite a line.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -186,7 +189,7 @@ class Progress:
         self._show(f"{now_s:8.2f} s", text)
 
     def counted(self, plays: int, text: str) -> None:
-        """Of many plays: how many there were, and what they led to."""
+        """For many plays: how many there were, and their outcomes."""
         self._show(f"{plays:5} plays", text)
 
     def end(self) -> None:
@@ -208,7 +211,7 @@ class Progress:
 
 
 class SwarmProgress:
-    """A bar on a terminal's standard error; elsewhere a line for each failure."""
+    """A bar on a terminal's standard error; otherwise a line for each failure."""
 
     def __init__(self, seeds: int) -> None:
         self._console = Console(stderr=True)

@@ -1,15 +1,15 @@
-"""The interface between cores and their runner: messages, and changes of what brokers see of each other."""
+"""The interface between cores and their runner: messages, and changes in how brokers see each other."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
 Message = tuple[Any, ...]
-"""Nobody changes one after it was sent."""
+"""A message, which nobody changes after it was sent."""
 
 
 class Change(NamedTuple):
-    """A broker saw another one come into another state. A large split makes millions of them."""
+    """One broker saw another change its state. A large split makes millions of these."""
 
     at_s: float
     observer: str
@@ -22,21 +22,21 @@ class Change(NamedTuple):
 class Core(Protocol):
     """The behaviour of the brokers of all places: one object for all of them.
 
-    Places and wires are numbers. A core is called for places that run, and for no others; it says when it
-    wants to be called without a message by `Field.wake`.
+    Places and wires are numbers. A core is called only for places that run. It uses `Field.wake` to be called
+    without a message.
     """
 
     def begin(self, place: int, now_ns: int) -> None:
-        """A life begins here, and nothing is left of one before."""
+        """A life begins here, and nothing of an earlier one remains."""
 
     def receive(self, wire: int, message: Message, now_ns: int) -> Message | None:
-        """A message came by this wire; what is returned goes back at once."""
+        """A message arrived by this wire; the returned messages go back at once."""
 
     def tick(self, place: int, now_ns: int) -> None:
-        """The time has come that it wanted to be called at."""
+        """The time that the core asked for has come."""
 
     def lost(self, wire: int, now_ns: int) -> None:
-        """The process at the other end of this wire died, and the kernel there said so to this one."""
+        """The process at the other end of this wire died, and its kernel reported that to this one."""
 
     def view(self, place: int) -> dict[str, str]:
-        """Whom it holds for what, by name."""
+        """The broker's view: the state of each member, by name."""

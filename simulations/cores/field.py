@@ -1,21 +1,24 @@
 """A direct discrete-event runner for pure cores: it carries their messages and keeps their timers.
 
-There is no event loop, no transport and no byte here. A core is handed messages and the time, and returns
-messages; the field carries them. So one message costs about a microsecond, and hundreds of brokers fit into
-one process. Of the network it keeps what a core can notice:
+It has no event loop, no transport and no bytes. A core is given messages and the time, and returns messages;
+the field carries them. So one message costs about a microsecond, and hundreds of brokers fit into one
+process. It models the properties of the network that a core can notice:
 
-* **Latency**: drawn for each message; one direction of a connection stays in order, as a TCP stream does.
-* **A cut** holds messages back as TCP does: they are sent again on its ladder (`wait_ns`), and go on in order
-  once both directions pass. **Loss** is the same, drawn for each try. A **clog** only lets them wait.
-* **A killed** process is silence, and its peers are told (`Core.lost`) after a latency, as by its kernel; a
-  host without **power** is silence only. A **paused** process finds at its end what came meanwhile.
+* **Latency** is drawn for each message; one direction of a connection stays in order, as in a TCP stream.
+* **A cut** holds messages back as TCP does: they are retried on its ladder (`wait_ns`), and go on in order
+  once both directions pass. **Loss** works in the same way, drawn for each try. A **clog** only makes them
+  wait.
+* **A killed** process is silent, and its peers are told (`Core.lost`) after a latency, as by its kernel. A
+  host without **power** is only silent. A **paused** process handles at the end of the pause what arrived
+  meanwhile.
 
 It leaves out bandwidth, windows, the time code takes, clocks that differ, disks, clients and data.
 
 With many places the cost of a message is the memory it touches. So places and wires are numbers, their state
-is in arrays, one random stream serves all links, and timers are in a calendar, apart from the
-few messages that are under way at a time, which are in a heap. Messages go before timers of the same instant.
-The history holds a line for each change, fault and second; the second's line has a checksum over all messages
+is in arrays, and one random stream serves all links. Timers are in a calendar; the few messages under way are
+in a separate heap. Messages go before timers of the same instant.
+
+The history holds a line for each change, fault and second. The second's line has a checksum over all messages
 so far, so equal hashes mean equal runs down to the last message.
 """
 
@@ -39,7 +42,7 @@ from simulations.kernel.scheduler import SECOND, nanoseconds
 
 NEVER_NS: Final = 1 << 62
 CHANGES_MAX: Final = 1_000_000
-"""So many are kept, which take 200 MB; the rest is only counted and hashed."""
+"""The number of changes that are kept, which take 200 MB; further ones are only counted and hashed."""
 _push: Final = heapq.heappush
 MASK: Final = (1 << 61) - 1
 
@@ -52,7 +55,7 @@ class PlaceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What all links are like at first."""
+    """The initial properties of all links."""
 
     latency_s: float = 0.0003
     jitter_s: float = 0.0002
@@ -70,8 +73,10 @@ class Options:
 
 
 class Field:
-    """All places and the time. Add places, connect them, say which core plays them, start them, and let time
-    pass by `run_for`. Places and wires are numbers from 0.
+    """All places and the time.
+
+    Add places, connect them, choose the core that plays them, start them, and let time pass by `run_for`.
+    Places and wires are numbers from 0.
     """
 
     core: Core
@@ -82,33 +87,33 @@ class Field:
         self.now_ns = 0
         self.names: list[str] = []
         self.numbers: dict[str, int] = {}
-        """Of the places, by name."""
+        """The numbers of the places, by name."""
         self.wires = Wires()
         self.states: list[PlaceState] = []
         self.lives: list[int] = []
         """How often each place has been started."""
         self.messages = 0
-        """How many have arrived."""
+        """The number of messages that have arrived."""
         self.changes: list[Change] = []
-        """The first `CHANGES_MAX`."""
+        """The first `CHANGES_MAX` changes."""
         self.counts: Counter[str] = Counter()
-        """Of all changes, by the state that somebody came into."""
+        """The number of all changes, by the new state."""
         self.dead: dict[str, None] = {}
-        """Who was ever seen dead by anybody."""
+        """Members that any broker ever saw dead."""
         self.history = History(keep=keep_history)
         self.on_second: Callable[[float], None] | None = None
         self._latency_ns = nanoseconds(self.options.latency_s)
         self._jitter_ns = nanoseconds(self.options.jitter_s)
         self._random = random.Random(f"{seed}:net").random
         self._under_way: list[tuple[int, int, int, Message]] = []
-        """A heap: when a message arrives, a serial number, its wire, the message."""
+        """A heap: the arrival time, a serial number, the wire, the message."""
         self._timers = Calendar()
-        """When, what to call, with what."""
+        """The time, the function to call, and its argument."""
         self._powered: list[bool] = []
         self._due_ns: list[int] = []
         """When the core wants to be called, by place."""
         self._piles: dict[int, list[tuple[int, Message | None]]] = {}
-        """What came to places that are paused; None is a reset."""
+        """What came to paused places; None is a reset."""
         self._serial = 0
         self._checksum = 0
         self._next_second_ns = SECOND
@@ -116,7 +121,7 @@ class Field:
     # --- building
 
     def add(self, name: str) -> int:
-        """A place for a broker. Returns its number."""
+        """Add a place for a broker; return its number."""
         if name in self.numbers:
             raise ValueError(f"there is a place {name} already")
         place = self.numbers[name] = len(self.names)
@@ -135,7 +140,7 @@ class Field:
         return self.now_ns / SECOND
 
     def run_for(self, seconds: float) -> None:
-        """Let so much time pass. The garbage collector rests: nothing here is a cycle that dies."""
+        """Let so much time pass. The garbage collector is off: no cycles become garbage here."""
         enabled = gc.isenabled()
         gc.disable()
         try:
@@ -169,7 +174,7 @@ class Field:
                 timers.turn()
 
     def _deliver(self, end_ns: int) -> None:
-        """All messages until then, each after the timers that are due before it."""
+        """Deliver all messages until then, each after the timers that are due before it."""
         under_way, timers, pop = self._under_way, self._timers.open, heapq.heappop
         special, receive, send = self.wires.special, self.core.receive, self.send
         while under_way:
@@ -195,18 +200,18 @@ class Field:
         action(argument)
 
     def after(self, delay_ns: int, action: Callable[[Any], None], argument: Any) -> None:
-        """Call it then; it looks whether it is still wanted."""
+        """Call the function then; it must check whether it is still needed."""
         self._timers.put((self.now_ns + delay_ns, action, argument))
 
     def next_serial(self) -> int:
-        """A number that is given once in a run."""
+        """A number that is unique in a run."""
         self._serial += 1
         return self._serial
 
     # --- messages
 
     def send(self, wire: int, message: Message) -> None:
-        """Put it on its way. Who does not run sends nothing: cores are not called then."""
+        """Send a message. A place that does not run sends nothing, because its core is not called."""
         wires = self.wires
         if wires.special[wire]:
             self._launch(wire, message)
@@ -246,7 +251,7 @@ class Field:
             self._reset(wire)
 
     def _hold(self, wire: int, message: Message) -> None:
-        """It was lost, or is behind one that was, and goes on in its turn."""
+        """Hold a message that was lost or follows a lost one; it goes on in its turn."""
         trouble = self.wires.suffer(wire)
         trouble.held.append(message)
         if len(trouble.held) == 1:
@@ -259,7 +264,7 @@ class Field:
         wires = self.wires
         trouble = wires.trouble(wire)
         if trouble.held is not held:
-            return  # of a connection that is no more
+            return  # it belongs to a connection that no longer exists
         if (
             trouble.cuts
             or wires.trouble(wire ^ 1).cuts
@@ -272,7 +277,7 @@ class Field:
             self.after(self._takes_ns(wire), self._get_across, what)
 
     def _get_across(self, what: tuple[int, list[Message]]) -> None:
-        """What was sent again arrives, and what came meanwhile behind it, unless there is a cut once more."""
+        """Deliver the retried message, and those that waited behind it, unless there is a new cut."""
         wire, held = what
         trouble = self.wires.trouble(wire)
         if trouble.held is not held:
@@ -284,8 +289,11 @@ class Field:
         self._arrive_now(wire, held)
 
     def renew(self, wire: int) -> None:
-        """A new connection begins with a ladder of its own; what an old one held is forgotten, and what that
-        sends again, in minutes perhaps, stands before nothing."""
+        """Begin a new connection with its own retry ladder.
+
+        The messages that the old one held are forgotten. Its next retry, which may be minutes away, delays
+        nothing.
+        """
         self.wires.last_ns[wire] = 0
         trouble = self.wires.trouble(wire)
         if trouble.held or trouble.clogged:
@@ -293,13 +301,13 @@ class Field:
             self.wires.judge(wire)
 
     def unclog(self, wire: int) -> None:
-        """What waited at its end goes on."""
+        """Release the messages that waited at the wire's end."""
         trouble = self.wires.suffer(wire)
         waiting, trouble.clogged = trouble.clogged, []
         self._arrive_now(wire, waiting)
 
     def _arrive_now(self, wire: int, messages: list[Message]) -> None:
-        """Before all that is under way on this wire."""
+        """Deliver it before everything that is under way on this wire."""
         self.wires.judge(wire)
         for message in messages:
             _push(self._under_way, (self.now_ns, self.next_serial(), wire, message))
@@ -312,14 +320,14 @@ class Field:
             self.send(wire ^ 1, reply)
 
     def _reset(self, wire: int) -> None:
-        """Nobody is there any more, and the kernel there says so."""
+        """Nobody runs there any more, and the kernel there says so."""
         back = wire ^ 1
         if not self.wires.trouble(back).cuts:
             life = self.lives[self.wires.targets[back]]
             self.after(self._latency_ns, self._told_lost, (back, life))
 
     def _told_lost(self, what: tuple[int, int]) -> None:
-        """The other end of this wire's pair is no more, says the kernel there."""
+        """The kernel reports that the other end of this wire's pair is gone."""
         wire, life = what
         place = self.wires.targets[wire]
         if self.lives[place] != life or self.wires.trouble(wire).cuts:
@@ -332,7 +340,7 @@ class Field:
     # --- timers of cores
 
     def wake(self, place: int, at_ns: int) -> None:
-        """The core of this place is to be called then, and not at the time that was said before."""
+        """Call the core of this place then, instead of at the time set before."""
         at_ns = max(at_ns, self.now_ns)
         if at_ns != self._due_ns[place]:
             self._due_ns[place] = at_ns
@@ -340,7 +348,8 @@ class Field:
                 self._timers.put((at_ns, self._tick, place))
 
     def _tick(self, place: int) -> None:
-        # Not if it is of an earlier life, or was put off; who is paused is called when it runs again.
+        # Skip it if it belongs to an earlier life or was postponed. A paused place is called when it runs
+        # again.
         if self._due_ns[place] == self.now_ns and self.states[place] is PlaceState.RUNNING:
             self._due_ns[place] = NEVER_NS
             self.core.tick(place, self.now_ns)
@@ -348,7 +357,7 @@ class Field:
     # --- what cores report
 
     def changed(self, observer: int, subject: str, from_state: str, to_state: str, reason: str) -> None:
-        """A broker sees another one in another state."""
+        """A broker sees another one in a new state."""
         name = self.names[observer]
         self.counts[to_state] += 1
         if to_state == "dead":
@@ -368,7 +377,7 @@ class Field:
         self.core.begin(place, self.now_ns)
 
     def kill(self, place: int, *, power: bool = True) -> None:
-        """Nothing of it runs any more; with power left its kernel tells the others."""
+        """Stop everything of the place; if it still has power, its kernel tells the others."""
         self._comes(place, PlaceState.DOWN)
         self._powered[place] = power
         self._piles.pop(place, None)
@@ -384,7 +393,7 @@ class Field:
             self._piles[place] = []
 
     def resume(self, place: int) -> None:
-        """It finds what came meanwhile, and then is called if it missed its time."""
+        """Handle what arrived during the pause, then call the core if it missed its time."""
         if self.states[place] is not PlaceState.PAUSED:
             return
         self._comes(place, PlaceState.RUNNING)

@@ -2,11 +2,11 @@
 
 It takes the place of `mesh.cluster.peering` in a broker: it tells the core what happened, and executes the
 orders of the core, with tuples instead of frames. It imitates only the parts that are no core. A link is one
-wire here instead of three connections, and takes a greeting each way and a READY to come up. Each link has a
-number, so that a message of an earlier link is not taken for one of the present link. A message to a link
-that is not there is answered with a reset, as a kernel would.
+wire here instead of three connections, and needs a greeting each way and a READY to come up. Each link has a
+number, so that a message of an earlier link is not taken for one of the present link. A message to a missing
+link is answered with a reset, as by a kernel.
 
-Interest, which a full mesh spreads by the same links, is left out: it does not decide who is alive.
+Interest, which a full mesh spreads over the same links, is left out: it does not affect membership.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ HELLO, WELCOME, READY, REFUSED, CLOSE, SURVEY, ANSWER, MEMBERS = MessageKind
 
 NEVER: Final = float("inf")
 PAUSED_NS: Final = 10 * MILLISECOND
-"""So often it is looked whether who is paused runs again, to do then what it missed."""
+"""Seconds between checks whether a paused place runs again, to do then what it missed."""
 
 
 class Identity:
-    """What outlives a restart: the id, and the incarnation to begin with."""
+    """What survives a restart: the id, and the incarnation to begin with."""
 
     def __init__(self, number: int, rng: random.Random) -> None:
         self.id = rng.getrandbits(48) << 14 | number
@@ -64,7 +64,7 @@ class Identity:
 
 
 class Link:
-    """One that is up."""
+    """A link that is up."""
 
     __slots__ = ("member", "number", "wire")
 
@@ -75,7 +75,7 @@ class Link:
 
 
 class Meshed:
-    """The brokers of a field, by the real machines: who lives where, and who lived there before."""
+    """The brokers of a field, run by the real machines: the life at each place, and the lives before it."""
 
     def __init__(self, field: Field) -> None:
         self._field = field
@@ -84,13 +84,13 @@ class Meshed:
             (field.names[joins.randrange(max(0, place - 2), place)],) if place else ()
             for place in range(len(field.names))
         ]
-        """The broker that each one joins by: one of the two before it, unless the scenario says otherwise."""
+        """The broker that each one joins: one of the two before it, unless the scenario says otherwise."""
         self.identities = [
             Identity(number, random.Random(f"{field.seed}:id:{name}"))
             for number, name in enumerate(field.names, 1)
         ]
         self.lives: dict[int, Life] = {}
-        """The last one of each place, by its number."""
+        """The last life of each place, by its number."""
 
     def begin(self, place: int, now_ns: int) -> None:
         if place in self.lives:
@@ -115,7 +115,7 @@ class Meshed:
 
 
 class Life:
-    """One of a broker: the shell of its core."""
+    """One life of a broker: the shell of its core."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Life:
         self._field = field
         self._place = place
         self.ended = False
-        """Another one has begun here."""
+        """True if another life has begun here."""
         self._name = name = field.names[place]
         self._wires = field.wires
         self._identity = identity
@@ -148,10 +148,10 @@ class Life:
         )
         self.membership = self.core.membership
         self.links: dict[int, Link] = {}
-        """By member."""
+        """The links by member."""
         self._by_wire: dict[int, Link] = {}
         self._dials: dict[int, tuple[Dial, int]] = {}
-        """Under way, by the number of the place: the dial, and the number the link would have."""
+        """Dials under way, by the number of the place: the dial, and the number that the link would have."""
         self._due = NEVER
 
     def _now(self) -> float:
@@ -201,16 +201,16 @@ class Life:
         self._settle()
 
     def _settle(self) -> None:
-        """After each input: a broker that joins may have joined, and the core is to be called again."""
+        """Update after each input: a joining broker may have joined, and the core must be called again."""
         if self.membership.node_state is NodeState.JOINING:
             self._execute(self.core.settle(self._now()))
         self._due = due = self.core.next_deadline()
         self._field.wake(self._place, nanoseconds(due) + 1 if due < NEVER else NEVER_NS)
 
-    # --- what somebody has it do
+    # --- actions from outside
 
     def act(self, instructions: Sequence[Instruction]) -> None:
-        """What `membership` wants, which was told something directly."""
+        """Execute the orders of `membership`, which was told something directly."""
         if instructions:
             self._execute(self.core.act(instructions, self._now()))
             self._settle()
@@ -251,7 +251,7 @@ class Life:
         self._settle()
 
     def _dial_failed(self, there: int, number: int, met: int) -> None:
-        """``met``: who is there, though there is no link by this dial."""
+        """``met`` is the member found there, even though this dial gives no link."""
         dial, current = self._dials.get(there, (None, 0))
         if dial is None or current != number:
             return
@@ -261,7 +261,7 @@ class Life:
         self._execute(self.core.dial_failed(dial, self._now()))
 
     def _greeted(self, wire: int, number: int, hello: MemberRecord) -> Message:
-        """Somebody dials; of two that dial each other the lower id's dial stays."""
+        """Another broker dials. If two dial each other, the dial of the lower id stays."""
         there = self._wires.source(wire)
         link = self._by_wire.get(there)
         crossed = there in self._dials and self._identity.id < hello.id
@@ -309,7 +309,7 @@ class Life:
             self._field.send(link.wire, (CLOSE, link.number))
             self._gone(link)
 
-    # --- what is said on them
+    # --- messages on links
 
     def _said(self, link: Link, message: Message) -> Message | None:
         now = self._now()
@@ -357,5 +357,5 @@ class Life:
                 self._field.send(link.wire, (SURVEY, link.number, round, digest))
 
     def view(self) -> dict[str, str]:
-        """The table: name of a member to its state, this broker included."""
+        """The table: each member's state by name, including this broker."""
         return {record.name: str(record.state) for record in self.membership.records()}

@@ -1,7 +1,7 @@
-"""A scenario by the cores alone: its brokers and its faults, without clients, disks and checks.
+"""Plays a scenario with the cores alone: its brokers and its faults, without clients, disks and checks.
 
-Phases are those of full fidelity as far as they mean something: all start, ``warm_s``, the safety phase with
-its faults, the heal, and ``bound_s``. What is judged is the end: everybody must hold everybody for alive.
+The phases are those of full fidelity as far as they apply: all start, ``warm_s``, the safety phase with its
+faults, the heal, and ``bound_s``. Only the end is judged: every broker must see every other alive.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from simulations.scenario import Scenario
 from simulations.scenarios.selecting import resolve
 
 SETTLE_S = 5.0
-"""After the start, until all have met."""
+"""Seconds after the start until all have met."""
 WRONG_SHOWN = 10
 
 
 def play(scenario: Scenario, *, seed: int) -> Outcome:
-    """Play it from a seed, at the size it has.
+    """Play it from a seed, at its own size.
 
     Raises:
-        ValueError: it has a fault, or a number of brokers, that the cores alone do not know.
+        ValueError: it has a fault, or a number of brokers, that the cores alone do not support.
     """
-    check_size(scenario.brokers)  # first, since even naming a million takes seconds
+    check_size(scenario.brokers)  # first, since even making a million names takes seconds
     if scenario.spares:
         raise ValueError(f"{scenario.name} has spare brokers, which the cores alone do not know")
     found = resolve(scenario, seed)
@@ -42,7 +42,7 @@ def play(scenario: Scenario, *, seed: int) -> Outcome:
 
 
 def told(outcome: Outcome, wall_s: float) -> str:
-    """The outcome in lines, as a summary of full fidelity begins."""
+    """The outcome in lines, with the same beginning as a summary of full fidelity."""
     lines = [
         f"cores alone ({outcome.nodes} brokers) --seed {outcome.seed}: "
         f"{'whole at the end' if outcome.ok else 'NOT WHOLE'}",

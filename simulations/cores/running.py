@@ -1,4 +1,4 @@
-"""Runs the cores alone: builds a field of brokers, lets faults come, and says what happened."""
+"""Runs the cores alone: builds a field of brokers, applies faults, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from simulations.faults import Fault
 from simulations.scenario import TooManyBrokers
 
 NODES_MAX: Final = 500
-"""Links of a full mesh grow with the square of the brokers."""
+"""The most brokers: links of a full mesh grow with the square of their number."""
 NODES_MIN: Final = 2
 START_GAP_S: Final = 0.2
 START_MAX_S: Final = 10.0
-"""All are started within this, however many."""
+"""Seconds within which all are started, however many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run, in terms that are equal whenever seed, size, faults and code are."""
+    """The outcome of a run, in terms that are equal whenever seed, size, faults and code are equal."""
 
     seed: int
     nodes: int
@@ -31,13 +31,13 @@ class Outcome:
     history_hash: str
     messages: int
     changes: tuple[Change, ...]
-    """The first million."""
+    """The first million changes."""
     changes_seen: int
     deaths_seen: int
     dead: tuple[str, ...]
-    """Who was ever seen dead by anybody, first come first."""
+    """Members that any broker ever saw dead, in the order of first sight."""
     wrong: tuple[str, ...]
-    """Who does not hold whom for alive at the end, or is down."""
+    """At the end: brokers that are down, and brokers that do not see another one alive."""
 
     @property
     def ok(self) -> bool:
@@ -63,7 +63,7 @@ class Outcome:
 
 
 def check_size(nodes: int) -> None:
-    """Raises `ValueError` if so many cannot be run."""
+    """Raise `ValueError` if so many brokers cannot be run."""
     if nodes < NODES_MIN:
         raise ValueError(f"a mesh needs at least {NODES_MIN} brokers, got {nodes}")
     if nodes > NODES_MAX:
@@ -77,7 +77,7 @@ def build(*, nodes: int, seed: int, options: Options | None = None, **more: Any)
     """A field with so many brokers, called broker-1, broker-2 ..., none of them started.
 
     Raises:
-        ValueError: as `check_size`.
+        ValueError: see `check_size`.
     """
     check_size(nodes)
     field = Field(seed, options, **more)
@@ -91,7 +91,7 @@ def build(*, nodes: int, seed: int, options: Options | None = None, **more: Any)
 
 
 def start_all(field: Field) -> None:
-    """One after the other, evenly."""
+    """Start them one after the other, evenly spaced."""
     gap_s = min(START_GAP_S, START_MAX_S / len(field.names))
     for place in range(len(field.names)):
         field.start(place)
@@ -108,11 +108,12 @@ def run(
     options: Options | None = None,
     on_second: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """Start all brokers, let them find each other for ``warm_s``, then let faults come for ``seconds``: their
-    times count from there, as in a scenario.
+    """Start all brokers, let them find each other for ``warm_s``, then apply faults for ``seconds``.
+
+    The times of faults count from that moment, as in a scenario.
 
     Raises:
-        ValueError: too many brokers, a fault that means nothing here.
+        ValueError: too many brokers, or a fault without meaning here.
     """
     field = build(nodes=nodes, seed=seed, options=options)
     field.on_second = on_second
@@ -124,7 +125,7 @@ def run(
 
 
 def finish(field: Field) -> Outcome:
-    """What there is to be said now."""
+    """The outcome so far."""
     return Outcome(
         field.seed,
         len(field.names),

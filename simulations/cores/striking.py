@@ -1,11 +1,11 @@
-"""Faults on a field: those kinds that mean something to cores, which do what they do in a world.
+"""Faults on a field: the kinds that apply to cores, with the same effect as in a world.
 
 A kind that needs bandwidth, clocks, disks, clients or data is refused by its name, before anything is run.
 Compound kinds unfold by the same code and the same random streams as in a world, so a seed strikes the same
 brokers here and there.
 
-A fault takes back what it did, and nothing of another's: cuts are counted, and who is down or paused by
-several faults is so until the last of them ends, or somebody starts or resumes it by name.
+A fault reverses only its own effects. Cuts are counted. A place that several faults hold down or paused stays
+so until the last of them ends, or until it is started or resumed by name.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from simulations.kernel.scheduler import nanoseconds
 
 @dataclass(slots=True, eq=False)
 class Lasting:
-    """A fault that is being done."""
+    """A fault in progress."""
 
     fault: Fault
     parts: list[Lasting] = field(default_factory=list)
-    """Of a compound one."""
+    """For a part of a compound fault."""
     over: bool = False
 
 
 class Striking:
-    """Faults on one field: what is to come, and what lasts."""
+    """Faults on one field: those to come, and those in progress."""
 
     def __init__(self, field: Field) -> None:
         self.field = field
         self.done: list[tuple[float, Fault]] = []
-        """When what was done."""
+        """What was done, and when."""
         self._lasting: list[Lasting] = []
         self._alike: Counter[str] = Counter()
         self._holders: dict[tuple[str, int], list[Fault]] = {}
-        """Who is kept down or paused, by what and place: the faults that do it."""
+        """By effect and place: the faults that keep a place down or paused."""
 
     def check(self, plan: Iterable[Fault]) -> None:
-        """Raises `ValueError` for a fault that has no meaning here, or names somebody who is not here."""
+        """Raise `ValueError` for a fault that has no meaning here, or names an unknown broker."""
         for fault in plan:
             self._checked(fault)
 
     def schedule(self, plan: Iterable[Fault], *, began_s: float = 0.0) -> None:
-        """Let them come at their times, which count from ``began_s``.
+        """Schedule faults at their times, which count from ``began_s``.
 
         Raises:
-            ValueError: as `check`.
+            ValueError: see `check`.
         """
         for fault in plan:
             self._checked(fault)
@@ -62,10 +62,10 @@ class Striking:
             self.field.after(max(0, delay_ns), self.do, fault)
 
     def do(self, fault: Fault) -> None:
-        """A fault, now.
+        """Apply a fault now.
 
         Raises:
-            ValueError: as `check`.
+            ValueError: see `check`.
         """
         self._do(fault)
 
@@ -87,7 +87,7 @@ class Striking:
         return lasting
 
     def _do_parts(self, what: tuple[Lasting, Iterator[Fault]]) -> None:
-        """Those that are due now; the next is waited for."""
+        """Apply the parts that are due now, then wait for the next."""
         whole, parts = what
         for part in parts:
             delay_ns = nanoseconds(part.at_s) - self.field.now_ns
@@ -103,7 +103,7 @@ class Striking:
             self._do_parts((whole, parts))
 
     def _as_world(self) -> Any:
-        """As much of a world as compound kinds look at."""
+        """As much of a world as compound kinds need."""
         return SimpleNamespace(now_s=self.field.now_s, network=SimpleNamespace(hosts=self.field.numbers))
 
     def _stream(self, fault: Fault) -> random.Random:
@@ -112,14 +112,14 @@ class Striking:
         return random.Random(f"{self.field.seed}:fault:{what}:{self._alike[what]}")
 
     def heal(self) -> None:
-        """Undo all that lasts, and start who is down."""
+        """Undo all lasting faults, and start the brokers that are down."""
         self.end_if(lambda fault: True)
         for place, lives in enumerate(self.field.lives):
             if lives:
                 _start_if_down(self.field, place)
 
     def end_if(self, wanted: Callable[[Fault], bool]) -> None:
-        """Undo those that last still and are wanted."""
+        """Undo the matching faults that are still in progress."""
         for lasting in list(self._lasting):
             if wanted(lasting.fault):
                 self._end(lasting)
@@ -136,7 +136,7 @@ class Striking:
             end(self, lasting.fault)
 
     def _checked(self, fault: Fault) -> Fault:
-        """The fault with its kind's own number, if it has none."""
+        """The fault, with its kind's default number if it has none."""
         if fault.kind not in KINDS:
             raise ValueError(
                 f"the cores alone know no {fault.kind}; they know {', '.join(KINDS)}. Run it in full fidelity"
@@ -151,13 +151,13 @@ class Striking:
                 raise ValueError(f"{fault.kind}: {name} means nothing to the cores alone")
         return kind.filled(fault)
 
-    # --- who is down or paused, and by what
+    # --- which faults keep places down or paused
 
     def hold(self, what: str, place: int, fault: Fault) -> None:
         self._holders.setdefault((what, place), []).append(fault)
 
     def let_go(self, what: str, place: int, fault: Fault) -> bool:
-        """Whether nothing holds it any more. False as well if somebody let it go before."""
+        """Return True if no fault holds the place any more; False also if it was released before."""
         holders = self._holders.get((what, place), [])
         index = next((index for index, each in enumerate(holders) if each is fault), None)
         if index is None:
@@ -166,7 +166,7 @@ class Striking:
         return not holders
 
     def let_all_go(self, what: str, place: int) -> None:
-        """Somebody starts or resumes it by name."""
+        """Release a place that is started or resumed by name."""
         self._holders.pop((what, place), None)
 
     def held(self, what: str, place: int) -> bool:
@@ -176,11 +176,11 @@ class Striking:
 Act = Callable[[Striking, Fault], None]
 Struck = Callable[[Field, Fault], Iterator[int]]
 MEANT: Final = (("how", "crash"), ("state", "kept"))
-"""Of parameters that have other values, too: what cores do anyway."""
+"""Parameters whose other values do not apply here: cores behave this way anyway."""
 DOWN: Final = "down"
 PAUSED: Final = "paused"
 
-# --- which wires are struck
+# --- the wires that are struck
 
 
 def _sides(field: Field, fault: Fault) -> tuple[list[int], list[int]]:
@@ -189,7 +189,7 @@ def _sides(field: Field, fault: Fault) -> tuple[list[int], list[int]]:
 
 
 def _others(field: Field, places: list[int]) -> list[int]:
-    known = frozenset(places)  # looked up only
+    known = frozenset(places)  # only for look-ups
     return [place for place in range(len(field.names)) if place not in known]
 
 
@@ -214,7 +214,7 @@ def _struck_links(field: Field, fault: Fault) -> Iterator[int]:
     yield from (_there if fault.text("ways", "both") == "there" else _both_ways)(field, fault)
 
 
-# --- what happens to them
+# --- effects on wires
 
 
 def _cutting(struck: Struck, by: int) -> Act:
@@ -272,8 +272,8 @@ def _lossy_no_more(striking: Striking, fault: Fault) -> None:
 
 
 def _heal(striking: Striking, fault: Fault) -> None:
-    """All links, or those faults of links that have a side among the places it names."""
-    named = frozenset((*fault.a, *fault.b))  # looked up only
+    """End all faults of links, or those of links that have a side among the named places."""
+    named = frozenset((*fault.a, *fault.b))  # only for look-ups
 
     def wanted(other: Fault) -> bool:
         of_them = not named or any(side and named.issuperset(side) for side in (other.a, other.b))
@@ -282,7 +282,7 @@ def _heal(striking: Striking, fault: Fault) -> None:
     striking.end_if(wanted)
 
 
-# --- what happens to places
+# --- effects on places
 
 
 def _start_if_down(field: Field, place: int) -> None:
@@ -359,6 +359,6 @@ SIMPLE: Final[dict[str, tuple[Act, Act | None]]] = {
     "pause": (_pause, _wake),
     "resume": (_resume, None),
 }
-"""How each begins and how it ends."""
+"""How each kind begins and ends."""
 COMPOUND: Final = ("one_edge", "bridge", "majorities_ring", "rolling_partition", "flip_flop", "swizzle")
 KINDS: Final = (*SIMPLE, *COMPOUND)

@@ -1,8 +1,8 @@
-"""The wires of a field, as numbers: who is at their ends, and what they suffer.
+"""The wires of a field, as numbers: the places at their ends, and their troubles.
 
-A wire is one direction between two places; ``wire ^ 1`` is the other. What every message needs is in three
-arrays over all wires, 13 bytes a wire, so that those of ten thousand places fit a cache; what only few wires
-have at a time is in an object of its own.
+A wire is one direction between two places; ``wire ^ 1`` is the other. The data that every message needs is in
+three arrays over all wires, 13 bytes a wire, so that those of ten thousand places fit a cache. The data that
+only few wires have at a time is in a separate object.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from simulations.cores.core import Message
 
 @dataclass(slots=True)
 class Trouble:
-    """What a wire suffers."""
+    """The troubles of one wire."""
 
     cuts: int = 0
     clogs: int = 0
     loss: list[float] = field(default_factory=list)
     extra_ns: list[int] = field(default_factory=list)
     held: list[Message] = field(default_factory=list)
-    """Not across: a cut came between."""
+    """Messages that have not crossed because of a cut."""
     tries: int = 0
-    """How often they were sent again."""
+    """How often they were retried."""
     clogged: list[Message] = field(default_factory=list)
-    """They wait at its end."""
+    """Messages that wait at the wire's end."""
 
     def __bool__(self) -> bool:
         return bool(self.cuts or self.clogs or self.loss or self.extra_ns or self.held or self.clogged)
@@ -37,7 +37,7 @@ _NONE = Trouble()
 
 
 class Wires:
-    """All of them."""
+    """All wires of a field."""
 
     def __init__(self) -> None:
         self.targets = array("i")
@@ -45,20 +45,22 @@ class Wires:
         self.last_ns = array("q")
         """When the last message on it arrives, by wire."""
         self.special = bytearray()
-        """Whether a message is not simply on its way, by wire: it has trouble, or nobody runs at its end."""
+        """True if a message needs special handling, by wire: the wire has trouble, or nobody runs at its
+        end.
+        """
         self.of: list[dict[int, int]] = []
         """By place: its wires to the others, by place."""
         self._troubles: dict[int, Trouble] = {}
         self._awake = bytearray()
-        """Whether somebody runs there, by place."""
+        """True if a broker runs there, by place."""
 
     def add_place(self) -> None:
-        """Nobody runs there yet."""
+        """Add a place, where nobody runs yet."""
         self._awake.append(False)
         self.of.append({})
 
     def connect(self, one: int, other: int) -> None:
-        """A wire each way; nothing if there are."""
+        """Add a wire each way, unless they exist."""
         if other in self.of[one]:
             return
         wire = len(self.targets)
@@ -71,31 +73,31 @@ class Wires:
         return self.targets[wire ^ 1]
 
     def between(self, sources: Iterable[int], targets: Iterable[int]) -> Iterator[int]:
-        """Those from any of the ones to any of the others."""
-        wanted = frozenset(targets)  # looked up only
+        """The wires from any of the first places to any of the second."""
+        wanted = frozenset(targets)  # only for look-ups
         for place in sources:
             for target, wire in self.of[place].items():
                 if target in wanted:
                     yield wire
 
-    # --- what they suffer
+    # --- troubles
 
     def trouble(self, wire: int) -> Trouble:
-        """What it suffers, to be looked at; see `suffer`."""
+        """The trouble of a wire, read-only; see `suffer`."""
         return self._troubles.get(wire, _NONE)
 
     def suffer(self, wire: int) -> Trouble:
-        """What it suffers, to be changed; then call `judge`."""
+        """The trouble of a wire, to be changed; then call `judge`."""
         return self._troubles.setdefault(wire, Trouble())
 
     def judge(self, wire: int) -> None:
-        """After a change of what it suffers."""
+        """Update a wire after a change of its trouble."""
         if not self._troubles.get(wire, _NONE):
             self._troubles.pop(wire, None)
         self.special[wire] = wire in self._troubles or not self._awake[self.targets[wire]]
 
     def runs(self, place: int, running: bool) -> None:
-        """Somebody runs there from now on, or nobody does."""
+        """Record whether a broker runs at a place from now on."""
         self._awake[place] = running
         for wire in self.of[place].values():
             self.judge(wire ^ 1)

@@ -1,4 +1,6 @@
-"""What a run leaves for judging: the brokers' own words, what really happened, and what they looked like."""
+"""The evidence that a run leaves for its checks: the brokers' logs, the real events, and the brokers'
+state.
+"""
 
 from simulations.evidence.evidence import (
     FLUSH_S,

@@ -1,4 +1,4 @@
-"""What a run leaves for judging: the brokers' own words, what really happened, and what they looked like.
+"""The evidence that a run leaves for its checks: the brokers' logs, the real events, and the brokers' state.
 
 It is plain data, so a history can be written by hand, altered, or kept; `simulations.evidence.recorder`
 gathers it from a world. Times are seconds since the run began, by the true clock.
@@ -24,11 +24,11 @@ from simulations.faults.ongoing import Span
 from simulations.scenario import Scenario
 
 FLUSH_S: Final = 2.0
-"""What was written last reaches the file within about a second."""
+"""Seconds until the last written rows have reached the file, about."""
 VIEW_STATES: Final = ("alive", "suspect")
-"""Of members that count as living."""
+"""States of members that count as living."""
 PHASES: Final = {"safety": ("safety_s", "healed_s"), "quiet": ("quiet_from_s", "quiet_until_s")}
-"""Beginning and end of those that checks ask for by name."""
+"""Phases whose beginning and end checks ask for by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,19 @@ class Life:
     started_s: float
     ended_s: float | None = None
     how: str = ""
-    """``left`` (it said goodbye), ``killed``, ``power_off`` (what it had not synced is gone); empty while it
-    lives. A client that ended is said to be killed, however it did."""
+    """``left`` (it said goodbye), ``killed``, ``power_off`` (its unsynced data is lost); empty while it
+    lives. The end of a client counts as killed, whatever ended it.
+    """
     id: int | None = None
-    """Of its broker, where it is one that got so far."""
+    """The boot of its broker, if it is a broker that got so far."""
     boot: int | None = None
     log_lost: bool = False
-    """Some of its log is gone or damaged: it cannot be asked what it noticed."""
+    """True if some of its log is lost or damaged, so that the log cannot show what it noticed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """One attempt of a process at a connection over TCP."""
+    """One attempt of a process to connect over TCP."""
 
     at_s: float
     by: str
@@ -67,9 +68,9 @@ class Stream:
     sent: int
     received: int
     waiting: int = 0
-    """Packets on their way still, or held back by a cut."""
+    """Packets still on their way, or held back by a cut."""
     cut_short: bool = False
-    """One side forgot the connection, or was told that it broke: what was on its way is lost."""
+    """True if one side forgot the connection, or was told that it broke: data on its way is lost."""
 
 
 @dataclass
@@ -79,25 +80,27 @@ class Evidence:
     scenario: Scenario
     rows: Logs | list[Row] = field(default_factory=list)
     """The rows of all brokers' event logs by time, with ``at_s``. All readers read them together, once
-    (`simulations.evidence.reading`)."""
+    (`simulations.evidence.reading`).
+    """
     faults: list[Span] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     samples: Sequence[Sample] = field(default_factory=list)
     dials: list[Dialled] = field(default_factory=list)
-    """In order, those to where somebody was who had left, by the dialler's table at the look before."""
+    """In order, the dials to a broker that had left, by the dialler's table at the look before."""
     phases: dict[str, float] = field(default_factory=dict)
-    """When each began; see `simulations.runs.playing`."""
+    """When each phase began; see `simulations.runs.playing`."""
     failures: list[str] = field(default_factory=list)
     escapes: list[str] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     sessions: dict[tuple[str, int], list[tuple[float, float]]] = field(default_factory=dict)
-    """For each subscriber and worker, by name and life: when each connection was seen first, and last by both
-    ends."""
+    """For each subscriber and worker, by name and life: when each connection was first seen, and when both
+    ends last had it.
+    """
     journals: list[JournalLeft] = field(default_factory=list)
     """What homes keep at the end."""
     outboxes: list[OutboxLeft] = field(default_factory=list)
-    """What lies in outboxes at the end."""
+    """What outboxes hold at the end."""
     hashes: list[tuple[str, str]] = field(default_factory=list)
     """The history's hash, and those of repetitions, each with a word on where it was made."""
 
@@ -111,10 +114,10 @@ class Evidence:
 
     @property
     def end_s(self) -> float:
-        """The last moment that anything is known of."""
+        """The last moment for which there is evidence."""
         return max([self.phases.get("end_s", 0.0), *self._looks_s[-1:]])
 
-    # --- who is who
+    # --- names and ids
 
     @cached_property
     def brokers(self) -> dict[str, list[Life]]:
@@ -129,7 +132,9 @@ class Evidence:
         return len(self.brokers) > 1
 
     def holders(self, id: int | None, from_s: float, until_s: float) -> list[str]:
-        """Who was up under that id at some moment of that time; none is no id of anybody's."""
+        """The brokers that were up under that id at some moment of that time; none if no broker had the
+        id.
+        """
         return [
             life.name
             for life in self._by_id.get(id, ())
@@ -137,8 +142,10 @@ class Evidence:
         ]
 
     def twin_between(self, name: str, id: int | None, from_s: float, until_s: float) -> bool:
-        """Another broker had the same id in that time, as a copied state folder brings about: it answers in
-        its name, and the others let go of one of them."""
+        """True if another broker had the same id in that time, because of a copied state folder.
+
+        It answers in the broker's name, and the others drop one of the two.
+        """
         return any(holder != name for holder in self.holders(id, from_s, until_s))
 
     @cached_property
@@ -151,7 +158,7 @@ class Evidence:
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """Of brokers by id."""
+        """The names of brokers by id."""
         found = {record.id: record.name for sample in self.samples[-1:] for record in _records(sample)}
         return found | {life.id: life.name for life in self.lives if life.id is not None}
 
@@ -181,14 +188,14 @@ class Evidence:
 
     @cached_property
     def changes(self) -> list[Row]:
-        """Those that say that something is otherwise than before: of members, of links, of the broker."""
+        """Rows that report a change: of members, of links, of the broker."""
         if isinstance(self.rows, Logs):
             return self.rows.changes()
         return [row for row in self.rows if row["kind"] not in STEADY]
 
     @cached_property
     def member_rows(self) -> list[Row]:
-        """A member changed its state in the writer's eyes; the writer's own leave is not among them."""
+        """Rows in which a member changed its state in the writer's view, except the writer's own leave."""
         return [row for row in self.changes if row["kind"] == "mem" and row["node"] != row["subject"]]
 
     @cached_property
@@ -208,33 +215,35 @@ class Evidence:
     # --- time
 
     def phase(self, name: str) -> tuple[float, float]:
-        """One of `PHASES`; one that never came or never ended is as wide as the run."""
+        """The time of one of `PHASES`; one that never began or never ended spans the whole run."""
         since, until = PHASES[name]
         return self.phases.get(since, 0.0), self.phases.get(until, self.end_s)
 
     @cached_property
     def _looks_s(self) -> list[float]:
-        """When they were."""
+        """The times of the looks."""
         return [sample.at_s for sample in self.samples]
 
     def samples_between(self, from_s: float, until_s: float) -> Sequence[Sample]:
-        """For checks whose moments are known only at the end of the run. Checks of all moments are readers
-        (`simulations.evidence.reading`)."""
+        """Samples for checks whose moments are known only at the end of the run.
+
+        Checks of all moments are readers (`simulations.evidence.reading`).
+        """
         return self.samples[bisect_left(self._looks_s, from_s) : bisect_right(self._looks_s, until_s)]
 
     def look_from(self, at_s: float) -> Sample | None:
-        """The first one then or later."""
+        """The first look at or after that time."""
         index = bisect_left(self._looks_s, at_s)
         return self.samples[index] if index < len(self.samples) else None
 
     def look_until(self, at_s: float) -> Sample | None:
-        """The last one then or before."""
+        """The last look at or before that time."""
         index = bisect_right(self._looks_s, at_s)
         return self.samples[index - 1] if index else None
 
     @property
     def _rest_s(self) -> tuple[float, float]:
-        """From when to when the mesh should be whole and nothing is done to it, before all leave."""
+        """The time in which the mesh should be whole and undisturbed, before all leave."""
         since_s = self.phases.get("held_s", math.inf)
         return since_s, self.phases.get("drained_s", self.phases.get("end_s", since_s))
 
@@ -252,17 +261,17 @@ class Evidence:
         return last if last is not None and self.is_rest(last.at_s) else None
 
     def was_whole(self) -> bool:
-        """Otherwise `converged` says so, and there was no time of rest to be judged."""
+        """If false, `converged` reports it, and there was no time of rest to judge."""
         return self.last_rest is not None
 
     @property
     def last(self) -> Mapping[str, View]:
-        """What the brokers looked like before everybody left, whether the mesh ever was whole or not."""
+        """The last state of the brokers before all left, whether or not the mesh ever was whole."""
         last = self.look_until(self.phases.get("drained_s", self.end_s))
         return {} if last is None else last.views
 
     def up(self, name: str, from_s: float, until_s: float) -> Life | None:
-        """The life of a broker that lasted from the one time to the other."""
+        """The life of a broker that lasted from the first time to the second."""
         for life in self.brokers.get(name, ()):
             if life.started_s <= from_s and (life.ended_s is None or life.ended_s >= until_s):
                 return life

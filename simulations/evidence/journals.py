@@ -1,7 +1,7 @@
-"""What the journals of homes keep at the end of a run, read from copies of the virtual disks.
+"""The content of the homes' journals at the end of a run, read from copies of the virtual disks.
 
-A journal that nobody can open is named with the reason. One that was set aside as damaged is not read: what
-waits there is nobody's to work off.
+A journal that cannot be opened is named with the reason. One that was set aside as damaged is not read:
+nobody has to process the messages in it.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class JournalLeft:
     why: str = ""
     """Why it cannot be read; empty if it can."""
     damaged: list[str] = field(default_factory=list)
-    """What of it cannot be read."""
+    """The parts of it that cannot be read."""
     waiting: dict[str, list[Left]] = field(default_factory=dict)
-    """By durable subscription, in the order of their rows."""
+    """Waiting messages by durable subscription, in the order of their rows."""
     dead: dict[str, list[Left]] = field(default_factory=dict)
-    """Dead letters, by the durable subscription whose they were."""
+    """Dead letters, by their durable subscription."""
 
 
 def journals_of(world: World) -> list[JournalLeft]:
-    """Those of all hosts."""
+    """The journals of all hosts."""
     disks = [(host, world.disk(host)) for host in world.network.hosts]
     return [
         _left(host, disk, path)
@@ -76,7 +76,7 @@ def _left(host: str, disk: Disk, path: str) -> JournalLeft:
 
 
 def copied(disk: Disk, folder: str) -> Disk:
-    """A disk with the files of a folder, to be read without a trace."""
+    """A disk with the files of a folder, which can be read without leaving traces."""
     twin = Disk(random.Random(0))
     twin.folders = disk.folders.copy()
     for path in disk.paths_under(folder):
@@ -86,7 +86,7 @@ def copied(disk: Disk, folder: str) -> Disk:
 
 
 def _read(sqlite: SqliteDisk, path: str, left: JournalLeft) -> None:
-    kind = replace(journal_of("", ""), check=lambda db, path: None)  # whosever it is
+    kind = replace(journal_of("", ""), check=lambda db, path: None)  # accept any owner
     journal = Journal(Database(Place(path, sqlite.files, sqlite.name), kind, 0))
     try:
         for kept in journal.subscriptions():
@@ -114,7 +114,9 @@ def _rows(journal: Journal, subscription: int) -> Iterator[Waiting | Damaged]:
 
 
 def _messages(journal: Journal, row: Waiting) -> Iterator[Left]:
-    """Those of a row that are not settled. Raises `BlockError` if a piece of a large body is damaged."""
+    """The messages of a row that are not settled. Raises `BlockError` if a piece of a large body is
+    damaged.
+    """
     if row.parts:
         pieces = [journal.fetch(part) for part in row.parts]
         opened = []

@@ -1,8 +1,8 @@
-"""What publishers sent and subscribers got in a run, kept outside of the processes, where no fault reaches
+"""What publishers sent and subscribers received in a run, kept outside the processes, where no fault reaches
 it.
 
-Every body is published once and says by whom, in which life and under which number; so a body seen twice by
-one subscriber is a duplicate, and a body nobody published is damage.
+Every body is published once and names its publisher, life and number. So a body that one subscriber saw twice
+is a duplicate, and a body that nobody published is damage.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Outcome(StrEnum):
     PENDING = "pending"
     """Nothing yet, or never: it was killed while it waited."""
     SENT = "sent"
-    """It was handed over at level sent, or by a plain socket: nobody says what became of it."""
+    """The message was handed over at level sent, or by a plain socket: nobody reports its fate."""
     ACCEPTED = "accepted"
     STORED = "stored"
     OUTBOX = "outbox"
-    """Its publisher's outbox has it."""
+    """The publisher's outbox has it."""
     REFUSED = "refused"
     """Certainly not taken; at level stored, certainly not kept."""
     UNKNOWN = "unknown"
@@ -45,13 +45,13 @@ class Publication:
     """When its publisher was told so."""
     headers: Mapping[str, HeaderValue] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
-    """The brokers that its receipt names: what is wanted there may not arrive."""
+    """The brokers that its receipt names as absent: deliveries there may fail."""
     may_repeat: bool = False
-    """Its publisher sends again what was not answered, without saying that it is the same."""
+    """True if its publisher repeats unanswered messages without marking them as repetitions."""
     stored: bool = False
-    """At level stored, if by way of its publisher's outbox."""
+    """At level stored: true if it goes through its publisher's outbox."""
     outbox: bool = False
-    """By that way, on which it may be for long."""
+    """True for messages through an outbox, which may stay there for long."""
     homes: tuple[str, ...] = ()
     """The brokers that keep it, as its receipt says."""
 
@@ -67,7 +67,7 @@ class Receipt:
     at_s: float
     headers: Mapping[str, HeaderValue] = field(default_factory=dict)
     stock: bool = False
-    """By a plain SUB socket, which knows no headers."""
+    """True if it came by a plain SUB socket, which has no headers."""
 
 
 @dataclass(slots=True)
@@ -81,14 +81,14 @@ class Subscribed:
     unreached: tuple[str, ...] = ()
     until_s: float = float("inf")
     stock: bool = False
-    """By a plain SUB socket, to which nobody owes anything."""
+    """True for a plain SUB socket, to which nothing is owed."""
     lost: int = 0
-    """What the subscription counted as lost."""
+    """The number of messages that the subscription counted as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A worker came to a durable subscription, which stands at that home from then on."""
+    """A worker attached to a durable subscription, which exists at that home from then on."""
 
     worker: str
     life: int
@@ -100,10 +100,10 @@ class Attached:
 
 
 class Said(StrEnum):
-    """What a worker said of a message."""
+    """A worker's answer to a message."""
 
     NOTHING = ""
-    """It has it in hand, or was killed with it, or left."""
+    """No answer: it still has the message, was killed with it, or left."""
     DONE = "done"
     RETRY = "retry"
     FAILED = "failed"
@@ -113,7 +113,7 @@ class Said(StrEnum):
 
 @dataclass(slots=True)
 class Job:
-    """One message that a worker got."""
+    """One message that a worker received."""
 
     worker: str
     life: int
@@ -128,15 +128,15 @@ class Job:
     at_s: float
     said: Said = Said.NOTHING
     told: bool = False
-    """What it said is on its way to the home: the session in which the message came was not over."""
+    """True if its answer is on its way to the home: the session of the message was still open."""
     said_s: float | None = None
     due_s: float = 0.0
-    """When it asked to have it again."""
+    """When it asked to get the message again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One answer that came to a survey: whose, to which question it says it belongs, and when."""
+    """One answer to a survey: its sender, the question that it names, and its time."""
 
     responder: str
     question: str
@@ -145,8 +145,10 @@ class Answered:
 
 @dataclass(slots=True)
 class Question:
-    """One survey of a client, named so that its answers can name it; ``ended_s`` is when the caller had its
-    result, of whatever kind."""
+    """One survey of a client, with a name that its answers repeat.
+
+    ``ended_s`` is when the caller had its result, of whatever kind.
+    """
 
     asker: str
     life: int
@@ -162,19 +164,19 @@ class Ledger:
 
     def __init__(self) -> None:
         self.publications: dict[bytes, Publication] = {}
-        """By body."""
+        """Publications by body."""
         self.receipts: list[Receipt] = []
         self.subscriptions: list[Subscribed] = []
         self.questions: list[Question] = []
         self.attached: list[Attached] = []
         self.jobs: list[Job] = []
         self.forgotten: dict[int, float] = {}
-        """Homes by id that an operator says will not come back, and when that was said first."""
+        """Ids of homes that an operator declared lost for good, and when that was declared first."""
 
     def publish(
         self, publisher: str, life: int, number: int, topic: str, filler: str, at_s: float
     ) -> Publication:
-        """A new publication with a body of its own, before it is sent."""
+        """Record a new publication with a unique body, before it is sent."""
         body = f"{publisher}/{life}/{number}/{filler}".encode()
         publication = Publication(publisher, life, number, topic, body, at_s)
         self.publications[body] = publication

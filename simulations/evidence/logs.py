@@ -1,8 +1,8 @@
-"""The rows of event logs, as brokers wrote them and by the true time.
+"""The rows of event logs, as brokers wrote them, with their true times.
 
-Rows of heartbeats are nine in ten, and their number grows with the square of the brokers, second by second.
-So rows are decoded when they are read, one at a time, from the files that hold them, and nobody keeps them
-all. `Logs.changes` are the rows about members and links.
+Nine rows in ten are heartbeats, and their number grows with the square of the brokers, every second. So rows
+are decoded when they are read, one at a time, from the files that hold them, and are never all in memory.
+`Logs.changes` are the rows about members and links.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STEADY_MARKS: Final = tuple(f'"kind":"{kind}"'.encode() for kind in STEADY)
 
 
 class _Fields(msgspec.Struct, gc=False, kw_only=True):
-    """A row that is read as a mapping is, and takes a fifth of the memory of one."""
+    """A row that reads like a mapping, and takes a fifth of a mapping's memory."""
 
     kind: str
     node: str
@@ -92,19 +92,20 @@ _SHARED: Final = {
     row: [field.name for field in msgspec.structs.fields(row) if field.type is str and field.name != "ts"]
     for row in _KINDS.values()
 }
-"""Texts of which there are few, and many that are equal."""
+"""Texts with few different values, of which many are equal."""
 
 
 def log_rows(files: Mapping[str, FileContent | bytes]) -> list[Any]:
-    """All whole rows by the writers' wall clocks, with ``at_s``, the time since the run began; lines torn by
-    a crash, and those that flipped bits made senseless, are left out.
+    """All whole rows by the writers' wall clocks, with ``at_s``, the time since the run began.
+
+    Lines torn by a crash, and those that flipped bits made senseless, are left out.
     """
     rows = [row for content in files.values() for row in _rows(_lines(content))]
     return sorted(rows, key=lambda row: float(row["at_s"]))
 
 
 def log_changes(files: Mapping[str, FileContent]) -> list[Any]:
-    """The same, but for rows of the `STEADY` kinds."""
+    """The same without rows of the `STEADY` kinds."""
     rows = [row for content in files.values() for row in _rows(_changes_only(_lines(content)))]
     return sorted(rows, key=lambda row: float(row["at_s"]))
 
@@ -148,9 +149,9 @@ def _decoded(line: bytes) -> Any:
 class Logs:
     """All rows of a run by the true time, with ``at_s``; they may be read any number of times.
 
-    Rows are timed by their writer's monotonic clock, since wall clocks may have been stepped; between two
-    comparisons a clock goes evenly, and outside of them nearly as the true one. A writer whose clock nobody
-    compared is timed by its wall clock.
+    Rows are timed by their writer's monotonic clock, since wall clocks may have been stepped. The clock runs
+    evenly between two comparisons, and nearly like the true one outside of them. A writer without clock
+    comparisons is timed by its wall clock.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class Logs:
         clocks: Mapping[Writer, Clock],
         sound: Container[Writer] | None = None,
     ) -> None:
-        """``sound``: who is read; None is everybody."""
+        """``sound`` are the writers to read; None is all."""
         self._files = files
         self._clocks = clocks
         self._sound = sound
@@ -179,7 +180,7 @@ class Logs:
         return self._count
 
     def changes(self) -> list[Row]:
-        """All but those of the `STEADY` kinds."""
+        """All rows except those of the `STEADY` kinds."""
         lines = [_changes_only(_lines(content)) for content in self._files.values()]
         return list(heapq.merge(*map(self._timed, lines), key=_place))
 

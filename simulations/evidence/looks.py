@@ -1,9 +1,9 @@
 """All looks at the brokers of a run, kept as the differences from one to the next.
 
-A broker's table, its links and the interest it holds grow with the number of brokers, so a look at all of
-them grows with its square. From one second to the next hardly any of it changes. So only differences are
-kept, and a `Sample` is made of them when it is asked for. Samples that follow each other share what they have
-in common, so they may be compared by identity first.
+A broker's table, its links and its interest grow with the number of brokers, so a look at all of them grows
+with its square. From one second to the next, little of it changes. So only differences are kept, and a
+`Sample` is built from them on demand. Consecutive samples share their common parts, so they may be compared
+by identity first.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from simulations.evidence.view import Sample, View
 
 T = TypeVar("T")
 BLOCK: Final = 16
-"""Looks that are made together; the first of them is kept whole."""
+"""Looks that form a block; the first of each is kept whole."""
 BLOCKS_MADE: Final = 2
-"""Blocks that are remembered: a reader that asks for a look asks for the next one."""
+"""Blocks that are cached: a reader that asks for a look asks for the next one later."""
 NOTHING: Final[Mapping[Any, Any]] = {}
 
 
@@ -45,7 +45,7 @@ class Difference(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers by name; the names are one object for all that have the same."""
+    """Numbers by name; mappings with the same names share one object for them."""
 
     names: tuple[str, ...]
     numbers: tuple[int, ...]
@@ -59,7 +59,7 @@ class Glance:
     """One broker at one look. For the large parts None means: as at the look before."""
 
     rest: View
-    """All that is small and hardly changes; one object for all looks at which it is the same."""
+    """The small parts, which hardly ever change; equal ones share one object."""
     counters: Counts
     sizes: Counts
     table: Difference | None
@@ -87,7 +87,7 @@ class Glance:
 
 
 class Looks(Sequence[Sample]):
-    """In the order of time."""
+    """All looks, in the order of time."""
 
     def __init__(self) -> None:
         self._glances: list[tuple[float, tuple[Glance, ...]]] = []
@@ -96,7 +96,7 @@ class Looks(Sequence[Sample]):
         """The first look of each block."""
         self._latest: Sample | None = None
         self._rests: dict[str, View] = {}
-        """By broker, the last one."""
+        """The last look, by broker."""
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._made: dict[int, list[Sample]] = {}
 
@@ -177,7 +177,7 @@ def _by_id(table: Iterable[MemberRecord]) -> dict[int, MemberRecord]:
 
 
 def _unseen(view: View) -> View:
-    """The view before the first look at a broker: nothing large in it."""
+    """The view before the first look at a broker, without large parts."""
     return replace(view, table=(), links=(), held=NOTHING, losses=NOTHING)
 
 

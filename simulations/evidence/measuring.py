@@ -1,13 +1,13 @@
-"""What a run's figures are, beside whether it passed: how fast deaths were noticed, how often wrongly, what
-it cost.
+"""A run's figures beyond passing or failing: how fast deaths were noticed, how often wrongly, and at what
+cost.
 
-All of it comes from the rows of the brokers' event logs and from what was really done. Lifeguard's terms: a
-*false positive* (FP) is a death declared of somebody to whom nothing was being done, whoever says so; one of
-the healthy about the healthy is an FP-. A flap is a further death of the same broker in the same broker's
-eyes.
+All of it comes from the rows of the brokers' event logs and from the faults as done. The terms are
+Lifeguard's. A *false positive* (FP) is a declared death of a member that no fault affected, whoever declares
+it. An FP- is one of a healthy member by a healthy member. A flap is a further death of the same broker in the
+view of the same other broker.
 
-A *silence* is a time in which some hear nothing of others: these are dead, stopped, blocked or cut off. How
-long it takes to be noticed and, when it is over, to be taken back is what papers measure.
+A *silence* is a time in which some brokers hear nothing from others, because these are dead, stopped, blocked
+or cut off. Papers measure how long it takes until a silence is noticed and, after its end, taken back.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from simulations.faults import KINDS, Fault, Span
 OUTAGES: Final = ("crash", "power_off", "pause")
 """Kinds after which a broker says nothing."""
 PARTINGS: Final = ("partition", "cut_one_way", "isolate")
-"""Kinds after which some hear nothing of others."""
+"""Kinds after which some brokers hear nothing from others."""
 RETURNS: Final = ("start", "resume")
 MENDS: Final = (*RETURNS, "heal")
-"""Kinds that trouble nobody."""
+"""Kinds that affect nobody."""
 AFTERMATH_S: Final = 6.0
-"""So long after a fault its consequences may still come: three periods of a heartbeat missed, twice."""
+"""Seconds in which a fault may still have consequences: three missed periods of a heartbeat, twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A handful of numbers in four."""
+    """The spread of some numbers, as four figures."""
 
     count: int
     p50: float
@@ -43,7 +43,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread | None:
-        """None of nothing."""
+        """None if there are no numbers."""
         found = sorted(values)
         if not found:
             return None
@@ -55,25 +55,25 @@ class Measures:
     """The figures of one run."""
 
     detection_s: Spread | None
-    """From the beginning of a silence to each broker's declaring its subject dead, of those who could."""
+    """From the beginning of a silence until each able broker declares its subject dead."""
     return_s: Spread | None
-    """From its end to each such broker's having the subject alive again."""
+    """From its end until each such broker has the subject alive again."""
     whole_s: float | None
-    """From the heal to a mesh that is whole for good."""
+    """From the heal to a mesh that stays whole."""
     suspicions: int
     deaths: int
     false_deaths: int
-    """FP: of somebody to whom nothing was being done."""
+    """FP: deaths of members that no fault affected."""
     false_deaths_of_healthy: int
-    """Lifeguard's FP-: and by somebody to whom nothing was being done either."""
+    """Lifeguard's FP-: those whose declarer no fault affected either."""
     flaps: int
-    """Of the pair of brokers that has most."""
+    """For the pair of brokers that has most."""
     view_sizes: int
-    """How many different numbers of living members brokers believed in."""
+    """How many different numbers of living members the brokers saw."""
     messages_per_broker_s: Spread | None
-    """Heartbeats and data heard, of each life of a broker."""
+    """Heartbeats and data received, for each life of a broker."""
     bytes_per_broker_s: Spread | None
-    """Of data on the links between brokers, in and out."""
+    """For data on the links between brokers, in and out."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -112,13 +112,13 @@ TOLD: Final[Mapping[str, Callable[[Measures], str]]] = {
 
 
 class Measuring(Reader):
-    """Measures a run while its rows are read. ``spans`` are what was done, and from when to when."""
+    """Measures a run while its rows are read. ``spans`` are the faults with their begin and end."""
 
     kinds = EVERY
 
     def __init__(self, spans: Sequence[Span], brokers: Sequence[str]) -> None:
         self.rows = 0
-        """How many there were."""
+        """The number of them."""
         self._spans = spans
         self._brokers = brokers
         self._members: list[Row] = []
@@ -144,7 +144,7 @@ class Measuring(Reader):
             self._names[row["node"]] = row["name"]
 
     def measures(self, whole_s: float | None = None) -> Measures:
-        """``whole_s``: from the heal to a mesh that was whole for good."""
+        """``whole_s``: from the heal to a mesh that stayed whole."""
         members, names = self._members, self._names
         deaths = [row for row in members if row["to_state"] == "dead"]
         trouble = Trouble(self._spans, self._brokers)
@@ -181,13 +181,13 @@ def measure(
 
 @dataclass(slots=True)
 class _Heard:
-    """Heartbeats and messages that one life of a broker heard, by its log."""
+    """Heartbeats and messages that one life of a broker received, by its log."""
 
     since_s: float
     until_s: float = 0.0
     heartbeats: float = 0.0
     messages: float = 0.0
-    """As it counted them last."""
+    """The last counts in the log."""
     bytes: float = 0.0
 
     @property
@@ -196,7 +196,7 @@ class _Heard:
 
 
 class Trouble:
-    """To whom something was being done, or just had been."""
+    """The processes that a fault affects, or has just affected."""
 
     def __init__(self, spans: Sequence[Span], brokers: Sequence[str]) -> None:
         self._times: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -216,7 +216,7 @@ class Trouble:
 
 
 def _return_s(outage: Span, spans: Sequence[Span]) -> float:
-    """When whoever was struck was started or resumed; the first of them, if there are several."""
+    """When the struck process was started or resumed; the first of them, if there are several."""
     ends = [float("inf") if outage.end_s is None or outage.fault.for_s is None else outage.end_s]
     ends += [
         span.start_s
@@ -230,14 +230,14 @@ def _return_s(outage: Span, spans: Sequence[Span]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """``observers`` hear nothing of ``subjects`` in that time."""
+    """``observers`` hear nothing from ``subjects`` in that time."""
 
     from_s: float
     until_s: float
     subjects: Sequence[str]
     observers: Sequence[str]
     parted: bool
-    """By the network: nothing is wrong with either side."""
+    """The network caused it: nothing is wrong with either side."""
 
 
 def _silences(spans: Sequence[Span], brokers: Sequence[str]) -> Iterator[Silence]:
@@ -252,7 +252,7 @@ def _silences(spans: Sequence[Span], brokers: Sequence[str]) -> Iterator[Silence
 
 
 def _parted(fault: Fault, brokers: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Whom nobody of the others hears, and these."""
+    """The subjects that none of the others hears, and these others."""
     named = (*fault.a, *fault.b)
     others = [name for name in brokers if name not in named]
     here, there = fault.a or others, fault.b or others
@@ -271,7 +271,7 @@ def _end_s(span: Span) -> float:
 def _detections(
     deaths: Sequence[Row], silences: Sequence[Silence], names: Mapping[str, str], trouble: Trouble
 ) -> list[float]:
-    """One for each silence, subject and observer who is healthy but for it and called the subject dead."""
+    """One for each silence, subject and otherwise healthy observer that declared the subject dead."""
     found: list[float] = []
     for silence in silences:
         seen: dict[tuple[str, str], float] = {}
@@ -289,7 +289,7 @@ def _detections(
 
 
 def _returns(members: Sequence[Row], silences: Sequence[Silence], names: Mapping[str, str]) -> list[float]:
-    """One for each silence that ended, subject and observer who had called it dead by then."""
+    """One for each ended silence, subject and observer that had declared it dead by then."""
     found: list[float] = []
     for silence in silences:
         dead: dict[tuple[str, str], None] = {}

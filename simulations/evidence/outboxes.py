@@ -1,4 +1,4 @@
-"""What the outboxes of clients hold at the end of a run, read from copies of the virtual disks."""
+"""The content of the clients' outboxes at the end of a run, read from copies of the virtual disks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class OutboxLeft:
     why: str = ""
     """Why it cannot be read; empty if it can."""
     damaged: list[str] = field(default_factory=list)
-    """What of it cannot be read."""
+    """The parts of it that cannot be read."""
     bodies: list[bytes] = field(default_factory=list)
     """Messages that were not freed, in their order."""
 
 
 def outboxes_of(world: World) -> list[OutboxLeft]:
-    """Those of all hosts."""
+    """The outboxes of all hosts."""
     disks = [(host, world.disk(host)) for host in world.network.hosts]
     return [
         _left(host, disk, path)

@@ -1,11 +1,11 @@
-"""Reading the evidence of a run once, from its beginning to its end, for all readers.
+"""Reads the evidence of a run once, from beginning to end, for all readers.
 
 A `Reader` is told each log row of the kinds that it asks for, each change of a broker from one look to the
-next, and each look at all brokers. It keeps what it needs, and nobody keeps the rest: a run of a hundred
+next, and each look at all brokers. It keeps what it needs; the rest is never kept, since a run of a hundred
 brokers has twenty thousand rows a second.
 
-Rows come in the order of time; rows of the time of a look come before it. At a look the changes come first,
-broker by broker, and then the look as a whole.
+Rows come in the order of time, and before a look of the same time. At a look the changes come first, broker
+by broker, and then the look as a whole.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ EVERY: Final = ("*",)
 
 
 class Reader:
-    """A reader of nothing. A subclass overrides the methods of what it wants to be told."""
+    """A reader that ignores everything. A subclass overrides the methods it needs."""
 
     kinds: ClassVar[tuple[str, ...]] = ()
-    """Kinds of the rows that it is told."""
+    """The kinds of rows that it is told."""
 
     def on_row(self, row: Row) -> None:
         pass
 
     def on_change(self, change: Change) -> None:
-        """A broker looks otherwise than at the look before, or was not there then."""
+        """A broker differs from the look before, or was not there then."""
 
     def on_look(self, sample: Sample) -> None:
         pass

@@ -1,10 +1,11 @@
-"""Gathers the evidence of a run from its world, which it looks at and never changes.
+"""Gathers the evidence of a run from its world, which it observes and never changes.
 
-About once a simulated second it looks into the running brokers (a `Sample` of `View`s), and at the end it
-takes the event logs from the virtual disks, the faults as they were done, the lives of all processes and the
-bytes of all connections.
+About once a simulated second it looks into the running brokers (a `Sample` of `View`s). At the end it takes
+the event logs from the virtual disks, the faults as they were done, the lives of all processes and the bytes
+of all connections.
 
-Beside the true time it notes what each broker's monotonic clock shows, by which rows are timed.
+It also records each broker's monotonic clock together with the true time; these readings give the rows their
+times.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ SPOIL_FILES: Final = ("torn_file", "flipped_bits", "lost_files")
 POWER_LOSSES: Final = ("power_off", "move")
 STOP_DISKS: Final = ("disk_fault", "slow_disk", "lying_disk", "full_disk")
 HERE: Final = ("slow_subscriber", "subscriber_gone")
-"""Reasons for which a broker drops what its own subscribers were to get."""
+"""Reasons for which a broker drops messages for its own subscribers."""
 DEEP_EVERY_S: Final = 10.0
-"""How often what takes long to count is counted: tasks and timers."""
+"""Seconds between expensive counts: tasks and timers."""
 
 
 class Recorder:
-    """Gathers the evidence of a run while it goes on."""
+    """Gathers the evidence of a run as it progresses."""
 
     def __init__(self, world: World, scenario: Scenario, ledger: Ledger) -> None:
         self._world = world
@@ -57,14 +58,14 @@ class Recorder:
         self._identities: dict[tuple[str, int], tuple[int, int]] = {}
         self._clocks: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
         self._halves: dict[Half, list[float]] = {}
-        """All ends of connections there were, and when each was seen first and last."""
+        """All ends of connections, and when each was seen first and last."""
         self._patterns: dict[Patterns, Patterns] = {}
         self._dials: list[Dialled] = []
         self._deep_at_s = 0.0
         world.network.on_attempt = self._attempted
 
     def sample(self, *, deep: bool = False) -> None:
-        """Look at all brokers now; ``deep`` also counts what takes long to count."""
+        """Look at all brokers now; ``deep`` includes the expensive counts."""
         world = self._world
         now_s = world.now_s
         latest = self._looks.latest
@@ -147,8 +148,10 @@ class Recorder:
         )
 
     def _attempted(self, by: str, whither: Address) -> None:
-        """Only dials to who left are kept, by the dialler's table at the last look: a run has thousands of
-        others, of which no check asks anything."""
+        """Keep only dials to brokers that left, by the dialler's table at the last look.
+
+        A run has thousands of others, and no check asks for them.
+        """
         latest = self._looks.latest
         view = latest.views.get(by) if latest is not None else None
         if view is None or isinstance(whither, str):
@@ -158,12 +161,12 @@ class Recorder:
             self._dials.append(Dialled(self._world.now_s, by, url))
 
     def _shared(self, patterns: Iterable[tuple[str, int]]) -> Patterns:
-        """In one order, and one object for all that are equal: they hardly ever change."""
+        """Sort the items and share one object for all equal ones: they hardly ever change."""
         ordered = tuple(sorted(patterns))
         return self._patterns.setdefault(ordered, ordered)
 
     def finish(self, phases: dict[str, float]) -> Evidence:
-        """Everything is over: take the logs from the disks, and count up the rest."""
+        """The run is over: take the logs from the disks, and count the rest."""
         world = self._world
         files = truth.log_contents(world)
         lives = self._lives(logs.log_changes(files))
@@ -198,7 +201,7 @@ class Recorder:
         return {key: sorted(times) for key, times in found.items()}
 
     def _lives(self, rows: Iterable[Row]) -> list[Life]:
-        """A broker's life begins when it says so in its log: nothing can be asked of it before."""
+        """A broker's life begins when its log says so: before that, it can be held to nothing."""
         starts: dict[tuple[str, int], Row] = {}
         goodbyes: dict[tuple[str, str], None] = {}
         for row in rows:
@@ -233,7 +236,9 @@ class Recorder:
         return "killed"
 
     def _spoilt(self, life: Life) -> bool:
-        """Its log was struck on the disk, if only later, or the disk did not work when it was killed."""
+        """True if its log was damaged on the disk at any time, or the disk did not work when it was
+        killed.
+        """
         for span in self._world.ongoing.spans:
             if life.host not in span.fault.a:
                 continue
@@ -246,7 +251,7 @@ class Recorder:
         return False
 
     def _logs(self, files: Mapping[str, FileContent], lives: Iterable[Life]) -> logs.Logs:
-        """The rows of the logs. In a log with flipped bits, anything that looks like a row may be wrong."""
+        """The rows of the logs. In a log with flipped bits, a line that looks like a row may be wrong."""
         brokers = {
             (format_id(life.id), format_id(life.boot)): life
             for life in lives
@@ -270,7 +275,7 @@ class Recorder:
 
 
 def _stream(half: Half) -> Stream:
-    """From this end to the other."""
+    """The stream from this end to the other."""
     peer = half.peer
     return Stream(
         name=f"{half.number} from {half.host.name} to {peer.host.name}",

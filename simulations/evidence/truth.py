@@ -1,10 +1,9 @@
-"""What really happened, beside what the brokers wrote: logs of a simulated mesh in files, and rows of kind
-``truth``.
+"""Writes the logs of a simulated mesh to files, together with the true events in rows of kind ``truth``.
 
-The brokers of a simulation write the event log they always write, onto virtual disks; a `LogWriter` copies it
-to a folder of the real one while the run goes on, so that it can be followed, and a run that is broken off
-leaves what it had. What was done to them goes to ``truth-*.jsonl``, in rows of the same schema, so that an
-analysis can be judged by it (and must not read it).
+The brokers of a simulation write their usual event log onto virtual disks. A `LogWriter` copies it to a real
+folder during the run, so that it can be followed, and an interrupted run leaves what it had. The faults done
+to them go to ``truth-*.jsonl``, in rows of the same schema. They serve to judge an analysis, which must not
+read them.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from simulations.kernel.storage import LOG_FOLDER
 from simulations.world import EPOCH_S, Process, World
 
 WRITER: Final = f"{1:016x}"
-"""The id of the simulator among ids of brokers, which are random."""
+"""The simulator's id among ids of brokers, which are random."""
 GROWING: Final = ".part"
-"""How the name of a log ends that its broker still writes."""
+"""The end of the name of a log that its broker still writes."""
 ENDED: Final = "ended"
-"""The ``op`` of the end of a process, whoever ended it; ``of`` is ``stop`` if it had been asked, else
-``crash``."""
+"""The ``op`` of the end of a process. ``of`` is ``stop`` if it had been asked to end, otherwise ``crash``."""
 
 
 class Truth:
-    """A row for everything that is done to a world, one for each end of what lasted, and one for each end
-    of a process."""
+    """Rows of the truth: one for each fault, one for each end of a lasting fault, and one for each end of a
+    process.
+    """
 
     def __init__(self, world: World, *, run: str, scenario: str) -> None:
         self._world = world
@@ -48,8 +47,10 @@ class Truth:
         self._alive: list[Process] = []
 
     def rows(self) -> Iterator[TruthRow]:
-        """What there is since the last call, in order. ``op`` is the kind of fault, ``end`` with the kind in
-        ``of``, or `ENDED`; ``a`` and ``b`` are names joined by commas.
+        """The rows since the last call, in order.
+
+        ``op`` is the kind of fault, ``end`` with the kind in ``of``, or `ENDED`; ``a`` and ``b`` are names
+        joined by commas.
         """
         world = self._world
         self._lasting += world.ongoing.spans[self._spans :]
@@ -63,7 +64,7 @@ class Truth:
         again = {(at_s, name) for at_s, _, fault in over for name in fault.a}
 
         def place(each: tuple[float, str, Fault]) -> tuple[float, bool]:
-            """What killed a process comes before its end, and its next life after it."""
+            """The fault that killed a process comes before its end, and its next life after it."""
             at_s, _, fault = each
             return at_s, fault.kind == "start" and any((at_s, name) in again for name in fault.a)
 
@@ -114,7 +115,7 @@ class Truth:
 
 
 def log_contents(world: World) -> dict[str, FileContent]:
-    """The event log files of all hosts, by name; names hold the writer's boot, so they differ."""
+    """The event log files of all hosts, by name. Names hold the writer's boot, so they differ."""
     files: dict[str, FileContent] = {}
     for host in world.network.hosts:
         disk = world.disk(host)
@@ -132,7 +133,7 @@ class LogWriter:
     """Copies the logs of a world and its truth to a folder of the real disk.
 
     Raises:
-        OSError: the folder cannot be made or written; so may `write` and `finish`.
+        OSError: the folder cannot be made or written; `write` and `finish` may raise it too.
     """
 
     def __init__(self, world: World, folder: str, *, run: str, scenario: str) -> None:
@@ -155,8 +156,9 @@ class LogWriter:
             file.writelines(msgspec.json.encode(row) + b"\n" for row in self._truth.rows())
 
     def finish(self) -> int:
-        """The run is over: let the copies be what is on the disks, of which faults may have lost or changed
-        what was copied before. Returns how many files there are.
+        """The run is over: make the copies equal the files on the disks; return how many there are.
+
+        Faults may have removed or changed what was copied before.
         """
         self.write()
         files = log_contents(self._world)

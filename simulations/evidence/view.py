@@ -24,31 +24,33 @@ class View:
     table: tuple[MemberRecord, ...]
     """Its record of itself, then those of the others."""
     links: tuple[int, ...] = ()
-    """To whom one is up."""
+    """The members to which a link is up."""
     join: tuple[str, ...] = ()
-    """The URLs it was told to join by."""
+    """The URLs that it was given to join."""
     known: tuple[str, ...] = ()
     """The URLs of an earlier run that it has not met yet."""
     digest: bytes = b""
     interest: Patterns = ()
     interest_version: int = 1
     held: Mapping[int, tuple[int, Patterns]] = field(default_factory=dict)
-    """The others' interest as this broker holds it: version and patterns; version 0 is nothing."""
+    """The others' interest as this broker knows it: version and patterns; version 0 is nothing."""
     counters: Mapping[str, int] = field(default_factory=dict)
-    """Since its boot: rounds, late_rounds, silent_rounds, refutations, refused_records, syncs, late_answers,
-    refused (connections and sessions), control_out (frames of surveys and answers), bus_out (of all else that
-    goes over links), dropped and unresolved (messages for its own subscribers)."""
+    """Counted since its boot: rounds, late_rounds, silent_rounds, refutations, refused_records, syncs,
+    late_answers, refused (connections and sessions), control_out (frames of surveys and answers), bus_out
+    (all other frames on links), dropped and unresolved (messages for its own subscribers).
+    """
     losses: Mapping[int, LinkLoss] = field(default_factory=dict)
-    """By the id of the broker that they were for: messages that did not arrive there, since its boot."""
+    """Since its boot, by the id of the broker they were for: messages that did not arrive there."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Now: members, strangers, barriers, questions, seen, queued, sockets, and in a deep sample tasks,
-    timers."""
+    """Current numbers: members, strangers, barriers, questions, seen, queued, sockets, and in a deep sample
+    tasks, timers.
+    """
     void_at: float | None = None
     """When it last voided a round, on its own monotonic clock."""
     paused: bool = False
 
     def looks_as(self, other: View) -> bool:
-        """In all that changes only when something happens."""
+        """True if nothing differs that changes only with an event."""
         return (
             self.table == other.table
             and self.links == other.links
@@ -86,7 +88,7 @@ class Change:
 
     @property
     def records(self) -> tuple[MemberRecord, ...]:
-        """Those of its table that it did not hold before."""
+        """The records in its table that were not there before."""
         if self.before is None:
             return self.view.table
         if self.before.table is self.view.table:

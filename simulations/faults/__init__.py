@@ -1,4 +1,6 @@
-"""What is done to a world on purpose: records of it (`Fault`), and what each kind of them does (`KINDS`)."""
+"""Faults that are applied to a world on purpose: their records (`Fault`), and the effect of each kind
+(`KINDS`).
+"""
 
 from simulations.faults.catalogue import KINDS, check
 from simulations.faults.kind import Kind, Parameter

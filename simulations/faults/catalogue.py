@@ -26,7 +26,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def check(fault: Fault, *, processes: Collection[str], hosts: Collection[str]) -> Kind:
-    """The fault's kind, if the fault can be.
+    """The fault's kind, if the fault is possible.
 
     Raises `FaultError`: there is no such kind, process or host, or the kind has no such number.
     """

@@ -1,5 +1,5 @@
-"""What happens to clocks: to those on the wall, which people set, and to the monotonic ones, which nobody
-can set but which go too fast or too slowly.
+"""Faults of clocks: wall clocks, which people can set, and monotonic clocks, which cannot be set but may run
+too fast or too slowly.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _drift(world: World, fault: Fault) -> None:
 
 
 def _drift_no_more(world: World, fault: Fault) -> None:
-    """What it is off by then stays."""
+    """End the drift; the offset so far stays."""
     for name in fault.a:
         clock = world.wall_clock(name)
         clock.set_drift(clock.drift_ppm - fault.amount, world.now_s)

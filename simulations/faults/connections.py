@@ -1,8 +1,8 @@
-"""What happens to connections between hosts: resets, ends in the middle, silence, refusals, odd pieces.
+"""Faults of connections between hosts: resets, early ends, silence, refusals, odd pieces.
 
-Of two sides ``a`` and ``b`` one may be left out: it is all other hosts then. Connections within a host are
-left alone. A half-open connection of the usual sort, whose host is gone without a word and answers RST once
-it is back, is ``power_off`` and ``start``.
+One of the two sides ``a`` and ``b`` may be left out; it then means all other hosts. Connections within a host
+are not affected. The usual half-open connection, whose host disappears silently and answers RST once it is
+back, is ``power_off`` and ``start``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _first_of_hosts(pairs: list[tuple[Half, Half]]) -> list[tuple[Half, Half]]:
     return list(first.values())
 
 
-# --- those that are open
+# --- open connections
 
 
 def _reset(world: World, fault: Fault) -> None:
@@ -93,7 +93,7 @@ def _undeafen(world: World, fault: Fault) -> None:
         half.undeafen(fault)
 
 
-# --- those being made
+# --- new connections
 
 
 def _dialling(fate: Dialling) -> tuple[Callable[[World, Fault], None], Callable[[World, Fault], None]]:
@@ -111,7 +111,7 @@ def _dialling(fate: Dialling) -> tuple[Callable[[World, Fault], None], Callable[
     return begin, end
 
 
-# --- what their readers get
+# --- reading
 
 
 def _split(world: World, fault: Fault) -> None:
@@ -166,7 +166,7 @@ KINDS: Final = (
     ),
     Kind(
         "cut_short",
-        "connections carry half of the next bytes from a to b, then FIN, as if something between had died",
+        "connections carry half of the next bytes from a to b, then FIN, as if a device in between had died",
         "links",
         _arm,
         _disarm,
@@ -186,7 +186,7 @@ KINDS: Final = (
     ),
     Kind(
         "black_hole",
-        "connections from a to b are not answered while they are made; those that are open live",
+        "new connections from a to b are not answered while they are made; open ones stay",
         "links",
         *_dialling(Dialling.DROPPED),
         two_sided=True,

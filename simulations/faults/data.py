@@ -1,7 +1,7 @@
-"""What brokers are told that is not so: by strangers, who speak raw TCP, and by brokers of the mesh that lie.
+"""False data for brokers: from strangers, which speak raw TCP, and from brokers of the mesh that lie.
 
-``a`` names the brokers that are struck. A lie is told by ``b``, or else by any other broker, over its links;
-the liar itself does not believe it.
+``a`` names the brokers that are struck. ``b``, or else any other broker, tells the lie over its links, and
+does not believe it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _broker(node: Node) -> Broker | None:
 
 
 def _links(broker: Broker) -> list[Link]:
-    """Those that are up, to speak on: a broker offers nobody a way to lie, so this reaches inside."""
+    """The links that are up. Brokers offer no interface for lies, so this reaches inside."""
     return list(broker._running.peering.link_manager.up.values())
 
 
@@ -57,7 +57,7 @@ def _forge_death(world: World, fault: Fault) -> None:
 
 
 def _claim_incarnation(world: World, fault: Fault) -> None:
-    """Frames are made by hand: no broker's code would."""
+    """Build the frames by hand: no broker's code would."""
     incarnation = (1 << int(fault.amount)) - 1
 
     def claim(record: MemberRecord) -> list[bytes]:
@@ -69,7 +69,7 @@ def _claim_incarnation(world: World, fault: Fault) -> None:
 
 
 def _tell_all(world: World, fault: Fault, lie: Callable[[MemberRecord], list[bytes]]) -> None:
-    """The lie about each of the struck, to all who are linked to the liar."""
+    """Tell the lie about each struck broker to all that are linked to the liar."""
     liar = _liar(world, fault)
     frames: list[bytes] = []
     for name in fault.a:
@@ -89,7 +89,7 @@ def _liar(world: World, fault: Fault) -> Node | None:
 
 
 def _say(liar: Node, frames: list[bytes], to: tuple[str, ...] = ()) -> None:
-    """To the brokers of those names, or to all it has links to."""
+    """Tell the brokers of those names, or all that it has links to."""
     assert liar.process is not None
 
     def say() -> None:

@@ -1,4 +1,4 @@
-"""What happens to disks, and to the files on them: a broker's state and its event log."""
+"""Faults of disks, and of the files on them: a broker's state and its event log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _fail_by(disk: Disk, fault: Fault) -> None:
 
 
 def _work(world: World, fault: Fault) -> None:
-    """Until the last of its faults is over it has that of the latest."""
+    """Apply the settings of the latest fault that still lasts, or none."""
     for name in fault.a:
         world.disk(name).fault = None
         for other in _still(world, fault, name):
@@ -61,7 +61,7 @@ def _lie(world: World, fault: Fault) -> None:
 
 
 def _be_honest(world: World, fault: Fault) -> None:
-    """What was in the cache goes to the medium, once no such fault is left."""
+    """Once no such fault is left, write the cache to the medium."""
     for name in fault.a:
         if not _still(world, fault, name):
             world.disk(name).lying = False
@@ -69,7 +69,7 @@ def _be_honest(world: World, fault: Fault) -> None:
 
 
 def _fail_syncs(world: World, fault: Fault) -> None:
-    """As many as the worst of its faults lets fail."""
+    """Fail as many syncs as the worst of its faults demands."""
     for name in fault.a:
         world.disk(name).failing_syncs = max(world.disk(name).failing_syncs, fault.amount)
 
@@ -81,7 +81,7 @@ def _sync_again(world: World, fault: Fault) -> None:
 
 
 def _shrink(world: World, fault: Fault) -> None:
-    """To the smallest that its faults leave."""
+    """Shrink to the smallest size that its faults leave."""
     for name in fault.a:
         size_max = world.disk(name).size_max
         world.disk(name).size_max = (

@@ -1,7 +1,7 @@
-"""What a kind of fault is: its name, whom it strikes, its numbers, and what it does.
+"""A kind of fault: its name, what it strikes, its numbers, and its effect.
 
-A simple kind does one thing (`Kind.begin`), which may be taken back (`Kind.end`). A compound one unfolds into
-simple faults, one after the other, drawn from a random stream of its own.
+A simple kind does one thing (`Kind.begin`), which may be undone (`Kind.end`). A compound one unfolds into
+simple faults, one after the other, drawn from a separate random stream.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from simulations.world import World
 
 Struck = Literal["processes", "hosts", "links", "nobody"]
-"""``a`` names processes or hosts; of links ``a`` and ``b`` name the hosts at both ends."""
+"""``a`` names processes or hosts; for links, ``a`` and ``b`` name the hosts at both ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One number of a kind; ``value`` is the fault's main one, others stand in its ``more``."""
+    """One number of a kind; ``value`` is the fault's main one, others are in its ``more``."""
 
     name: str
     sentence: str
@@ -32,10 +32,10 @@ class Parameter:
     least: float = 0.0
     most: float = math.inf
     choices: tuple[str, ...] = ()
-    """What it may be, if it is a word and no number."""
+    """The allowed words, if it is a word and no number."""
 
     def check(self, kind: str, value: float | str) -> None:
-        """Raises `FaultError` if it cannot be that."""
+        """Raise `FaultError` if it cannot have that value."""
         shown = value if isinstance(value, str) else f"{value:g}"
         if self.choices:
             if value not in self.choices:
@@ -52,33 +52,38 @@ class Kind:
 
     name: str
     sentence: str
-    """What it does, for who chooses one."""
+    """Its effect, for people who choose one."""
     of: Struck
     begin: Callable[[World, Fault], None] | None = None
     end: Callable[[World, Fault], None] | None = None
-    """Undoes exactly what `begin` did for the same fault; None: it is over at once, or ended by another."""
+    """Undoes exactly what `begin` did for the same fault. None: it is over at once, or another fault ends
+    it.
+    """
     parameters: tuple[Parameter, ...] = ()
     unfold: Callable[[World, Fault, random.Random], Iterator[Fault]] | None = None
-    """The faults a compound one consists of, in the order of their times, which count as a world's do. The
-    next is asked for when the last has been done, so there may be no end of them."""
+    """The parts of a compound fault, in the order of their times, which count as a world's do. The next part
+    is asked for when the last has been done, so the parts may never end.
+    """
     names_least: int = 1
-    """How many processes or hosts it must name."""
+    """The least number of processes or hosts that it must name."""
     among: bool = False
-    """A kind of links that may have the same hosts as both sides: it strikes all links among them."""
+    """True for a kind of links that may have the same hosts on both sides: it strikes all links among
+    them.
+    """
     two_sided: bool = False
-    """A kind of links between ``a`` and ``b``, of which one may be left out and is all others."""
+    """True for a kind of links between ``a`` and ``b``; one may be left out, and then means all others."""
     one_sided: bool = False
-    """A kind of links that happens among the hosts of ``a``, or among all."""
+    """True for a kind of links among the hosts of ``a``, or among all hosts."""
     few: int = 0
-    """So many hosts, of both sides together, are too few; none named are all."""
+    """This number of hosts, on both sides together, is too few; naming none means all."""
     part: Callable[[Fault], Fault] | None = None
-    """Of a compound one whose parts have numbers that it was given: what is like each of them."""
+    """For a compound kind whose parts have given numbers: a sample of its parts."""
     doers: bool = False
-    """A kind of processes or hosts whose ``b`` may name who does it."""
+    """True for a kind of processes or hosts whose ``b`` may name the actor."""
 
     @property
     def lasting(self) -> bool:
-        """It can be given a time to last, and is undone by a heal."""
+        """True if it can have a duration, and a heal undoes it."""
         return self.end is not None or self.unfold is not None
 
     def filled(self, fault: Fault) -> Fault:
@@ -90,8 +95,9 @@ class Kind:
         return fault
 
     def between(self, fault: Fault, hosts: Collection[str]) -> Fault:
-        """The fault with both sides named, where it has two: hosts that come later are not struck, and are
-        not to be mended either when it ends.
+        """The fault with both sides named, if it has two.
+
+        Hosts that come later are neither struck nor, at the fault's end, healed.
         """
         if not self.two_sided or bool(fault.a) == bool(fault.b):
             return fault
@@ -99,8 +105,10 @@ class Kind:
         return replace(fault, a=fault.a or others, b=fault.b or others)
 
     def check(self, fault: Fault) -> None:
-        """Raises `FaultError` if the fault names too few or somebody of no use, or has numbers that this kind
-        has not or that are out of range.
+        """Raise `FaultError` if the fault is impossible.
+
+        It names too few targets or unsuitable ones, or has numbers that this kind lacks or that are out of
+        range.
         """
         if fault.for_s is not None and not self.lasting:
             raise FaultError(f"{self.name} is over at once; it has no for_s", "for_s")

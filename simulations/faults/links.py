@@ -1,7 +1,7 @@
-"""What links between hosts are like: slow, lossy, narrow. All of it adds to what they are like already.
+"""Properties of links between hosts: slow, lossy, narrow. All of them add to the existing ones.
 
-Of two sides ``a`` and ``b`` one may be left out: it is all other hosts then. If both are the same hosts, it
-is all links among them. ``ways = "there"`` strikes only what goes from a to b.
+One of the two sides ``a`` and ``b`` may be left out; it then means all other hosts. If both are the same
+hosts, it means all links among them. ``ways = "there"`` strikes only packets from a to b.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAYS: Final = Parameter("ways", "both ways, or only there, from a to b", "both",
 
 
 def struck_links(world: World, fault: Fault) -> Iterator[Link]:
-    """Those from a to b, and those back unless only the one way is struck."""
+    """The links from a to b, and those back unless only one way is struck."""
     here, there = sides(world, fault)
     yield from world.network.directions(here, there)
     if fault.text("ways", "both") == "both" and here != there:
@@ -75,7 +75,7 @@ def _kind(name: str, sentence: str, quality: Callable[[Fault], LinkQuality], *pa
 KINDS: Final = (
     _kind(
         "slow_link",
-        "packets between hosts take longer, all as long or by a distribution, perhaps with a tail",
+        "packets between hosts take longer, by a constant or by a distribution, perhaps with a tail",
         _slow,
         Parameter("value", "seconds that all take longer", SLOW_S, 0, 3600),
         Parameter(

@@ -1,7 +1,7 @@
-"""What is being done to a world: the faults that last, those that unfold, and when each began and ended.
+"""The faults of a world: those that last, those that unfold, and the begin and end of each.
 
-A compound fault has children, which are simple or compound themselves. Whoever ends it, by its time, by hand
-or by healing, ends its children too, and what it had not come to never happens.
+A compound fault has children, which are simple or compound themselves. When it ends, by its time, by hand or
+by healing, its children end too, and its remaining parts never happen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 JOINS: Final = ("start", "mass_join")
-"""Kinds that strike who is down."""
+"""Kinds that strike processes that are down."""
 
 
 @dataclass(slots=True)
@@ -42,31 +42,31 @@ class _Entry:
     kind: Kind
     span: Span
     done: Fault
-    """As it was done, and is to be undone."""
+    """A fault as it was done, and as it must be undone."""
     parent: int | None
     children: dict[int, None] = field(default_factory=dict)
     steps: Iterator[Fault] | None = None
 
 
 class Ongoing:
-    """All of it, in one world."""
+    """All faults of one world."""
 
     def __init__(self, world: World) -> None:
         self.spans: list[Span] = []
-        """All that was done, in order."""
+        """All faults that were done, in order."""
         self.to_start: dict[str, None] = {}
-        """Processes that a fault which is over has taken down, and another one keeps down."""
+        """Processes that a finished fault took down, and another one keeps down."""
         self._world = world
         self._entries: dict[int, _Entry] = {}
         self._last = 0
         self._alike: Counter[str] = Counter()
 
     def faults(self) -> list[Fault]:
-        """Those that last still."""
+        """The faults that still last."""
         return [entry.span.fault for entry in self._entries.values()]
 
     def begun(self, kind: Kind, fault: Fault, done: Fault, parent: int | None = None) -> None:
-        """Remember that it was done, and how, to undo it when its time is over."""
+        """Record that it was done, and how, to undo it when its time is over."""
         world = self._world
         above = None if parent is None else self._entries[parent]
         span = Span(fault, world.now_s, parent=above.span.fault if above else None)
@@ -85,19 +85,19 @@ class Ongoing:
             self._next_step(number)
 
     def end_if(self, wanted: Callable[[Kind, Fault], bool]) -> None:
-        """Undo those that last still and are wanted."""
+        """Undo the matching faults that still last."""
         for number, entry in list(self._entries.items()):
             if wanted(entry.kind, entry.span.fault):
                 self._end(number)
 
     def stream(self, fault: Fault) -> random.Random:
-        """The fault's own choices, which no other fault and no other time reshuffles."""
+        """A random stream for this fault's own choices, independent of other faults and other times."""
         what = f"{fault.kind}|{','.join(fault.a)}|{','.join(fault.b)}|{fault.value or 0.0:g}|{fault.more}"
         self._alike[what] += 1
         return random.Random(f"{self._world.seed}:fault:{what}:{self._alike[what]}")
 
     def _next_step(self, number: int) -> None:
-        """What is due now is done now."""
+        """Apply the parts that are due now."""
         entry = self._entries[number]
         assert entry.steps is not None
         for step in entry.steps:
@@ -137,8 +137,10 @@ class Ongoing:
 
 
 def possible(world: World, fault: Fault) -> Fault | None:
-    """The fault without those who are in no state for it, since a schedule cannot know who is up; None if
-    that is everybody whom it names."""
+    """The fault without targets that are in no state for it, since a schedule cannot know which are up.
+
+    None if no target is left.
+    """
     able = tuple(name for name in fault.a if _is_able(world, fault.kind, name))
     return None if fault.a and not able else replace(fault, a=able)
 
@@ -153,7 +155,7 @@ def _is_able(world: World, kind: str, name: str) -> bool:
 
 
 def apply(world: World, fault: Fault, *, parent: int | None = None) -> None:
-    """Do it now, note it in the world's history and truth, and undo it when its time is over.
+    """Apply it now, record it in the world's history and truth, and undo it when its time is over.
 
     ``parent``: the compound fault it is a part of, by its number in `Ongoing`.
     """

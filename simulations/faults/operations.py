@@ -1,8 +1,8 @@
-"""What those who run a mesh do to it, or have done to them: restarts, brokers that come and go in crowds,
-settings that differ, a state folder copied to a second machine.
+"""Operations on a mesh, planned or accidental: restarts, brokers that come and go in crowds, settings that
+differ, a state folder copied to a second machine.
 
-Who is asked to end takes its time: whatever follows (what becomes of its files, its next start) happens when
-its life is over, and not if somebody else has started it by then.
+A process that is asked to end takes its time. The next step (changing its files, starting it again) happens
+when its life is over, and not if it has been started again by then.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _restart(world: World, fault: Fault) -> None:
 
 
 def _end(world: World, name: str, how: str, then: Callable[[], None]) -> None:
-    """``then`` is called at once for who is down already."""
+    """``then`` is called at once for a process that is already down."""
     node = world.node(name)
     if node.process is None or not node.alive:
         then()
@@ -110,14 +110,14 @@ def _leave(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
 
 
 def _skew(world: World, fault: Fault) -> None:
-    """Settings are read at a start, so they end in good order and start again."""
+    """Settings are read at a start, so the brokers end in good order and start again."""
     for name in fault.a:
         world.node(name).settings.times = fault.amount
         _restart_for_settings(world, name)
 
 
 def _even_out(world: World, fault: Fault) -> None:
-    """Back to the usual, or to what another such fault still asks for."""
+    """Restore the usual value, or the value that another such fault still demands."""
     for name in fault.a:
         others = [
             other.amount for other in world.ongoing.faults() if other.kind == fault.kind and name in other.a
@@ -133,7 +133,7 @@ def _put_ahead(world: World, fault: Fault) -> None:
 
 
 def _put_back(world: World, fault: Fault) -> None:
-    """To the usual version, or to what another such fault still asks for."""
+    """Restore the usual version, or the version that another such fault still demands."""
     for name in fault.a:
         others = [
             other.amount for other in world.ongoing.faults() if other.kind == fault.kind and name in other.a
@@ -148,7 +148,7 @@ def _restart_for_settings(world: World, name: str) -> None:
 
 
 def twin_of(name: str) -> str:
-    """What the process is called that runs with the copied state of another."""
+    """The name of the process that runs with the copied state of another."""
     return f"{name}-twin"
 
 
@@ -169,7 +169,9 @@ def _copy(world: World, fault: Fault) -> None:
 
 
 def _end_copies(world: World, fault: Fault) -> None:
-    """A broker that found out may have ended by itself, and another such fault may still want it."""
+    """End the copies. A broker that noticed may have ended by itself, and another such fault may still need
+    it.
+    """
     wanted = [name for other in world.ongoing.faults() if other.kind == fault.kind for name in other.a]
     over = [twin_of(name) for name in fault.a if name not in wanted and world.node(twin_of(name)).alive]
     if over:

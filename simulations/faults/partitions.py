@@ -1,7 +1,7 @@
-"""Cuts between hosts, and the shapes they come in. A host always reaches itself.
+"""Cuts between hosts, in different shapes. A host always reaches itself.
 
-Of two sides ``a`` and ``b`` one may be left out: it is all other hosts then. ``partition`` of one host from
-another is a single edge.
+One of the two sides ``a`` and ``b`` may be left out; it then means all other hosts. A ``partition`` of one
+host from another is a single edge.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _majorities_ring(world: World, fault: Fault, rng: random.Random) -> Iterator
 
 
 def _rolling(world: World, fault: Fault, rng: random.Random) -> Iterator[Fault]:
-    """Without a time to last: once around."""
+    """Without a duration: once around."""
     hosts = _chosen(world, fault)
     step_s = fault.amount + fault.number("gap_s", 0.0)
     names = iter(hosts) if fault.for_s is None else itertools.cycle(hosts)

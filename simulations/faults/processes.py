@@ -1,4 +1,4 @@
-"""What happens to processes and to the hosts under them."""
+"""Faults of processes and of their hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ SLICE_S: Final = 0.01
 
 
 def _living(world: World, fault: Fault) -> Iterator[Node]:
-    """Nothing can be done to who is down; a schedule cannot know who is."""
+    """The processes that are up: a process that is down cannot be struck, and a schedule cannot know which
+    are.
+    """
     return (node for node in map(world.node, fault.a) if node.alive)
 
 
@@ -39,7 +41,9 @@ def _power_off(world: World, fault: Fault) -> None:
 
 
 def _start_again(world: World, fault: Fault) -> None:
-    """Who was started meanwhile runs already; who was asked to end and has not yet is started when it has."""
+    """Start the processes again. One that was started meanwhile runs already; one that is still ending starts
+    afterwards.
+    """
     down = [name for name in fault.a if not world.node(name).alive and not world.node(name).once]
     start_unless_kept_down(world, down)
     for name in fault.a:
@@ -49,14 +53,16 @@ def _start_again(world: World, fault: Fault) -> None:
 
 
 def start_if_down(world: World, name: str) -> None:
-    """For later: somebody else may have started it by then."""
+    """For later: it may have been started by then."""
     if not world.node(name).alive:
         start_unless_kept_down(world, [name])
 
 
 def start_unless_kept_down(world: World, names: Collection[str]) -> None:
-    """Those whom nothing else keeps down start now, the others at the end of what does: so at each such end
-    those whom an earlier one left down are looked at too.
+    """Start the processes that nothing else keeps down.
+
+    The others start when the last fault that keeps them down ends. So each such end also checks processes
+    that an earlier fault left down.
     """
     to_start = world.ongoing.to_start
     to_start |= dict.fromkeys(names)
@@ -66,7 +72,7 @@ def start_unless_kept_down(world: World, names: Collection[str]) -> None:
 
 
 def _is_kept_down(world: World, node: Node) -> bool:
-    """By a fault that lasts, unless somebody has started it in its time."""
+    """True if a lasting fault keeps it down, unless it was started during that fault."""
     return any(
         node.name in other.a if other.kind != "power_off" else node.host.name in other.a
         for other in world.ongoing.faults()
@@ -84,12 +90,12 @@ def _was_started_since(world: World, name: str, at_s: float) -> bool:
 
 
 def _power_on(world: World, fault: Fault) -> None:
-    """What ran on the hosts begins anew; what had ended before the power was lost does not."""
+    """Start the processes that ran on the hosts. One that had ended before the power loss stays down."""
     start_unless_kept_down(world, ended_since(world, fault.a, fault.at_s))
 
 
 def ended_since(world: World, hosts: Collection[str], at_s: float) -> list[str]:
-    """The processes on hosts whose lives ended then or later, and that are down."""
+    """The processes on hosts whose lives ended at or after that time, and that are down."""
     return [
         node.name
         for node in world.nodes.values()
@@ -99,7 +105,7 @@ def ended_since(world: World, hosts: Collection[str], at_s: float) -> list[str]:
 
 
 def _start(world: World, fault: Fault) -> None:
-    """A process that is being slowed down is so in its next life too."""
+    """Start it. A process that is being slowed down stays slow in its next life."""
     for name in fault.a:
         node = world.node(name)
         world.ongoing.to_start.pop(name, None)
@@ -126,7 +132,7 @@ def _resume(world: World, fault: Fault) -> None:
 
 
 def _wake(world: World, fault: Fault) -> None:
-    """Who was killed or resumed meanwhile need not be, and who is paused by another fault too must not."""
+    """Wake processes, except those killed or resumed meanwhile, and those that another fault keeps paused."""
     for name in fault.a:
         if world.node(name).paused and not list(_of_kind(world, fault.kind, name)):
             world.node(name).resume()
@@ -143,7 +149,7 @@ def _unblock_io(world: World, fault: Fault) -> None:
 
 
 def _slow_down(world: World, fault: Fault) -> None:
-    """It is not among the faults that last yet."""
+    """This fault is not yet among those that last."""
     for node in _living(world, fault):
         node.slow_down(_slowness(_of_kind(world, fault.kind, node.name)) * fault.amount)
 
@@ -158,7 +164,7 @@ def _slowness(by: Iterable[Fault]) -> float:
 
 
 def _of_kind(world: World, kind: str, name: str) -> Iterator[Fault]:
-    """Those that last and strike that process."""
+    """The lasting faults that strike that process."""
     return (other for other in world.ongoing.faults() if other.kind == kind and name in other.a)
 
 
@@ -175,7 +181,7 @@ def _hog(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
 
 
 def _starve(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
-    """Each of them in a rhythm of its own."""
+    """Each process has its own rhythm."""
     slice_s = fault.number("slice_s", SLICE_S)
     round_s = slice_s * fault.amount
     begun = sorted((world.now_s + rng.uniform(0, round_s), name) for name in fault.a)
@@ -231,7 +237,7 @@ KINDS: Final = (
     ),
     Kind(
         "slow_process",
-        "code of processes takes so many times as long, which is 5 us a turn and 1 us a callback else",
+        "code of processes takes so many times as long; the usual is 5 us a turn and 1 us a callback",
         "processes",
         _slow_down,
         _speed_up,

@@ -1,6 +1,4 @@
-"""One thing that is done to a world on purpose, as data: a schedule can be printed, written down, cut
-short and run again.
-"""
+"""One fault as data: a schedule can be printed, written to a file, cut short and run again."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ _FIELDS: Final = {
 
 
 class FaultError(ValueError):
-    """A fault that cannot be, in a sentence; ``field`` is what of it cannot."""
+    """An impossible fault, with a message; ``field`` is the part that is impossible."""
 
     def __init__(self, sentence: str, field: str) -> None:
         super().__init__(sentence)
@@ -28,24 +26,24 @@ class FaultError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What kinds there are, and what each does with its names and numbers: `simulations.faults.KINDS`.
+    """One fault. For the kinds, and the meaning of names and numbers for each: `simulations.faults.KINDS`.
 
-    Raises `FaultError` for a time that cannot be.
+    Raises `FaultError` for an impossible time.
     """
 
     at_s: float
     """When it begins: in a world since the run began, in a scenario since its safety phase did."""
     kind: str
     a: tuple[str, ...] = ()
-    """Whom it strikes: names of processes, or of hosts, as the kind says."""
+    """Its targets: names of processes, or of hosts, as the kind says."""
     b: tuple[str, ...] = ()
-    """The other side, for what happens between two."""
+    """The other side, for faults between two."""
     for_s: float | None = None
-    """How long it lasts; None: until something else ends it, or it is over at once."""
+    """How long it lasts. None: until something else ends it, or it is over at once."""
     value: float | None = None
-    """The kind's main number, where it has one; None is what the kind has by default."""
+    """The kind's main number, if it has one; None is the kind's default."""
     more: tuple[tuple[str, float | str], ...] = ()
-    """Its further parameters, by name and in the order of their names."""
+    """Its further parameters, ordered by name."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.at_s < math.inf:
@@ -57,7 +55,7 @@ class Fault:
 
     @property
     def amount(self) -> float:
-        """The main number of one that has it, be it from its kind (`Kind.filled`)."""
+        """The main number, given or from its kind (`Kind.filled`)."""
         assert self.value is not None, "a fault is filled before it is done"
         return self.value
 
@@ -74,7 +72,7 @@ class Fault:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """What `from_json` reads; what was left out is left out."""
+        """The input of `from_json`; omitted fields stay omitted."""
         data: dict[str, Any] = {"at_s": self.at_s, "kind": self.kind}
         if self.a:
             data["a"] = list(self.a)
@@ -88,8 +86,9 @@ class Fault:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Fault:
-        """The reverse of `as_json`; a field that is none of the record's is a parameter of its kind, which
-        `simulations.faults.check` looks at.
+        """The reverse of `as_json`.
+
+        A field that the record lacks is a parameter of its kind; `simulations.faults.check` checks it.
 
         Raises:
             ValueError: a field is missing or of the wrong type; the message says which.

@@ -1,7 +1,7 @@
-"""Programs that have no business with a mesh: they dial a broker by plain TCP and say what no broker says.
+"""Programs that do not belong to a mesh: they dial a broker by plain TCP and send what no broker sends.
 
-Each makes some attempts, one connection each, and exposes what became of them: a line per attempt, which is
-the broker's refusal, or says who closed.
+Each makes some attempts, one connection each, and exposes the outcomes: a line for each attempt, with the
+broker's refusal, or the side that closed.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from simulations.world import Main, Process
 
 PAUSE_S: Final = 0.2
-"""Between two attempts."""
+"""Seconds between two attempts."""
 PATIENCE_S: Final = 10.0
-"""A broker that has not closed a bad connection by then will not."""
+"""A broker that has not closed a bad connection after so many seconds will not."""
 GARBAGE_BYTES: Final = 4096
 HUGE: Final = 1 << 62
-"""A length that no memory has."""
+"""A length that exceeds any memory."""
 BUS_HEADER: Final = encode_header(ProtocolNumber.BUS0)
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A broker as a stranger finds it, and what strangers who were insiders once know of its mesh."""
+    """A broker as a stranger sees it, and what former insiders know of its mesh."""
 
     host: str
     port: int
@@ -73,11 +73,11 @@ class Visit(asyncio.Protocol):
         self._frames.put_nowait(b"")
 
     def throw(self, data: bytes) -> None:
-        """Bytes as they are."""
+        """Send bytes unchanged."""
         self._transport.write(data)
 
     def introduce(self) -> None:
-        """The first bytes of a Bus."""
+        """Send the first bytes of a Bus."""
         self._transport.write(self._codec.begin())
 
     def say(self, frames: Iterable[bytes]) -> None:
@@ -89,7 +89,7 @@ class Visit(asyncio.Protocol):
         return await self._frames.get()
 
     async def outcome(self) -> str:
-        """The broker's last word, or that it closed without one."""
+        """The broker's last message, or that it closed without one."""
         while frame := await self.hear():
             if (message := decode(frame))[0] == LinkKind.REFUSED:
                 return f"refused: {message[1]}: {message[2]}"
@@ -100,7 +100,7 @@ Attempt = Callable[["Process", Door, int], Coroutine[Any, Any, str]]
 
 
 def stranger(attempt: Attempt, door: Door, times: int) -> Main:
-    """Makes so many attempts, each with its number from 0 on."""
+    """Make so many attempts, each with its number from 0 on."""
 
     async def main(process: Process) -> None:
         outcomes: list[str] = []
@@ -127,7 +127,7 @@ async def _tried(attempt: Attempt, process: Process, door: Door, number: int) ->
 
 
 async def garbage(process: Process, door: Door, number: int) -> str:
-    """Random bytes, from the first on or where a frame is expected."""
+    """Random bytes, from the beginning or in place of a frame."""
     data = process.rng.randbytes(process.rng.randint(8, GARBAGE_BYTES))
     async with Visit.to(door) as visit:
         if number % 2:
@@ -152,7 +152,7 @@ async def truncated_frame(process: Process, door: Door, number: int) -> str:
 
 
 async def huge_frame(process: Process, door: Door, number: int) -> str:
-    """The length of a frame that nobody could hold."""
+    """The length of a frame that exceeds any memory."""
     async with Visit.to(door) as visit:
         visit.throw(BUS_HEADER + HUGE.to_bytes(8, "big") + process.rng.randbytes(100))
         return await visit.outcome()
@@ -166,7 +166,7 @@ async def wrong_key(process: Process, door: Door, number: int) -> str:
 
 
 async def wrong_version(process: Process, door: Door, number: int) -> str:
-    """A broker of a version to come, which no longer speaks any present one."""
+    """A broker of a future version, which no longer speaks any present one."""
     async with Visit.to(door) as visit:
         hello = _hello(process, door, Offer.of(LINK.newest + 1, LINK.newest + 1, LINK.capabilities))
         await _admitted(visit, _admission(process, hello, door.mesh_key))
@@ -174,7 +174,7 @@ async def wrong_version(process: Process, door: Door, number: int) -> str:
 
 
 async def replayed_admission(process: Process, door: Door, number: int) -> str:
-    """All that a broker said which was admitted, said again on another connection."""
+    """Everything that an admitted broker sent, repeated on another connection."""
     async with Visit.to(door) as visit:
         said = await _admitted(visit, _admission(process, _hello(process, door), door.mesh_key))
     async with Visit.to(door) as again:
@@ -206,7 +206,7 @@ def _admission(process: Process, hello: Hello, key: bytes | None) -> Admission:
 
 
 async def _admitted(visit: Visit, admission: Admission) -> list[bytes]:
-    """The dialler's side up to the listener's token; returns what was said. Raises `Refused`."""
+    """The dialler's side up to the listener's token; returns what was sent. Raises `Refused`."""
     visit.introduce()
     said = admission.begin()
     visit.say(said)

@@ -1,4 +1,4 @@
-"""What must hold in a run: checks, each a function over the evidence that the run left."""
+"""The invariants of a run: checks, each a function over the evidence that the run left."""
 
 from simulations.invariants.catalogue import ALL, CHECKS, judge
 from simulations.invariants.check import Check, Parameter

@@ -47,7 +47,7 @@ class VoidRoundsAccuseNobody(Judge):
 def suspicions_at_most(
     evidence: Evidence, most: float = 0, per: str = "run", whom: tuple[str, ...] = ()
 ) -> Verdict:
-    """Those raised, not those heard of from others; in the safety phase."""
+    """Count suspicions raised in the safety phase, not those learned from others."""
     names = named(evidence, whom)
     since_s, until_s = evidence.phase("safety")
     counts: dict[str, int] = {}
@@ -117,7 +117,7 @@ CHECKS: Final[Sequence[Check]] = (
         "S5",
         "suspicions_at_most",
         "always",
-        "No more suspicions than that are raised in the safety phase.",
+        "The safety phase has no more suspicions than that.",
         suspicions_at_most,
         (
             at_most("suspicions", 0),
@@ -129,8 +129,8 @@ CHECKS: Final[Sequence[Check]] = (
         "S6",
         "accuses_nobody",
         "always",
-        "In the safety phase they call nobody dead by themselves.",
+        "In the safety phase, these brokers declare nobody dead themselves.",
         AccusesNobody,
-        (WHOM, Parameter("of", "text", "dead", "suspect: nor do they suspect anybody", ("dead", "suspect"))),
+        (WHOM, Parameter("of", "text", "dead", "suspect: they suspect nobody either", ("dead", "suspect"))),
     ),
 )

@@ -1,4 +1,4 @@
-"""Agreement of the tables of all brokers: at rest, after a fault of the network, on the way."""
+"""Agreement of the tables of all brokers: at rest, after a fault of the network, and in between."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulations.invariants.verdict import Verdict, verdict
 
 
 class Converged(Judge):
-    """Judged at each moment of rest. For a mesh that never was whole it tells what was missing at last."""
+    """Judged at each moment of rest. If the mesh never was whole, it reports what was missing at the end."""
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
@@ -37,7 +37,7 @@ class Converged(Judge):
         evidence = self.evidence
         self._tables.look(sample)
         if evidence.is_rest(sample.at_s):
-            # Where packets are lost a suspect counts as alive but at first.
+            # If packets are lost, a suspect counts as alive except at the first moment.
             self._wrong += self._differences(sample, strict=not self._loses or not self._looked)
             self._looked += 1
             self._brokers = len(sample.views)
@@ -45,7 +45,7 @@ class Converged(Judge):
             self._never = self._differences(sample, strict=True)
 
     def _differences(self, sample: Sample, *, strict: bool) -> list[str]:
-        """What the tables of all brokers that were started say wrongly."""
+        """The errors in the tables of all brokers that were started."""
         at_s, views = sample.at_s, self._tables.views
         wrong = [
             f"{name} is not up at {at_s:.1f} s"
@@ -56,7 +56,7 @@ class Converged(Judge):
             unseen, gone = self._tables.wrong(name, strict=strict)
             wrong += [f"{name} does not see {other} alive at {at_s:.1f} s" for other in unseen]
             wrong += [
-                f"{name} sees {self.evidence.name_of(id)} alive at {at_s:.1f} s, which is not" for id in gone
+                f"{name} sees {self.evidence.name_of(id)} alive at {at_s:.1f} s, but it is not" for id in gone
             ]
         return wrong if views else [*wrong, f"no broker is live at {at_s:.1f} s"]
 
@@ -90,7 +90,7 @@ class Tables:
             self._known.clear()
 
     def wrong(self, name: str, *, strict: bool) -> Seen:
-        """Unless ``strict`` a suspect counts as alive."""
+        """Without ``strict`` a suspect counts as alive."""
         found = self._known.get((name, strict))
         if found is None:
             states = (State.ALIVE,) if strict else (State.ALIVE, State.SUSPECT)
@@ -130,7 +130,7 @@ class OneDigest(Judge):
 
 @at_end
 def healed(evidence: Evidence, within_s: float = 0.0) -> Verdict:
-    """After each fault of the network, of pairs to which nothing else was done until then."""
+    """After each fault of the network, judge the pairs that nothing else affected until then."""
     within_s = within_s or evidence.scenario.bound_s
     circumstances = Circumstances(evidence)
     wrong: list[str] = []
@@ -162,8 +162,11 @@ def healed(evidence: Evidence, within_s: float = 0.0) -> Verdict:
 def members_within(
     evidence: Evidence, number: float = 0, within_s: float = 15.0, after: str = "", linked: str = "no"
 ) -> Verdict:
-    """Of ``number`` 0: of all that are up then. Counted from the last fault of the kind ``after``, or from
-    the start of the first broker. ``linked``: they have links to all of them, too."""
+    """All brokers see ``number`` members in time; 0 means all that are up then.
+
+    The time counts from the last fault of the kind ``after``, or from the start of the first broker. With
+    ``linked`` they have links to all of them, too.
+    """
     began = [span.start_s for span in evidence.faults if span.fault.kind == after]
     if after and not began:
         return verdict("members_within", 0, f"fault of kind {after}", [])
@@ -199,7 +202,7 @@ def _unlinked(sample: Sample) -> Iterator[tuple[str, int]]:
 
 
 class ViewSizesAtMost(Judge):
-    """How many different numbers of members were seen, in the safety phase, by the logs and at looks."""
+    """How many different numbers of members were seen in the safety phase, by the logs and at looks."""
 
     kinds = ("mem",)
 
@@ -209,7 +212,7 @@ class ViewSizesAtMost(Judge):
         self._since_s, self._until_s = evidence.phase("safety")
         self._counts: dict[tuple[str, str], int] = {}
         self._after: dict[tuple[str, str], tuple[float, int]] = {}
-        """When each changed last, and what it came to: changes of one instant are one step."""
+        """When each view last changed, and its new size: changes of one instant are one step."""
         self._in_view: dict[str, int] = {}
         self._sizes: dict[int, None] = {}
 
@@ -251,8 +254,8 @@ CHECKS: Final[Sequence[Check]] = (
         "M1",
         "converged",
         "eventually",
-        "Within the bound after the heal every broker that was started is up and sees exactly the live "
-        "ones, and so it stays.",
+        "Within the bound after the heal, every broker that was started is up and sees exactly the live "
+        "ones, and this lasts.",
         Converged,
         default=True,
     ),
@@ -260,7 +263,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M2",
         "one_digest",
         "eventually",
-        "After that all brokers' digests of their tables are equal.",
+        "After that, the digests of all brokers' tables are equal.",
         OneDigest,
         needs=Evidence.was_whole,
         default=True,
@@ -269,7 +272,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M15",
         "healed",
         "eventually",
-        "Whom the network parted and joined again see each other within the bound.",
+        "Brokers that the network parted and joined again see each other within the bound.",
         healed,
         (within("seconds from the end of the fault; 0 is the scenario's bound"),),
     ),
@@ -277,7 +280,7 @@ CHECKS: Final[Sequence[Check]] = (
         "S13",
         "members_within",
         "eventually",
-        "All brokers see as many members in time.",
+        "All brokers see that many members in time.",
         members_within,
         (
             Parameter("number", "whole number", 0, "of members; 0 is all that are up"),
@@ -286,7 +289,7 @@ CHECKS: Final[Sequence[Check]] = (
                 "after",
                 "text",
                 "",
-                "the kind of fault whose last one they are counted from; nothing is the start",
+                "the kind of fault; time counts from the last one; empty means the start",
             ),
             Parameter("linked", "text", "no", "whether all must have links to all, too", ("no", "yes")),
         ),
@@ -295,7 +298,7 @@ CHECKS: Final[Sequence[Check]] = (
         "S14",
         "view_sizes_at_most",
         "always",
-        "Few different numbers of members are seen on the way.",
+        "Only a few different numbers of members are seen in between.",
         ViewSizesAtMost,
         (at_most("numbers", 10),),
     ),

@@ -51,7 +51,7 @@ SUBJECTS: Final = (
     *(delivery, conservation, durability, outboxes, interest, queueing, surveys, soundness, logs),
 )
 GROUPS: Final = "MDXS"
-"""Of membership, of delivery, of soundness, of what scenarios expect."""
+"""Groups: membership, delivery, soundness, expectations of scenarios."""
 
 
 def _place(check: Check) -> tuple[int, int]:
@@ -70,10 +70,11 @@ CHECKS: Final[dict[str, Check]] = {
 def judge(
     evidence: Evidence, expect: Iterable[Expectation] = (), also: Iterable[Reader] = ()
 ) -> list[Verdict]:
-    """The verdicts on what must hold in every run, and on what this one is to show. ``also`` read along.
+    """The verdicts on the invariants of every run, and on the expectations of this one. ``also`` are further
+    readers.
 
-    An expectation of a check that is asked of every run takes its place. A check of every run whose subject
-    did not occur is left out; one that is expected fails then.
+    An expectation replaces the invariant of the same check. An invariant whose subject did not occur is left
+    out; an expectation fails then.
     """
     expect = list(expect)
     asked = [CHECKS[each.check] for each in expect]

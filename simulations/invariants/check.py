@@ -1,6 +1,6 @@
 """Checks: invariants, and expectations of scenarios, as readers of the evidence of a run.
 
-A `Judge` reads (`simulations.evidence.reading`), keeps what it needs, and says at the end what it found. A
+A `Judge` reads (`simulations.evidence.reading`), keeps what it needs, and reports its findings at the end. A
 check is a function, called at the end, if it needs only what the evidence holds anyway: the faults, the fate
 of messages, the rows about members and links.
 """
@@ -21,13 +21,13 @@ Value = float | str | tuple[str, ...]
 
 
 class Judge(Reader):
-    """Made of the evidence and the parameters of its check."""
+    """Made from the evidence and the parameters of its check."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
 
     def finish(self) -> Verdict:
-        """Everything has been read."""
+        """Everything has been read: return the verdict."""
         raise NotImplementedError
 
 
@@ -52,14 +52,14 @@ class _AtEnd(Judge):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a scenario may set of a check."""
+    """A parameter of a check that a scenario may set."""
 
     name: str
     type: ParameterType
     default: Value
     sentence: str
     choices: tuple[str, ...] = ()
-    """Of a text."""
+    """The allowed words of a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +67,30 @@ class Check:
     """See the module. `judge_of` takes the evidence and the parameters by name."""
 
     id: str
-    """As the invariants are numbered: M of membership, D of delivery, X of soundness, S of what scenarios
-    expect."""
+    """The invariants' numbers: M for membership, D for delivery, X for soundness, S for expectations of
+    scenarios.
+    """
     name: str
     when: When
-    """What holds at every moment, what comes true within a bound, and what can be asked at the end only."""
+    """Three kinds: it holds at every moment, it becomes true within a bound, or it can be judged only at the
+    end.
+    """
     sentence: str
     judge_of: Callable[..., Judge]
     parameters: tuple[Parameter, ...] = ()
     default: bool = False
-    """It is asked of every run."""
+    """True if it applies to every run."""
     occasional: bool = False
-    """What it looks at does not happen in every run. Asked of every run it is silent then; asked for, it
-    fails."""
+    """True if its subject does not occur in every run. As an invariant it is then silent; as an expectation
+    it fails.
+    """
     needs: Callable[[Evidence], bool] = lambda evidence: True
-    """What a run must have for it to be asked; then there must be something to look at."""
+    """What a run must have for it to apply; then there must be something to judge."""
     elsewhere: str = ""
-    """Who looks at it, where one run by itself leaves nothing to look at."""
+    """Where it is judged, if a single run leaves nothing to judge."""
 
     def judge(self, evidence: Evidence, **parameters: Any) -> Verdict:
-        """By itself."""
+        """Judge the evidence with this check alone."""
         judge = self.judge_of(evidence, **parameters)
         read(evidence, [judge])
         return judge.finish()

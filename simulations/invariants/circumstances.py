@@ -1,7 +1,8 @@
-"""What was going on: who was down or struck, where the network was impaired, and what a broker believed.
+"""The circumstances of a run: which brokers were down or struck, where the network was impaired, and what
+each broker believed.
 
-Checks need it to know whom they may blame. A death is false only if nothing was done that excuses it, and
-who was cut off cannot have noticed anything.
+Checks use this to decide whom to blame. A death is false only if no fault excuses it, and a broker that was
+cut off cannot have noticed anything.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from simulations.faults import KINDS, Fault
 from simulations.faults.ongoing import Span
 
 SILENCES: Final = ("pause", "block_io", "stall")
-"""Kinds in whose time a process says nothing, though it lives; a stall's is its value."""
+"""Kinds during which a process says nothing, though it lives; the duration of a stall is its value."""
 STRANGERS: Final = (
     "garbage",
     "truncated_frame",
@@ -28,9 +29,9 @@ STRANGERS: Final = (
     "wrong_version",
     "replayed_admission",
 )
-"""Kinds that bring bytes to a broker from who is no member."""
+"""Kinds that send a broker bytes from a program that is no member."""
 LIES: Final = ("forged_dead", "huge_incarnation", "replayed_news")
-"""Kinds in which a member says of another what is not so."""
+"""Kinds in which a member tells a lie about another."""
 DISKS: Final = (
     *("disk_fault", "slow_disk", "lying_disk", "failing_syncs", "full_disk"),
     *("torn_file", "flipped_bits", "lost_files"),
@@ -40,25 +41,25 @@ EXCUSE_NOTHING: Final = (
     *STRANGERS,
     *DISKS,
 )
-"""Nobody may die of these."""
+"""Kinds that must kill nobody."""
 END_LIVES: Final = ("crash", "power_off", "stop")
-"""What these do is over when the process is up again, whatever the fault's own end."""
+"""Kinds whose effect ends when the process is up again, whatever the fault's own end."""
 RESTART_TWICE: Final = ("config_skew", "version_skew")
 """Brokers are asked to end when these begin and when they end, and start again."""
 LOSS_MAX: Final = 0.1
 """A share of lost packets up to this must kill nobody."""
 DRIFT_MAX_PPM: Final = 1000
 PAUSE_PERIODS_MAX: Final = 2.5
-"""A pause up to this must not either: three rounds in a row cannot be missed in it."""
+"""A pause up to this must kill nobody either: it cannot make a broker miss three rounds in a row."""
 STALL_DEADLINES_MIN: Final = 0.25
-"""Who says nothing for a smaller part of a deadline is never late."""
+"""A process that is silent for a smaller part of a deadline is never late."""
 CUTS: Final = ("partition", "isolate")
-"""Kinds in which nothing at all passes, either way."""
+"""Kinds during which nothing at all passes, either way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A broker was not there for a while."""
+    """A time in which a broker was down or silent."""
 
     broker: str
     from_s: float
@@ -76,12 +77,12 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """Something was wrong with all that goes between hosts of the two sides, one way at least."""
+    """A fault of all traffic between hosts of the two sides, one way at least."""
 
     kind: str
     a: tuple[str, ...]
     b: tuple[str, ...]
-    """One of the two may be empty: it is all others then."""
+    """One of the two may be empty; it then means all others."""
     from_s: float
     until_s: float
 
@@ -95,7 +96,7 @@ class Impairment:
         return self._leads(one, other) or self._leads(other, one)
 
     def _leads(self, here: str, there: str) -> bool:
-        """From the one side to the other."""
+        """True if it affects traffic from the first side to the second."""
         return (here in self.a if self.a else here not in self.b) and (
             there in self.b if self.b else there not in self.a
         )
@@ -103,7 +104,7 @@ class Impairment:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What a broker held of another from a moment on."""
+    """A broker's view of another from a moment on."""
 
     at_s: float
     state: str
@@ -112,12 +113,12 @@ class Belief:
 
 
 class Circumstances:
-    """Of one run."""
+    """The circumstances of one run."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
 
-    # --- what was done
+    # --- the faults
 
     @cached_property
     def _spans(self) -> list[tuple[Span, Fault, float]]:
@@ -132,12 +133,12 @@ class Circumstances:
 
     @cached_property
     def outages(self) -> list[Outage]:
-        """Of all brokers, those that overlap each by itself."""
+        """The outages of all brokers; overlapping ones are separate."""
         return [*self._deaths(), *self._silences]
 
     @cached_property
     def slow_readers(self) -> list[Outage]:
-        """Who read little, or nothing: what was sent to them waited with the senders."""
+        """Processes that read little, or nothing: messages to them waited with the senders."""
         return [
             Outage(name, span.start_s, until_s, fault.kind)
             for span, fault, until_s in self._spans
@@ -155,7 +156,7 @@ class Circumstances:
                     yield Outage(life.name, life.ended_s, back_s, life.how)
 
     def _lives_on_s(self, gone: Life, ended_s: float) -> float:
-        """From when on another had the id of one that never came back."""
+        """The time from which another broker had the id of one that never came back."""
         others = (life for lives in self.evidence.brokers.values() for life in lives if life.id == gone.id)
         return min(
             (
@@ -183,8 +184,11 @@ class Circumstances:
 
     @cached_property
     def _stalls(self) -> list[Outage]:
-        """Computing is done piece by piece: what comes while a process is at work or paused waits behind
-        that, so two faults that each leave it some time may leave none together."""
+        """The times in which computing blocked a process.
+
+        The work is done piece by piece: new work waits while a process is busy or paused. So two faults that
+        each leave it some time may together leave none.
+        """
         found: dict[str, list[Outage]] = {}
         for span, fault, _ in self._spans:
             for name in fault.a if fault.kind == "stall" else ():
@@ -199,11 +203,13 @@ class Circumstances:
         return [each for stalls in found.values() for each in stalls]
 
     def _strikes(self, name: str, span: Span) -> bool:
-        """Nothing is done to who is down (`simulations.faults.processes`), nor to its next life."""
+        """True if the fault strikes it: a process that is down is not affected
+        (`simulations.faults.processes`), nor is its next life.
+        """
         return self.evidence.up(name, span.start_s, span.start_s) is not None
 
     def _worked_off_s(self, name: str, from_s: float, work_s: float) -> float:
-        """When so much computing is done that begins then; a pause holds it up."""
+        """When computing that begins then is finished; a pause delays it."""
         pauses = (each for each in self._pauses if (each.broker, each.how) == (name, "pause"))
         for pause in merged(pauses, 0.0):
             if from_s < pause.until_s and from_s + work_s > pause.from_s:
@@ -219,7 +225,7 @@ class Circumstances:
         return at_s
 
     def _awake_s(self, name: str, span: Span, until_s: float) -> float:
-        """It may be resumed by hand, or killed."""
+        """When it wakes: it may be resumed by hand, or killed."""
         resumed = (
             other.start_s
             for other, fault, _ in self._spans
@@ -233,8 +239,10 @@ class Circumstances:
         return min((end_s for end_s in ends if end_s >= since_s), default=math.inf)
 
     def written_until_s(self, life: Life) -> float:
-        """What that life had to write before is on its disk, where that worked: everything of one that left;
-        of one that was killed, that after which it was awake for `FLUSH_S`."""
+        """Until when that life's rows are on its disk, if the disk worked.
+
+        If it left, these are all rows; if it was killed, those after which it was awake for `FLUSH_S`.
+        """
         at_s = self.evidence.end_s if life.ended_s is None else life.ended_s
         if life.how == "left":
             return at_s
@@ -257,8 +265,10 @@ class Circumstances:
         return {name: merged(outages, 0.0) for name, outages in found.items()}
 
     def mute(self, from_s: float, until_s: float) -> list[str]:
-        """Names of brokers that were up in that time and may have said by its end what no log has: the log is
-        lost, or the broker was killed before its last rows were written."""
+        """Names of brokers that were up in that time and may have said at the end what no log has.
+
+        Their log is lost, or they were killed before their last rows were written.
+        """
         return [
             life.name
             for life in self.evidence.lives
@@ -270,7 +280,7 @@ class Circumstances:
         ]
 
     def disk_was_struck(self, life: Life) -> bool:
-        """In its time, or from before until then."""
+        """True if its disk was struck in that time, or a fault of it lasted until then."""
         ended_s = math.inf if life.ended_s is None else life.ended_s
         return any(
             span.fault.kind in DISKS
@@ -287,8 +297,10 @@ class Circumstances:
 
     @cached_property
     def _orders_to_end(self) -> list[tuple[str, float]]:
-        """Who was asked to end in good order, and when: to stop, to restart, or to read other settings, which
-        it does at a start, and again at the end of that.
+        """Which brokers were asked to end in good order, and when.
+
+        The reason may be a stop, a restart, or a change of settings: a broker reads settings at a start, and
+        again when that fault ends.
         """
         found = []
         for span, fault, until_s in self._spans:
@@ -300,7 +312,7 @@ class Circumstances:
 
     @cached_property
     def impairments(self) -> list[Impairment]:
-        """Of links, but those so mild that nobody may notice."""
+        """Faults of links, except those so mild that no broker may notice."""
         return [
             Impairment(fault.kind, fault.a, fault.b, span.start_s, until_s)
             for span, fault, until_s in self._spans
@@ -319,7 +331,7 @@ class Circumstances:
 
     @cached_property
     def _blows(self) -> list[tuple[str, str, float, float]]:
-        """Name, kind, from and until, of all that was done to processes and hosts and excuses a death."""
+        """Name, kind, begin and end of all faults of processes and hosts that excuse a death."""
         found = [
             (outage.broker, outage.how, outage.from_s, outage.until_s)
             for outage in self.outages
@@ -338,14 +350,17 @@ class Circumstances:
         return found
 
     def silences(self, names: tuple[str, ...]) -> list[Outage]:
-        """When one or other of these said nothing, though it lived. What lies closer together than a deadline
-        is one silence: whoever is awake for so short a time may sleep through round after round."""
+        """When one of these was silent, though it lived.
+
+        Silences that are closer together than a deadline count as one: a broker that is awake for so short a
+        time may miss round after round.
+        """
         apart_s = self.evidence.deadline_s
         return merged((each for each in self._silences if each.broker in names), apart_s)
 
     @cached_property
     def absences(self) -> list[Outage]:
-        """Of each broker, all the time that it was down or silent without a pause."""
+        """For each broker, all the time that it was down or silent without a break."""
         return [
             absence
             for name in self.evidence.brokers
@@ -353,8 +368,10 @@ class Circumstances:
         ]
 
     def unheard(self, one: str, other: str, from_s: float, until_s: float) -> bool:
-        """For longer than the second must bear it could not hear the first, who was silent for a part of
-        that, within that time."""
+        """True if the second could not hear the first for longer than it must bear, within that time.
+
+        The first was silent for a part of that time.
+        """
         least_s = PAUSE_PERIODS_MAX * self.period_s(other, from_s, until_s)
         for silence in self.silences((one, other)):
             if silence.overlaps(from_s, until_s):
@@ -364,7 +381,7 @@ class Circumstances:
         return False
 
     def period_s(self, name: str, from_s: float, until_s: float) -> float:
-        """That of its rounds; the shortest, if its settings were others for some of that time."""
+        """The period of its rounds; the shortest, if its settings were different for some of that time."""
         times = (
             fault.amount
             for span, fault, end_s in self._spans
@@ -373,8 +390,10 @@ class Circumstances:
         return min([1.0, *times]) * self.evidence.period_s
 
     def longest_trouble_s(self, one: str, other: str, from_s: float, until_s: float) -> float:
-        """How long in that time the two may not have heard each other, without a pause. TCP is as long in
-        coming back as what impaired it lasted."""
+        """The longest time without a break in which the two may not have heard each other.
+
+        TCP takes as long to recover as the fault lasted.
+        """
         here, there = self.evidence.host_of(one), self.evidence.host_of(other)
         troubles = [each for each in self._silences if each.broker in (one, other)]
         troubles += [
@@ -395,7 +414,7 @@ class Circumstances:
         return max((each.length_s for each in within), default=0.0)
 
     def cut_throughout(self, one: str, other: str, from_s: float, until_s: float) -> bool:
-        """Nothing at all passed between the two."""
+        """True if nothing at all passed between the two."""
         return any(
             each.kind in CUTS
             and each.from_s <= from_s
@@ -405,14 +424,16 @@ class Circumstances:
         )
 
     def comes_between(self, impairment: Impairment, one: str, other: str) -> bool:
-        """It is between the hosts of its beginning, so one that comes later is reached by all."""
+        """True if the impairment is between the two. It applies to the hosts of its beginning, so one that
+        comes later is reached by all.
+        """
         here, there = self.evidence.host_of(one), self.evidence.host_of(other)
         last_s = max(self.came_s.get(here, 0.0), self.came_s.get(there, 0.0))
         return last_s <= impairment.from_s and impairment.parts(here, there)
 
     @cached_property
     def came_s(self) -> dict[str, float]:
-        """When the hosts of brokers came that were not there from the beginning, as those of spares are."""
+        """When the hosts of brokers came that were not there from the beginning, such as those of spares."""
         scenario = self.evidence.scenario
         planned = dict.fromkeys((*scenario.broker_names, *scenario.spare_names))
         found: dict[str, float] = {}
@@ -422,7 +443,7 @@ class Circumstances:
         return found
 
     def struck(self, name: str, from_s: float, until_s: float, *, but: Collection[str] = ()) -> bool:
-        """Something was done to that broker or its host in that time, of another kind than those."""
+        """True if a fault of another kind struck that broker or its host in that time."""
         host = self.evidence.host_of(name)
         return any(
             struck in (name, host) and begin_s <= until_s and end_s >= from_s and kind not in but
@@ -430,14 +451,14 @@ class Circumstances:
         )
 
     def parted(self, one: str, other: str, from_s: float, until_s: float) -> bool:
-        """Something was wrong between the two in that time."""
+        """True if the network was impaired between the two in that time."""
         return any(
             each.from_s <= until_s and each.until_s >= from_s and self.comes_between(each, one, other)
             for each in self.impairments
         )
 
     def is_well(self, name: str, from_s: float, until_s: float) -> bool:
-        """It was up all that time, never silent, and nothing was done to it but that others lied about it."""
+        """True if it was up and never silent all that time, and affected only by others' lies about it."""
         return (
             self.evidence.up(name, from_s, until_s) is not None
             and not self.away(name, from_s, until_s)
@@ -449,7 +470,7 @@ class Circumstances:
         )
 
     def touched(self, name: str, from_s: float, until_s: float) -> bool:
-        """Something was done to it, or to one of its links."""
+        """True if a fault affected it, or one of its links."""
         host = self.evidence.host_of(name)
         return self.struck(name, from_s, until_s) or any(
             each.from_s <= until_s and each.until_s >= from_s and each.touches(host)
@@ -457,10 +478,10 @@ class Circumstances:
         )
 
     def away(self, name: str, from_s: float, until_s: float) -> bool:
-        """It was down or silent for some of that time."""
+        """True if it was down or silent for some of that time."""
         return any(each.broker == name and each.overlaps(from_s, until_s) for each in self.outages)
 
-    # --- who could see it
+    # --- able observers
 
     def up_through(self, from_s: float, until_s: float) -> list[Life]:
         """Lives of brokers that lasted and spoke all that time."""
@@ -471,7 +492,7 @@ class Circumstances:
                 found.append(life)
         return found
 
-    # --- what was believed
+    # --- beliefs
 
     @cached_property
     def _beliefs(self) -> dict[tuple[str, int | None], dict[int, list[Belief]]]:
@@ -484,7 +505,7 @@ class Circumstances:
 
     @cached_property
     def _seen_beliefs(self) -> dict[tuple[str, int | None], dict[int, list[Belief]]]:
-        """The same by looks; a change dates from the look before, since it may have come right after that."""
+        """The same by looks. A change dates from the look before, since it may have come right after that."""
         spoilt = {(life.name, life.number): life for life in self.evidence.lives if life.log_lost}
         found: dict[tuple[str, int | None], dict[int, list[Belief]]] = {}
         before_s = 0.0
@@ -504,20 +525,20 @@ class Circumstances:
         return found
 
     def beliefs(self, observer: Life, subject: int) -> list[Belief]:
-        """All that one life of a broker came to hold of a member, in order; where its log is not whole, as
-        far as it was seen.
+        """All states that one life of a broker held of a member, in order. Where its log is incomplete, they
+        come from looks.
         """
         if observer.log_lost:
             return self._seen_beliefs.get((observer.name, observer.boot), {}).get(subject, [])
         return self._beliefs.get((observer.name, observer.boot), {}).get(subject, [])
 
     def belief(self, observer: Life, subject: int, at_s: float) -> Belief | None:
-        """What it held at that time; None if it had not heard of it."""
+        """What it held at that time; None if it did not know the member."""
         held = [each for each in self.beliefs(observer, subject) if each.at_s <= at_s]
         return held[-1] if held else None
 
     def were_linked(self, one: str, other: str, from_s: float, until_s: float) -> bool:
-        """A new link of the two was admitted in that time, as one of them noted."""
+        """True if a new link of the two was admitted in that time, as one of them recorded."""
         pair = frozenset((one, other))
         return any(from_s <= at_s <= until_s for at_s in self._links_s.get(pair, ()))
 
@@ -533,7 +554,7 @@ class Circumstances:
 
 
 def merged(outages: Iterable[Outage], apart_s: float) -> list[Outage]:
-    """One for all that are no further apart than that."""
+    """One span for all that are no further apart than that."""
     found: list[Outage] = []
     for outage in sorted(outages, key=lambda each: (each.from_s, each.until_s)):
         if found and outage.from_s <= found[-1].until_s + apart_s:
@@ -544,11 +565,11 @@ def merged(outages: Iterable[Outage], apart_s: float) -> list[Outage]:
 
 
 def raised(row: Row) -> bool:
-    """The writer came to it by itself, not by another's word."""
+    """True if the writer concluded it by itself, not from another's message."""
     return bool(row["via"] == row["node"])
 
 
 def quantile(values: Iterable[float], share: float) -> float:
-    """The least value that so large a share of them does not exceed."""
+    """The least value that at least this share of them does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,17 +1,16 @@
-"""Nothing is lost in silence: what a subscription is owed was delivered, or one of the two brokers concerned
-counted it as dropped.
+"""No message is lost silently: it was delivered, or one of the two brokers concerned counted it as dropped.
 
-A message is owed to a subscription that stood when its publisher was told `accepted` or `stored`, unless the
-receipt named the subscriber's broker as absent. Level stored promises that to durable subscriptions only, but
-no broker may lose it in silence either. This is asked of the whole run, also of the time of the faults. What
-may go without a counter is told apart by what really happened, message by message:
+A message is owed to each subscription that existed when its publisher was told `accepted` or `stored`, unless
+the receipt named the subscriber's broker as absent. Level stored promises delivery to durable subscriptions
+only, but no broker may lose the message silently either. The check covers the whole run, including the time
+of the faults. The real events decide, message by message, which may vanish without a counter:
 
 * a broker that had the message in its memory was killed or left;
-* the subscriber had no session at that time, since its own was being made anew;
-* the publisher's broker held the subscriber's broker for dead or gone;
-* the subscriber's broker held the publisher's for dead when the subscription passed its barrier, and has had
-  no link to it since: the publisher's never learned of the subscription;
-* another broker had the id of the subscriber's broker, so that it got what was meant for that.
+* the subscriber had no session at that time, since it was reconnecting;
+* the publisher's broker saw the subscriber's broker as dead or gone;
+* the subscriber's broker saw the publisher's as dead when the subscription passed its barrier, and has had no
+  link to it since: the publisher's broker never learned of the subscription;
+* another broker had the id of the subscriber's broker, so that it received the messages instead.
 
 Messages under way on a lost link or session must be counted, if only as an upper bound (``unresolved``).
 """
@@ -32,17 +31,19 @@ from simulations.invariants.passage import LOOK_S, PASSAGE_S, passed_s
 from simulations.invariants.verdict import Verdict, verdict
 
 NOTICE_S: Final = 0.1
-"""Between what a log says of a member and what its broker goes by."""
+"""Seconds between what a log says of a member and what its broker acts on."""
 
 Missing = dict[Life, dict[Life, list[Publication]]]
 """By the run of the subscriber's broker, then by that of the publisher's."""
 
 
 class Conserved(Judge):
-    """Missing messages are compared with the drops of the two brokers concerned: the publisher's on the way
-    to the subscriber's, and the subscriber's for its own subscribers. A drop may concern several
-    subscriptions and is counted once. A message that may be lost with a session counts as
-    dropped. There is no other broker on the way (`mesh.cluster.full_mesh`)."""
+    """Compares missing messages with the drops of the two brokers concerned.
+
+    The publisher's broker counts drops on the way to the subscriber's, and the subscriber's counts drops for
+    its own subscribers. A drop may concern several subscriptions and is counted once. A message that may be
+    lost with a session counts as dropped. There is no other broker on the way (`mesh.cluster.full_mesh`).
+    """
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
@@ -73,7 +74,7 @@ class Conserved(Judge):
 
 
 class _Drops:
-    """The drops that brokers counted, of each life as it was seen last."""
+    """The drops that brokers counted, for each life as it was seen last."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int], View] = {}
@@ -102,7 +103,7 @@ class _Drops:
             )
 
     def _on_link(self, here: Life, there: Life) -> int:
-        """Also what was under way when the sender ended, before it knew what had arrived."""
+        """Include messages under way when the sender ended, before it knew what had arrived."""
         view = self._seen.get((here.name, here.number))
         return 0 if view is None or there.id is None else sum(view.losses.get(there.id, ()))
 
@@ -122,19 +123,20 @@ def _owed(evidence: Evidence, subscription: Subscribed) -> Iterator[Publication]
 
 
 class _Passage:
-    """What may have happened to a message between its publisher and a subscriber."""
+    """The possible fates of a message between its publisher and a subscriber."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._circumstances = Circumstances(evidence)
 
     def may_vanish(self, subscription: Subscribed, publication: Publication) -> bool:
-        """Without a counter."""
+        """True if the message may vanish without a counter."""
         evidence = self._evidence
         here = evidence.host_of(publication.publisher)
         there = evidence.host_of(subscription.subscriber)
         from_s = publication.at_s
-        # A broker that has not joined yet holds what is published, hands it out, and then accepts it.
+        # A broker that has not joined yet holds published messages, hands them out later, and then accepts
+        # them.
         until_s = passed_s(self._circumstances, here, there, publication.accepted_s or from_s)
         if self._is_absent(there, publication) or (here in subscription.unreached and here != there):
             return True
@@ -142,7 +144,7 @@ class _Passage:
             return True
         if not self._lasts(there, from_s, until_s):
             return True
-        # At its own broker an accepted message was handed to the session that stood then.
+        # Its own broker handed an accepted message to the session that existed then.
         handed_s = publication.accepted_s if here == there else None
         if self._had_no_session(subscription, from_s, until_s if handed_s is None else handed_s):
             return True
@@ -155,14 +157,16 @@ class _Passage:
         )
 
     def ends(self, subscription: Subscribed, publication: Publication) -> tuple[Life, Life]:
-        """The runs of the publisher's broker and of the subscriber's, of a message that may not vanish."""
+        """For a message that may not vanish: the runs of the publisher's broker and of the subscriber's."""
         hosts = (publication.publisher, subscription.subscriber)
         here, there = (self._life(self._evidence.host_of(name), publication.at_s) for name in hosts)
         assert here is not None and there is not None
         return here, there
 
     def _is_absent(self, name: str, publication: Publication) -> bool:
-        """Its receipt names that broker, perhaps as the twin by which it was known last."""
+        """True if its receipt names that broker as absent, perhaps through the twin by which it was known
+        last.
+        """
         life = self._life(name, publication.at_s)
         names = {name}
         if life is not None:
@@ -170,7 +174,9 @@ class _Passage:
         return not names.isdisjoint(publication.absent)
 
     def _has_twin(self, name: str, from_s: float, until_s: float) -> bool:
-        """Another broker took what was meant for this one: who sends knows only the id that both have."""
+        """True if another broker took the messages for this one: the sender knows only the id that both
+        have.
+        """
         life = self._life(name, from_s)
         return life is not None and self._evidence.twin_between(name, life.id, from_s, until_s)
 
@@ -183,8 +189,9 @@ class _Passage:
         return life is not None and self._circumstances.asked_to_end_s(life) > until_s
 
     def _had_no_session(self, subscription: Subscribed, from_s: float, until_s: float) -> bool:
-        """The subscriber's connection was gone, or not there again yet, when the message came to its broker;
-        looks tell to the second."""
+        """True if the subscriber's connection was down when the message came to its broker; looks are exact
+        to the second.
+        """
         sessions = self._evidence.sessions.get((subscription.subscriber, subscription.life), [])
         for (_, last_s), (first_s, _) in pairwise(sessions):
             if last_s <= until_s + LOOK_S and from_s <= first_s + LOOK_S + PASSAGE_S:
@@ -192,7 +199,7 @@ class _Passage:
         return False
 
     def _is_given_up(self, here: str, there: str, from_s: float, until_s: float) -> bool:
-        """The one broker held the other for dead, gone or unknown at some moment of that time."""
+        """True if the first broker saw the second as dead, gone or unknown at some moment of that time."""
         observer, subject = self._life(here, from_s), self._life(there, from_s)
         if observer is None or subject is None or subject.id is None:
             return True
@@ -207,8 +214,10 @@ class _Passage:
         )
 
     def _was_left_out(self, subscription: Subscribed, here: str, there: str, at_s: float) -> bool:
-        """The barrier did not wait for the publisher's broker, which the subscriber's held for dead, and no
-        link of the two has told it of the subscription since. It may go on as if all were well."""
+        """True if the barrier did not wait for the publisher's broker, which the subscriber's saw as dead.
+
+        No link of the two has told it of the subscription since, and it may behave as if all were well.
+        """
         since_s = subscription.since_s
         observer, subject = self._evidence.up(there, since_s, at_s), self._life(here, since_s)
         if observer is None or subject is None or subject.id is None:
@@ -229,7 +238,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D11",
         "conserved",
         "always",
-        "What a subscription is owed was delivered, or its broker or the publisher's counted the drop.",
+        "Each message owed to a subscription was delivered, or one of the two brokers counted the drop.",
         Conserved,
         default=True,
         occasional=True,

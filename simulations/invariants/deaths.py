@@ -1,4 +1,4 @@
-"""Deaths: nobody is called dead without an excuse, or too often."""
+"""Deaths: no broker is declared dead without an excuse, or too often."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulations.invariants.verdict import Verdict, verdict
 
 @at_end
 def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
-    """``observers``: ``healthy`` looks only at deaths called by those to whom nothing was done either."""
+    """``observers``: ``healthy`` considers only deaths declared by brokers that no fault affected either."""
     circumstances = Circumstances(evidence)
     before_s = grace_s(evidence)
     wrong: list[str] = []
@@ -24,7 +24,7 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
         since_s = at_s - before_s
         holders = evidence.holders(int(row["subject"], 16), at_s, at_s)
         if not holders:
-            continue  # it is dead, if only in this shape: who loses its state comes back as another
+            continue  # it is dead in this form: a broker that loses its state comes back as another
         subject = holders[0]
         if any(
             evidence.twin_between(name, int(id, 16), since_s, at_s)
@@ -38,7 +38,7 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
                 or circumstances.unheard(subject, accuser, since_s, at_s)
                 for accuser in _accusers(circumstances, row, since_s)
             )
-            # It is deaf at that moment; who was so before, and judges then, is to blame.
+            # It is deaf at that moment. If it was deaf before and judges then, it is to blame.
             or circumstances.away(writer, at_s, at_s + 1e-6)
         )
         if excused and not (raised(row) and _could_be_heard(evidence, circumstances, writer, subject, at_s)):
@@ -46,7 +46,7 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
         if observers == "healthy" and circumstances.touched(writer, at_s - before_s, at_s):
             continue
         wrong.append(
-            f"{writer} called {subject} dead at {at_s:.3f} s ({row['reason']}), to which nothing was done"
+            f"{writer} called {subject} dead at {at_s:.3f} s ({row['reason']}), though no fault affected it"
         )
     detail = f"{len(evidence.deaths)} of them deaths"
     return verdict(
@@ -55,8 +55,9 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
 
 
 def _accusers(circumstances: Circumstances, row: Row, since_s: float) -> list[str]:
-    """Who may have called that death: if no log has who did, it was somebody whose log is lost, or who was
-    killed before its last rows were written."""
+    """The possible accusers of that death. If no log has one, it was a broker whose log is lost, or that was
+    killed before its last rows were written.
+    """
     writer = circumstances.evidence.writer(row)
     return [writer] if raised(row) else [writer, *circumstances.mute(since_s, row["at_s"])]
 
@@ -64,8 +65,10 @@ def _accusers(circumstances: Circumstances, row: Row, since_s: float) -> list[st
 def _could_be_heard(
     evidence: Evidence, circumstances: Circumstances, writer: str, subject: str, at_s: float
 ) -> bool:
-    """Whatever was done before: the two had a link for as long as a death takes, and no trouble in that time
-    was long enough for two rounds."""
+    """True if the two had a link for as long as a death takes, and no trouble in that time lasted two rounds.
+
+    Earlier faults do not matter.
+    """
     since_s = at_s - 3 * evidence.period_s - evidence.deadline_s
     looks = evidence.samples_between(since_s, at_s)
     return (
@@ -77,13 +80,13 @@ def _could_be_heard(
 
 
 def _are_linked(look: Sample, one: str, other: str) -> bool:
-    """At both ends."""
+    """True if both ends have the link."""
     here, there = look.views.get(one), look.views.get(other)
     return here is not None and there is not None and there.id in here.links and here.id in there.links
 
 
 def _raised_deaths(evidence: Evidence) -> list[Row]:
-    """By whoever called them first; where no log has that any more, by those who heard it."""
+    """The deaths by their first accuser; where no log has it any more, by those that learned of them."""
     deaths: dict[tuple[str, int], list[Row]] = {}
     for row in evidence.deaths:
         deaths.setdefault((row["subject"], row["subject_inc"]), []).append(row)
@@ -109,7 +112,7 @@ def nobody_dead(evidence: Evidence, whom: tuple[str, ...] = (), by: tuple[str, .
 def deaths_at_most(
     evidence: Evidence, most: float = 1, whom: tuple[str, ...] = (), by: tuple[str, ...] = ()
 ) -> Verdict:
-    """Of each member at each observer."""
+    """Count the deaths of each member at each observer."""
     names = named(evidence, whom)
     counts: dict[tuple[str, str], int] = {}
     for row in evidence.deaths:
@@ -133,26 +136,26 @@ CHECKS: Final[Sequence[Check]] = (
         "M8",
         "no_false_deaths",
         "always",
-        "Nobody calls a broker dead to which nothing was done that excuses it.",
+        "Nobody declares a broker dead unless a fault excuses it.",
         no_false_deaths,
         (
             Parameter(
                 "observers",
                 "text",
                 "all",
-                "healthy: only deaths called by a broker to which nothing was done either",
+                "healthy: only deaths declared by a broker that no fault affected either",
                 ("all", "healthy"),
             ),
         ),
         needs=Evidence.had_several,
         default=True,
     ),
-    Check("S3", "nobody_dead", "always", "None of them is ever called dead.", nobody_dead, (WHOM, BY)),
+    Check("S3", "nobody_dead", "always", "None of them is ever declared dead.", nobody_dead, (WHOM, BY)),
     Check(
         "S4",
         "deaths_at_most",
         "always",
-        "No observer calls one of them dead more often than that.",
+        "No observer declares one of them dead more often than that.",
         deaths_at_most,
         (at_most("deaths of one member at one observer", 1), WHOM, BY),
     ),

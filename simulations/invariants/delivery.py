@@ -1,4 +1,4 @@
-"""Messages arrive: once, in order, unaltered, wherever they are wanted, and in time."""
+"""Delivery of messages: once, in order, unaltered, wherever they are wanted, and in time."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ def at_most_once(evidence: Evidence) -> Verdict:
 
 
 def _may_repeat(publication: Publication | None, receipt: Receipt) -> bool:
-    """What is not acknowledged as stored is sent again, also to a broker that has started anew. Clients know
-    it by its number; plain sockets know no numbers."""
+    """True for a message that may come twice: one not acknowledged as stored is sent again, perhaps to a
+    restarted broker.
+
+    Clients recognise the repetition by its number; plain sockets know no numbers.
+    """
     return publication is not None and (publication.may_repeat or (publication.stored and receipt.stock))
 
 
@@ -53,7 +56,7 @@ def in_order(evidence: Evidence) -> Verdict:
             continue  # `at_most_once` judges it
         seen.add(delivered)
         if publication.outbox:
-            continue  # who missed one may get it when it is sent again, behind those that came at once
+            continue  # a subscriber that missed one may get the repetition after later messages
         sent = (publication.publisher, publication.life, publication.topic)
         key = (receipt.subscriber, receipt.life, *sent)
         before = last.get(key, -1)
@@ -81,7 +84,7 @@ def genuine(evidence: Evidence) -> Verdict:
         elif publication.at_s > receipt.at_s:
             wrong.append(f"{what} before it was published")
         elif publication.outcome is Outcome.REFUSED and not publication.stored:
-            wrong.append(f"{what}, of which its publisher was told that it was not accepted")
+            wrong.append(f"{what}, although its publisher was told that it was not accepted")
         elif publication.headers != receipt.headers and not receipt.stock:
             wrong.append(f"{what} with headers {receipt.headers} instead of {publication.headers}")
         elif not _wants(wanted.get((receipt.subscriber, receipt.life), ()), receipt.topic):
@@ -91,9 +94,11 @@ def genuine(evidence: Evidence) -> Verdict:
 
 @at_end
 def complete(evidence: Evidence, within_s: float = 5.0, here_s: float = 0.25) -> Verdict:
-    """Looks at what was published in the quiet time, and at subscriptions that stood throughout. In that time
-    what is only sent arrives as well. A broker hands out to its own subscribers before it acknowledges, so
-    that ``here_s`` is for them."""
+    """Considers messages published in the quiet time, and subscriptions that existed throughout.
+
+    In that time messages at level sent arrive as well. A broker delivers to its own subscribers before it
+    acknowledges, so ``here_s`` is for them.
+    """
     since_s = evidence.phases.get("quiet_from_s")
     until_s = evidence.phases.get("quiet_until_s")
     if since_s is None or until_s is None:
@@ -105,7 +110,7 @@ def complete(evidence: Evidence, within_s: float = 5.0, here_s: float = 0.25) ->
         f"number {each.number} of {each.publisher} at {each.at_s:.3f} s is {each.outcome} in a time without "
         "faults"
         for each in quiet
-        if each.outcome not in TAKEN and each.outcome is not Outcome.OUTBOX  # which drains when it can
+        if each.outcome not in TAKEN and each.outcome is not Outcome.OUTBOX  # it drains when it can
     ]
     arrived = {(each.subscriber, each.life, each.body): each.at_s for each in ledger.receipts}
     expected = 0
@@ -131,7 +136,7 @@ def complete(evidence: Evidence, within_s: float = 5.0, here_s: float = 0.25) ->
 def _owed(
     evidence: Evidence, publications: Sequence[Publication], since_s: float, until_s: float
 ) -> Iterator[tuple[Subscribed, Publication]]:
-    """Who should get what, of subscriptions that stood from the one time to the other."""
+    """The owed deliveries, for subscriptions that lasted from the first time to the second."""
     for subscription in evidence.ledger.subscriptions:
         stands = subscription.since_s <= since_s and subscription.until_s >= until_s
         if stands and not subscription.stock:
@@ -178,9 +183,11 @@ def delivery_delay(
 def delivered_share(
     evidence: Evidence, least: float = 1.0, phase: str = "safety", except_s: float = 0.0
 ) -> Verdict:
-    """Broadcast reliability: of what was accepted in that phase and owed to subscriptions whose process and
-    broker lasted, this share arrived. With ``except_s`` publications so near a loss of any broker do not
-    count."""
+    """Broadcast reliability: this share of the owed messages of that phase arrived.
+
+    Owed are accepted messages, to subscriptions whose process and broker lasted. With ``except_s``,
+    publications so close to the loss of any broker do not count.
+    """
     since_s, until_s = evidence.phase(phase)
     circumstances = Circumstances(evidence)
     losses = [outage.from_s for outage in circumstances.outages]
@@ -243,7 +250,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D2",
         "in_order",
         "always",
-        "What one publisher publishes on one topic arrives in order, but for what an outbox sends again.",
+        "Messages of one publisher on one topic arrive in order, except those that an outbox sends again.",
         in_order,
         default=True,
         needs=_has_clients,
@@ -252,7 +259,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D3",
         "genuine",
         "always",
-        "What arrives was published, unaltered, on that topic, and was asked for.",
+        "Each message that arrives was published, unaltered, on that topic, and was subscribed to.",
         genuine,
         default=True,
         needs=_has_clients,
@@ -261,7 +268,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D4",
         "complete",
         "eventually",
-        "What is published in the quiet time is accepted and reaches every subscription.",
+        "Every message published in the quiet time is accepted and reaches every subscription.",
         complete,
         (
             Parameter("within_s", "number", 5.0, "seconds from publication to delivery"),
@@ -287,7 +294,7 @@ CHECKS: Final[Sequence[Check]] = (
         "S2",
         "delivered_share",
         "always",
-        "So large a share of what is owed is delivered, whatever was done.",
+        "At least this share of the owed messages is delivered, whatever faults occurred.",
         delivered_share,
         (
             Parameter("least", "number", 1.0, "share of deliveries"),

@@ -1,7 +1,7 @@
-"""Who is gone is noticed: who had to notice it, and how soon.
+"""Detection of lost brokers: which brokers had to notice, and how soon.
 
-Gone is who is down or silent, and who is cut off from a majority. Of whoever was not well itself, or reached
-no majority, nothing can be asked; a scenario that names whom it is about asks all who were there.
+A broker is lost if it is down or silent, or cut off from a majority. A broker that was not healthy itself, or
+reached no majority, need not notice anything. A scenario that names the lost broker asks all that were there.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def detected(
     p99_s: float = 0.0,
     mean_s: float = 0.0,
 ) -> Verdict:
-    """Looks at losses that lasted that long, and at brokers that were well all that time.
+    """Considers losses that lasted that long, and brokers that were well all that time.
 
-    With ``by`` it is about being cut off: from the beginning of whatever parted them.
+    With ``by`` it judges brokers that were cut off, from the beginning of the fault that parted them.
     """
     within_s = within_s or (detection_s if whom or by else detection_at_rest_s)(evidence)
     circumstances = Circumstances(evidence)
@@ -43,7 +43,7 @@ def detected(
         for observer in observers:
             held = circumstances.belief(observer, id, from_s)
             if held is None or held.state not in VIEW_STATES:
-                continue  # it had not heard of it, or thought it gone already
+                continue  # it did not know the broker, or thought it gone already
             noticed = [
                 each.at_s
                 for each in circumstances.beliefs(observer, id)
@@ -55,7 +55,7 @@ def detected(
             elif not _may_be_unseen(evidence, observer, id, held, late_s):
                 when = f"only after {noticed[0] - from_s:.2f} s" if noticed else "at all"
                 wrong.append(
-                    f"{observer.name} did not call {name} dead within {within_s:g} s, which was gone "
+                    f"{observer.name} did not call {name} dead within {within_s:g} s; it was gone "
                     f"from {from_s:.3f} s on, {'but ' if noticed else 'nor '}{when}"
                 )
     for bound_s, what, found in (
@@ -79,8 +79,11 @@ def detected(
 def _heard_again_s(
     circumstances: Circumstances, observer: Life, id: int, held: Belief, from_s: float, within_s: float
 ) -> float:
-    """When the observer last heard what the lost broker had said of itself before: from then on it may take
-    as long as after the loss. An impairment that was there at the loss kept that back."""
+    """When the observer last received what the lost broker had sent before: it may take as long from then as
+    from the loss.
+
+    An impairment that was there at the loss held that back.
+    """
     impaired = any(each.from_s <= from_s <= each.until_s for each in circumstances.impairments)
     heard = (
         each.at_s
@@ -95,8 +98,10 @@ def _heard_again_s(
 
 
 def _may_be_unseen(evidence: Evidence, observer: Life, id: int, held: Belief, late_s: float) -> bool:
-    """True if the death may have been called between two looks. Where the observer's log is lost, only looks
-    tell what it held: at the first late look the lost broker was there again, or the observer was not.
+    """True if the death may have been declared between two looks.
+
+    If the observer's log is lost, only looks show its view: at the first late look the lost broker was back,
+    or the observer was gone.
     """
     if not observer.log_lost:
         return False
@@ -132,8 +137,11 @@ def _losses(
 def _gone(
     evidence: Evidence, circumstances: Circumstances, within_s: float
 ) -> Iterator[tuple[str, int, float]]:
-    """Brokers that were gone for so long: name, id, and time. A broker that lost its state comes back with
-    another id. The old id stays gone, and is not lost a second time with the new one."""
+    """Brokers that were lost for so long: name, id, and time.
+
+    A broker that lost its state comes back with another id. The old id stays lost, and is not lost a second
+    time with the new one.
+    """
     for absence in circumstances.absences:
         id = _id(evidence, absence.broker, absence.from_s)
         if id is None:
@@ -151,7 +159,7 @@ def _gone(
 
 
 def _id(evidence: Evidence, name: str, at_s: float) -> int | None:
-    """The one that it had then, or last before."""
+    """The id that it had then, or last before."""
     ids = [life.id for life in evidence.brokers[name] if life.started_s <= at_s]
     return ids[-1] if ids else None
 
@@ -163,7 +171,7 @@ def _cut_off_from(
     by: tuple[str, ...],
     within_s: float,
 ) -> Iterator[Loss]:
-    """By anything that impairs the network between them for so long."""
+    """The brokers that some network fault kept from it for so long."""
     for each in circumstances.impairments:
         if each.until_s < each.from_s + within_s:
             continue
@@ -179,7 +187,7 @@ def _cut_off_from(
 
 
 def _cut_off(evidence: Evidence, circumstances: Circumstances, within_s: float) -> Iterator[Loss]:
-    """From a majority that nobody can tell that the lost one lives."""
+    """True if it was cut off from a majority, and nobody can tell that majority that it lives."""
     starts = dict.fromkeys(
         each.from_s
         for each in circumstances.impairments
@@ -205,7 +213,9 @@ def _cut_off(evidence: Evidence, circumstances: Circumstances, within_s: float) 
 def _reached(
     evidence: Evidence, circumstances: Circumstances, name: str, from_s: float, until_s: float
 ) -> list[str]:
-    """By what it may say in that time, told on by others, of whom each need only be up for a moment."""
+    """The brokers that its messages may reach in that time through others, which need to be up only for a
+    moment.
+    """
     reached = [name]
     left = [
         other
@@ -223,7 +233,9 @@ def _reached(
 
 
 def _watching(circumstances: Circumstances, from_s: float, until_s: float) -> list[Life]:
-    """Who was there and judged all that time: who leaves does so no more, though it may take a second."""
+    """The brokers that were there and judged all that time. One that leaves no longer judges, though leaving
+    may take a second.
+    """
     lives = circumstances.up_through(from_s, until_s)
     return [life for life in lives if circumstances.asked_to_end_s(life) >= until_s]
 
@@ -246,8 +258,10 @@ def _able(
 def _majorities(
     evidence: Evidence, circumstances: Circumstances, able: list[Life], from_s: float, within_s: float
 ) -> Iterator[Life]:
-    """Of these, the members of a majority that reach each other over links with which nothing was wrong, by
-    way of others at least. One alone is none: it must take itself for cut off."""
+    """Those of these brokers that form a majority over healthy links, directly or through others.
+
+    A single broker is no majority: it must consider itself cut off.
+    """
     since_s, until_s = from_s - _settled_s(evidence), from_s + within_s
     present = len(circumstances.up_through(from_s, until_s))
     left = list(able)
@@ -267,13 +281,14 @@ def _majorities(
 
 
 def _settled_s(evidence: Evidence) -> float:
-    """So long before a loss nothing must have been wrong: who voided a round judges again once it has had an
-    answer."""
+    """Seconds without faults before a loss: a broker that voided a round judges again once it has had an
+    answer.
+    """
     return evidence.period_s + evidence.deadline_s
 
 
 def _was_linked(evidence: Evidence, life: Life, id: int | None, from_s: float, until_s: float) -> bool:
-    """At every look in that time, before its end."""
+    """True if the link existed at every look in that time, before its end."""
     looks = [each for each in evidence.samples_between(from_s, until_s) if each.at_s < until_s]
     views = [sample.views.get(life.name) for sample in looks]
     return bool(views) and all(
@@ -286,16 +301,16 @@ CHECKS: Final[Sequence[Check]] = (
         "M7",
         "detected",
         "eventually",
-        "Whoever is gone for long enough is called dead by everyone else in time.",
+        "A broker that is gone for long enough is declared dead by all others in time.",
         detected,
         (
             Parameter(
                 "whom",
                 "names",
                 (),
-                "about whom, by all who were up, cut off or not; nobody named is everybody",
+                "these lost brokers, judged by all that were up, cut off or not; none named means all",
             ),
-            Parameter("by", "names", (), "who must notice; then it is about who was cut off from them"),
+            Parameter("by", "names", (), "who must notice; the loss is then being cut off from them"),
             within(
                 "seconds from the loss to the last death; 0 is four periods and a deadline, or three periods "
                 "and one and a half deadlines if nobody is named"

@@ -1,17 +1,17 @@
 """Checks that messages acknowledged as `stored` are kept until they are settled, and not delivered after
 that.
 
-A durable subscription is named by its queue and its home: after a partition there may be two of one queue.
-It stands from the first moment at which a worker was attached to it, or got a message of it in a session
-that went on, since its home last lost files. The faults that really struck a home's disk decide what it may
-lose: files that were torn, lost or had bits flipped, and a power loss while the disk lied. Then it may lose
-all that it kept so far, and the loss shows only at its next start. While two brokers have one id, one of them
-keeps what both should.
+A durable subscription is named by its queue and its home: after a partition there may be two of one queue. It
+exists from the first moment at which a worker was attached to it, or got a message of it in a session that
+went on, since its home last lost files. The faults that really struck a home's disk decide what it may lose:
+torn or lost files, flipped bits, and a power loss while the disk lied. Then it may lose all that it kept so
+far, and the loss shows only at its next start. While two brokers have one id, one of them keeps what both
+should.
 
 A home that an operator forgot is owed nothing from then on.
 
-A settled message may be delivered again if the worker's session, or the home, ended before the home had
-the settlement on disk.
+A settled message may be delivered again if the worker's session, or the home, ended before the home had the
+settlement on disk.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ DISK_TROUBLES: Final = ("slow_disk", "disk_fault", "full_disk", "failing_syncs",
 FAIL_JOURNALS: Final = ("disk_fault", "failing_syncs")
 """Kinds under which a journal may fail: then its home writes nothing more in that life."""
 KILLED: Final = ("killed", "power_off")
-"""How lives of clients end that did not leave."""
+"""The ends of lives of clients that did not leave."""
 SETTLED_S: Final = 0.5
-"""Within this what a worker said is on the disk of its home, if nothing is done to either."""
+"""Seconds until a worker's answer is on the disk of its home, if no fault affects either."""
 SESSION_S: Final = 20.0
-"""Within this a broker has noticed that a client is gone."""
+"""Seconds within which a broker notices that a client is gone."""
 BACK_OFF: Final = WorkOptions()
 BUSY_S: Final = 1.0
-"""Who got a message so shortly before the workers end was at work until the end."""
+"""A worker that got a message so shortly before the end was busy until the end."""
 BACK_S: Final = 6.0
-"""A worker that left its loop so shortly before the workers end may not be attached again."""
+"""A worker that left its loop so shortly before the end may not be attached again."""
 LAST_S: Final = 3.0
-"""What came to a queue, or is due, so shortly before the workers end may wait there at the end."""
+"""A message that came to a queue, or is due, so shortly before the end may still wait there."""
 
 Queue = tuple[str, str]
 """A durable subscription: its name and its home."""
@@ -62,7 +62,7 @@ class Durability:
         self.evidence = evidence
         self.circumstances = Circumstances(evidence)
 
-    # --- which there were
+    # --- the durable subscriptions
 
     @cached_property
     def patterns(self) -> dict[str, tuple[str, ...]]:
@@ -70,7 +70,7 @@ class Durability:
 
     @cached_property
     def standing(self) -> dict[Queue, float]:
-        """For each durable subscription, the second from which it stands."""
+        """For each durable subscription, the second from which it exists."""
         found: dict[Queue, float] = {}
         ledger = self.evidence.ledger
         proofs = [((each.queue, each.home), each.at_s) for each in ledger.attached]
@@ -123,7 +123,9 @@ class Durability:
                 since_s <= publication.at_s
                 and self.wants(name, publication)
                 and (name, home, here) not in self._unreached
-                and not self.had_twin(home, publication.at_s, by_s)  # one has it, on a disk of its own
+                and not self.had_twin(
+                    home, publication.at_s, by_s
+                )  # one of the twins has it, on a separate disk
                 and not self.was_forgotten(home, since_s, by_s)
             ):
                 yield name, home
@@ -133,18 +135,18 @@ class Durability:
 
     @cached_property
     def _unreached(self) -> set[tuple[str, str, str]]:
-        """Durable subscriptions, by name and home, of which a broker did not know in time."""
+        """Durable subscriptions, by name and home, that a broker did not know in time."""
         attached = self.evidence.ledger.attached
         return {(each.queue, each.home, name) for each in attached for name in each.unreached}
 
     def may_have_been_lost(self, publication: Publication) -> bool:
-        """A home that may have kept it lost files since."""
+        """True if a home that may have kept it has lost files since."""
         return any(
             self.wants(each.queue, publication) and self.lost_files(each.home, publication.at_s, math.inf)
             for each in self.evidence.ledger.attached
         )
 
-    # --- what became of messages
+    # --- the fate of messages
 
     @cached_property
     def jobs(self) -> dict[tuple[Queue, str], list[Job]]:
@@ -171,11 +173,14 @@ class Durability:
         """When a worker last got one of its messages, in seconds."""
         return max((jobs[-1].at_s for (name, _), jobs in self.jobs.items() if name == queue), default=0.0)
 
-    # --- what excuses
+    # --- excuses
 
     def failed_until_s(self, queue: Queue, last: Job) -> float:
-        """How long a message may wait whose consumer's session ended, perhaps one that nobody saw get it: its
-        home notices the end, and lets it pass the delay of an attempt that failed."""
+        """How long a message may wait after its consumer's session ended.
+
+        The session may be one that nobody saw receive it. Its home notices the end, and then waits for the
+        delay of a failed attempt.
+        """
         delay_s = min(BACK_OFF.back_off_max_s, BACK_OFF.back_off_s * 2**last.attempt)
         latest = max(last.at_s, last.due_s) + SESSION_S
         return max(
@@ -214,7 +219,7 @@ class Durability:
         return any(each.ended_s is not None and from_s <= each.ended_s <= until_s for each in lives)
 
     def session_ended(self, job: Job, until_s: float) -> bool:
-        """That in which the worker got it; looks tell to the second."""
+        """When the session ended in which the worker got it; looks are exact to the second."""
         evidence = self.evidence
         for life in evidence.lives:
             if (life.name, life.number) == (job.worker, job.life):
@@ -224,8 +229,10 @@ class Durability:
         return any(job.at_s - LOOK_S <= last_s <= until_s + LOOK_S for _, last_s in sessions)
 
     def is_held_up(self, job: Job, until_s: float) -> bool:
-        """The network may hold up what a worker said. Meanwhile its home may give its session up, before the
-        worker knows."""
+        """True if the network may delay the worker's answer.
+
+        Meanwhile its home may give its session up, before the worker knows.
+        """
         assert job.said_s is not None
         passed = passed_s(
             self.circumstances, self.evidence.host_of(job.worker), job.home, job.said_s, SETTLED_S
@@ -237,8 +244,10 @@ class Durability:
         return any(self.evidence.twin_between(home, life.id, from_s, until_s) for life in lives)
 
     def was_forgotten(self, home: str, from_s: float, until_s: float) -> bool:
-        """An operator said in that time that it will not come back. It may be another broker by now, which
-        is told by its id."""
+        """True if an operator said in that time that the home will not come back.
+
+        Its name may now be that of another broker, which has another id.
+        """
         life = self.evidence.up(home, from_s, from_s)
         forgotten_s = None if life is None else self.evidence.ledger.forgotten.get(life.id or 0)
         return forgotten_s is not None and from_s <= forgotten_s <= until_s
@@ -247,7 +256,7 @@ class Durability:
         return any(begin_s <= until_s and end_s >= from_s for begin_s, end_s in self.losses(home))
 
     def on_disk_s(self, job: Job) -> float:
-        """When what a worker said is certainly on the disk of the home, if nothing ended before."""
+        """When the worker's answer is certainly on the disk of the home, if nothing ended before."""
         assert job.said_s is not None
         here = self.evidence.host_of(job.worker)
         until_s = passed_s(self.circumstances, here, job.home, job.said_s, SETTLED_S)
@@ -277,7 +286,7 @@ def stored_is_kept(evidence: Evidence) -> Verdict:
             named = ", ".join(publication.homes) or "nobody"
             wrong.append(
                 f"number {publication.number} of {publication.publisher}, acknowledged as stored by {named} "
-                f"at {publication.accepted_s:.3f} s, is neither worked off nor in {queue} at {home}{why}"
+                f"at {publication.accepted_s:.3f} s, is neither processed nor in {queue} at {home}{why}"
             )
     return verdict("stored_is_kept", looked, "message(s) owed to a durable subscription", wrong)
 
@@ -298,7 +307,7 @@ def settled_once(evidence: Evidence) -> Verdict:
             if not _may_come_again(run, job, following):
                 wrong.append(
                     f"{following.worker} got {_short(job)} of {queue[0]} at {queue[1]} at "
-                    f"{following.at_s:.3f} s, of which {job.worker} had said {job.said} at {job.said_s:.3f} s"
+                    f"{following.at_s:.3f} s, though {job.worker} had said {job.said} at {job.said_s:.3f} s"
                 )
     return verdict("settled_once", looked, "settled message(s)", wrong, detail=f"{again} came again")
 
@@ -317,8 +326,7 @@ def _may_come_again(run: Durability, job: Job, following: Job) -> bool:
 
 
 def _was_sent_before(job: Job, following: Job) -> bool:
-    """A delivery that came after another had been sent before it: the network held it up, and its session is
-    over."""
+    """True if the later delivery was sent earlier: the network held it up, and its session is over."""
     return (following.attempt, following.redelivered) < (job.attempt, job.redelivered)
 
 
@@ -339,7 +347,7 @@ def held_once(evidence: Evidence) -> Verdict:
             ):
                 wrong.append(
                     f"{following.worker} got {_short(job)} of {queue[0]} at {queue[1]} at "
-                    f"{following.at_s:.3f} s, which {job.worker} has had in hand since {job.at_s:.3f} s"
+                    f"{following.at_s:.3f} s, while {job.worker} has had it in hand since {job.at_s:.3f} s"
                 )
     return verdict("held_once", looked, "deliver(y|ies) again", wrong)
 
@@ -399,13 +407,16 @@ def work_is_genuine(evidence: Evidence) -> Verdict:
 
 @at_end
 def drained(evidence: Evidence) -> Verdict:
-    """Where a worker is attached. What was asked for again later may wait, and what came last. Workers that
-    are at work until the end had too much of it."""
+    """Considers queues with an attached worker.
+
+    A message that a worker asked to get again later may wait, and so may one that came last. Workers that are
+    busy until the end had too much work.
+    """
     run = Durability(evidence)
     end_s = evidence.phases.get("drained_s")
     if end_s is None or not evidence.was_whole():
         return verdict("drained", 0, "queue(s)", [])
-    # Work that goes on after its connection was lost may be at another home, and its messages tell.
+    # A worker whose connection was lost may go on at another home, as its messages show.
     seen: list[Attached | Job] = [*evidence.ledger.attached, *evidence.ledger.jobs]
     seen.sort(key=lambda each: each.at_s)
     latest = {each.worker: each for each in seen}.values()
@@ -423,13 +434,13 @@ def drained(evidence: Evidence) -> Verdict:
             if overdue:
                 wrong.append(
                     f"{len(overdue)} of {len(messages)} messages wait in {name} at {home} that workers could "
-                    f"have done; the first is {overdue[0].id}"
+                    f"have processed; the first is {overdue[0].id}"
                 )
     return verdict("drained", looked, "queue(s)", wrong)
 
 
 def _is_on_its_way_back(latest: Attached | Job, end_s: float) -> bool:
-    """A worker that left its loop waits until brokers know of the subscription when it comes again."""
+    """True if a worker left its loop: it waits until brokers know the subscription when it comes again."""
     return isinstance(latest, Job) and latest.said is Said.FAILED and (latest.said_s or 0.0) >= end_s - BACK_S
 
 
@@ -455,7 +466,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D12",
         "stored_is_kept",
         "always",
-        "What was acknowledged as stored is done, waits or is a dead letter at every home that wanted it.",
+        "A message acknowledged as stored is done, waits or is a dead letter at every home that wanted it.",
         stored_is_kept,
         default=True,
         occasional=True,
@@ -465,7 +476,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D13",
         "settled_once",
         "always",
-        "What is settled comes again only if its home or session ended before that was on disk.",
+        "A settled message comes again only if its home or session ended before that was on disk.",
         settled_once,
         default=True,
         occasional=True,
@@ -475,7 +486,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D14",
         "held_once",
         "always",
-        "Nobody gets a message that another has in hand, unless that one's session is over.",
+        "Nobody gets a message that another worker has in hand, unless that worker's session is over.",
         held_once,
         default=True,
         occasional=True,
@@ -485,7 +496,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D15",
         "refused_is_nowhere",
         "always",
-        "What was refused at level stored is in no journal, and no worker gets it.",
+        "A message refused at level stored is in no journal, and no worker gets it.",
         refused_is_nowhere,
         default=True,
         occasional=True,
@@ -495,7 +506,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D16",
         "work_is_genuine",
         "always",
-        "What homes keep and workers get was published at level stored, unaltered, each under its own id.",
+        "What homes keep and workers get was published at level stored, unaltered, with a unique id.",
         work_is_genuine,
         default=True,
         occasional=True,
@@ -505,7 +516,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D17",
         "drained",
         "eventually",
-        "After the quiet time nothing waits that a worker could have done.",
+        "After the quiet time no message waits that a worker could have processed.",
         drained,
         default=True,
         occasional=True,

@@ -1,4 +1,4 @@
-"""One id is one member: through restarts, and where two brokers have the same."""
+"""One id is one member: through restarts, and when two brokers have the same."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from simulations.invariants.verdict import Verdict, verdict
 
 
 class RestartsAreOneMember(Judge):
-    """Who comes back with the id it had is one alive member with a greater incarnation, and was welcomed
-    once."""
+    """A broker that comes back with its id is one alive member with a greater incarnation, and was welcomed
+    once.
+    """
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
         self._circumstances = Circumstances(evidence)
         self._named = {(life.id, life.boot): life.name for life in evidence.lives if life.id is not None}
         self._held: dict[tuple[int | None, int | None], dict[int | None, int]] = {}
-        """By id and boot: the greatest incarnation in which others held that life, by the boot of each."""
+        """By id and boot: the greatest incarnation that others held for that life, by the boot of each."""
         self._own: dict[tuple[str, int | None], dict[int, float]] = {}
-        """By name and boot: when it was first seen in which incarnation of its own."""
+        """By name and boot: when it was first seen, and its own incarnation then."""
 
     def on_change(self, change: Change) -> None:
         view = change.view
@@ -67,17 +68,21 @@ class RestartsAreOneMember(Judge):
         return verdict("restarts_are_one_member", looked, "broker(s) started again, seen by another", wrong)
 
     def _is_newer(self, record: MemberRecord, before: Life, life: Life, old: int) -> bool:
-        """Whether it outweighs what was held of the earlier run. After a loss by the disk it may have the
-        same incarnation: of two alive the greater boot wins then, and the lesser one refutes."""
+        """True if it outweighs the record of the earlier run.
+
+        After a disk lost data it may have the same incarnation: of two alive the greater boot wins then, and
+        the lesser one refutes.
+        """
         if record.incarnation == old and record.boot == life.boot:
             return self._circumstances.disk_was_struck(before)
         return record.incarnation > old
 
     def _heard(self, life: Life) -> int:
-        """The greatest incarnation in which another held that life. A broker saves its own within a second,
-        so after a loss of power it may come back with an incarnation that it had, but told nobody.
+        """The greatest incarnation that another broker held for that life.
 
-        A disk that lies forgets what it saved. Then only brokers that run to the end can tell it what it had.
+        A broker saves its own within a second. So after a power loss it may come back with an incarnation
+        that it had, but told nobody. A disk that lies forgets what it saved. Then only brokers that run to
+        the end can tell it the old one.
         """
         subject = (format_id(life.id or 0), format_id(life.boot or 0))
         held = [
@@ -111,8 +116,10 @@ class RestartsAreOneMember(Judge):
             yield f"{view.name} welcomed {life.name} {joins} times in one run of it"
 
     def _was_unsaved(self, life: Life, earlier: Belief, own: Belief) -> bool:
-        """An earlier run had told of this incarnation, or a later one, and ended before it was saved: what
-        others remember of that run comes up again."""
+        """True if an earlier run had announced this incarnation, or a later one, and ended before saving it.
+
+        What others remember of that run then appears again.
+        """
         if earlier.incarnation < own.incarnation:
             return False
         for ended in self.evidence.brokers[life.name]:
@@ -126,13 +133,13 @@ class RestartsAreOneMember(Judge):
 
 
 class OneOfEachId(Judge):
-    """Two brokers with one id: after so long only one goes on."""
+    """Of two brokers with one id, only one goes on after a while."""
 
     def __init__(self, evidence: Evidence, within_s: float = 0.0) -> None:
         super().__init__(evidence)
         self._within_s = within_s or evidence.scenario.bound_s
         self._together_s: dict[tuple[tuple[str, int], ...], float] = {}
-        """Since when both of a pair were seen at each look, by their names and lives."""
+        """Since when both brokers of a pair were seen at each look, by their names and lives."""
         self._wrong: list[str] = []
         self._looked = 0
 
@@ -159,8 +166,9 @@ class OneOfEachId(Judge):
 
 @at_end
 def greater_incarnation(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 5.0) -> Verdict:
-    """Of each that was started again with its id: what the others held of it before, whatever its clock and
-    disk say."""
+    """For each restart with the same id: the records that others had before decide, whatever its clock and
+    disk say.
+    """
     circumstances = Circumstances(evidence)
     wrong: list[str] = []
     looked = 0
@@ -189,7 +197,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M13",
         "restarts_are_one_member",
         "eventually",
-        "Who is started again with its id is one alive member with a greater incarnation everywhere, "
+        "A broker restarted with its id is one alive member with a greater incarnation everywhere, "
         "welcomed once.",
         RestartsAreOneMember,
         default=True,
@@ -199,15 +207,15 @@ CHECKS: Final[Sequence[Check]] = (
         "M14",
         "one_of_each_id",
         "eventually",
-        "Of two brokers with one id at most one goes on.",
+        "Of two brokers with one id, at most one goes on.",
         OneOfEachId,
-        (within("seconds for which two may; 0 is the scenario's bound"),),
+        (within("seconds for which both may; 0 is the scenario's bound"),),
     ),
     Check(
         "S18",
         "greater_incarnation",
         "eventually",
-        "Who is started again with its id is alive everywhere in time, in a greater incarnation than before.",
+        "A broker restarted with its id is alive everywhere in time, in a greater incarnation than before.",
         greater_incarnation,
         (WHOM, within("seconds from its start", 5.0)),
     ),

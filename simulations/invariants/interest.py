@@ -1,4 +1,4 @@
-"""Every broker knows what the others want."""
+"""Every broker knows the interest of the others."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from simulations.invariants.verdict import Verdict, verdict
 
 
 class InterestKnown(Judge):
-    """Two are compared when what one wants or what the other holds has changed."""
+    """Two brokers are compared when the one's interest or the other's record of it has changed."""
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
         self._changed: dict[str, None] = {}
-        """Brokers whose views are not compared yet."""
+        """Brokers whose views are not yet compared."""
         self._odd: dict[tuple[str, str], None] = {}
-        """Pairs of brokers: the first does not hold what the second wants."""
+        """Pairs of brokers: the first lacks some interest of the second."""
         self._looked = 0
         self._lasting: Lasting[tuple[str, str]] = Lasting()
 
@@ -67,7 +67,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D6",
         "interest_known",
         "eventually",
-        "At rest every broker holds exactly what each other one wants.",
+        "At rest every broker knows exactly the interest of each other one.",
         InterestKnown,
         default=True,
         needs=_had_several_at_rest,

@@ -1,4 +1,4 @@
-"""Being cut off, down or silent, and coming back."""
+"""Brokers that are cut off, down or silent, and their return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulations.invariants.verdict import Verdict, verdict
 
 @at_end
 def isolated(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0.0) -> Verdict:
-    """Whom the network cut off: it finds that out and calls nobody dead."""
+    """A broker that the network cut off finds that out and declares nobody dead."""
     within_s = within_s or detection_s(evidence)
     names = named(evidence, whom)
     circumstances = Circumstances(evidence)
@@ -50,7 +50,7 @@ def isolated(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0
 
 @at_end
 def back_within(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 10.0) -> Verdict:
-    """From the end of what befell each of them, in its eyes and in those of all who were up all the time."""
+    """From the end of each broker's fault, in its own view and in those of all that were up all the time."""
     circumstances = Circumstances(evidence)
     wrong: list[str] = []
     looked = 0
@@ -58,7 +58,7 @@ def back_within(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float 
     for name, end_s in _returns(evidence, circumstances, named(evidence, whom)):
         life = evidence.up(name, end_s, end_s + within_s)
         if life is None or circumstances.away(name, end_s + 1e-6, end_s + within_s):
-            continue  # something befell it again
+            continue  # another fault struck it
         for observer in circumstances.up_through(end_s, end_s + within_s):
             if observer.name == name:
                 continue
@@ -80,7 +80,7 @@ def back_within(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float 
 def _returns(
     evidence: Evidence, circumstances: Circumstances, names: Sequence[str]
 ) -> Iterator[tuple[str, float]]:
-    """Who could return, and since when: started again, awake again, joined to the others again."""
+    """Brokers that could return, and since when: started, woken or joined again."""
     for name in names:
         ends = [each.until_s for each in circumstances.outages if each.broker == name]
         host = evidence.host_of(name)
@@ -98,7 +98,7 @@ def _returns(
 def _alive_since(
     circumstances: Circumstances, observer: Life, subject: Life, from_s: float, until_s: float
 ) -> float | None:
-    """Since when it has been held alive, in its present run, at the end of that time."""
+    """Since when it has been seen alive, in its present run, at the end of that time."""
     since_s: float | None = None
     for belief in circumstances.beliefs(observer, subject.id or 0):
         if belief.at_s > until_s:
@@ -113,7 +113,7 @@ CHECKS: Final[Sequence[Check]] = (
         "S10",
         "isolated",
         "always",
-        "Who is cut off knows itself isolated in time, and calls nobody dead.",
+        "A broker that is cut off knows itself isolated in time, and declares nobody dead.",
         isolated,
         (WHOM, within("seconds from the cut; 0 is four periods and a deadline")),
     ),

@@ -1,4 +1,4 @@
-"""Differences that last. At rest, news of a moment ago may still be on its way.
+"""Differences that last. At rest, recent news may still be on its way.
 
 So a difference counts if it is there at two looks in a row, or at the last look.
 """
@@ -12,14 +12,14 @@ What = TypeVar("What")
 
 
 class Lasting(Generic[What]):
-    """Is told at each moment of rest what is wrong then: what it is, and how to say it."""
+    """Is told the differences at each moment of rest: what each is, and how to report it."""
 
     def __init__(self) -> None:
         self.moments = 0
         self._before: Mapping[What, str] = {}
         self._lasting: list[str] = []
         self._fresh: list[str] = []
-        """At the last moment, but not at the one before."""
+        """Differences at the last moment that were not there at the one before."""
 
     def look(self, wrong: Mapping[What, str]) -> None:
         self.moments += 1
@@ -28,5 +28,5 @@ class Lasting(Generic[What]):
         self._before = wrong
 
     def said(self) -> list[str]:
-        """All that counts, once the last look is over."""
+        """All differences that count, once the last look is over."""
         return self._lasting + self._fresh

@@ -1,4 +1,4 @@
-"""Leaves: a broker that leaves says so itself, is heard by all, and is not dialled again."""
+"""Leaves: a broker that leaves says so itself, all hear it, and nobody dials it again."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Gone = dict[Leave, float]
 LetBe = dict[tuple[str, str], tuple[str, Leave]]
 """By broker and URL: the name of the broker that left, and the leave."""
 LinksLost = dict[tuple[int, int], list[float]]
-"""By the boot of who says so in its log, and the peer's id: when a link between them went down."""
+"""By the boot of the log's writer, and the peer's id: when a link between them went down."""
 
 
 class LeftByOwnWord(Judge):
     """Also, a broker that left is not dialled again before it comes back.
 
-    Two kinds of brokers may dial its address: one that was told to join there, and one that has no link that
-    lasted and knows the address from an earlier run. An attempt at a link that was under way at the goodbye
-    dials again for its survey connections. It has the time of a connection and of an admission.
+    Two kinds of brokers may dial its address: one configured to join there, and one that has no lasting link
+    and knows the address from an earlier run. An attempt at a link that was under way at the goodbye dials
+    again for its survey connections. It has the time of a connection and of an admission.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -39,11 +39,11 @@ class LeftByOwnWord(Judge):
         self._lost = _links_lost(evidence)
         self._dials = deque(evidence.dials)
         self._gone: dict[str, list[tuple[int, int]]] = {}
-        """By who sees it: ids and incarnations of who left."""
+        """By observer: ids and incarnations of brokers that left."""
         self._gone_s: Gone = {}
         self._before: Sample | None = None
         self._let_go: dict[str, list[tuple[int, int]]] = {}
-        """As it was at the look before."""
+        """The table at the look before."""
         self._redialled: list[str] = []
 
     def on_change(self, change: Change) -> None:
@@ -63,7 +63,7 @@ class LeftByOwnWord(Judge):
         }
 
     def _look(self, before: Sample, sample: Sample) -> None:
-        """At what was dialled from one look to the next."""
+        """Check the dials between one look and the next."""
         dials = self._dials
         while dials and dials[0].at_s <= before.at_s:
             dials.popleft()
@@ -91,8 +91,8 @@ class LeftByOwnWord(Judge):
                 said = [at_s for at_s in own.get(row["subject"], ()) if at_s <= row["at_s"] + 1e-3]
                 if not said and row["subject"] not in lost:
                     wrong.append(
-                        f"{evidence.writer(row)} holds that {row['subject_name']} left at "
-                        f"{row['at_s']:.3f} s, which never said so"
+                        f"{evidence.writer(row)} records that {row['subject_name']} left at "
+                        f"{row['at_s']:.3f} s, though it never said so"
                     )
         return verdict("left_by_own_word", looked, "leave(s) heard of", wrong + self._redialled)
 
@@ -114,7 +114,7 @@ def _let_be(sample: Sample, following: Sample, names: Iterable[str], lost: Links
             continue
         others = [record for record in view.table if record.state is not State.LEFT]
         held = {record.id: record for record in view.table}
-        others += [  # who left may have been heard of as living since
+        others += [  # it may have been reported alive since it left
             record
             for record in later.table
             if record.state is not State.LEFT or held.get(record.id) != record
@@ -151,11 +151,11 @@ def leaves_are_seen(evidence: Evidence, within_s: float = 2.0) -> Verdict:
                 continue
             twin_from_s = left_s - grace_s(evidence)
             if evidence.twin_between(observer.name, observer.id, twin_from_s, left_s + within_s):
-                continue  # one of the two has the link, and hears
+                continue  # one of the two has the link, and hears it
             if circumstances.touched(observer.name, left_s - grace_s(evidence), left_s + within_s):
                 continue
             looked += 1
-            # Where the log is lost, what is held at the leave may date from a look after the next start.
+            # If the log is lost, the view at the leave may date from a look after the next start.
             boot = format_id(life.boot or 0) if observer.log_lost else known.boot
             later = [
                 each
@@ -169,7 +169,7 @@ def leaves_are_seen(evidence: Evidence, within_s: float = 2.0) -> Verdict:
                     f"{left_s:.3f} s"
                 )
             if any(each.state == "dead" for each in later):
-                wrong.append(f"{observer.name} called {life.name} dead, which left at {left_s:.3f} s")
+                wrong.append(f"{observer.name} called {life.name} dead, though it left at {left_s:.3f} s")
     return verdict("leaves_are_seen", looked, "leave(s) seen by another", wrong)
 
 
@@ -186,7 +186,7 @@ def never_left(evidence: Evidence, whom: tuple[str, ...] = ()) -> Verdict:
     names = named(evidence, whom)
     drained_s = evidence.phases.get("drained_s", evidence.end_s)
     wrong = [
-        f"{evidence.writer(row)} holds that {row['subject_name']} left at {row['at_s']:.3f} s"
+        f"{evidence.writer(row)} records that {row['subject_name']} left at {row['at_s']:.3f} s"
         for row in evidence.member_rows
         if row["to_state"] == "left" and row["subject_name"] in names and row["at_s"] < drained_s
     ]
@@ -201,7 +201,7 @@ def left_seen(
     within_s: float = 2.0,
     after: str = "leave",
 ) -> Verdict:
-    """``after``: ``heal`` counts from the heal, for those who could not hear of it before."""
+    """``after``: ``heal`` counts from the heal, for brokers that could not hear of it before."""
     circumstances = Circumstances(evidence)
     wrong: list[str] = []
     looked = 0
@@ -233,7 +233,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M11",
         "left_by_own_word",
         "always",
-        "Only a member's own word makes it left, and who left is not dialled.",
+        "Only a member's own word makes it left, and a member that left is not dialled.",
         LeftByOwnWord,
         default=True,
         occasional=True,
@@ -242,7 +242,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M12",
         "leaves_are_seen",
         "eventually",
-        "Who leaves is held as left by all who are well within two seconds, and by none as dead.",
+        "A leave reaches all healthy brokers within two seconds, and none declares the broker dead.",
         leaves_are_seen,
         (within("seconds from the goodbye", 2.0),),
         default=True,
@@ -252,7 +252,7 @@ CHECKS: Final[Sequence[Check]] = (
         "S7",
         "never_left",
         "always",
-        "None of them is ever held to have left by its own will, before the end.",
+        "None of them is ever recorded as having left of its own will, before the end.",
         never_left,
         (WHOM,),
     ),
@@ -266,7 +266,7 @@ CHECKS: Final[Sequence[Check]] = (
             WHOM,
             BY,
             within("seconds", 2.0),
-            Parameter("after", "text", "leave", "what the seconds are counted from", ("leave", "heal")),
+            Parameter("after", "text", "leave", "the start of the seconds", ("leave", "heal")),
         ),
     ),
 )

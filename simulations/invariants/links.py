@@ -1,4 +1,4 @@
-"""Who has a link to whom: none too many or too few, back after a fault, given up when dead."""
+"""Links between brokers: none too many or too few, back after a fault, given up when dead."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _unreached(sample: Sample) -> list[str]:
 
 @at_end
 def links_back_within(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 5.0) -> Verdict:
-    """From the end of each impairment of the network that touches them, to a link with every live broker."""
+    """From the end of each network fault that touches them, to a link with every live broker."""
     names = named(evidence, whom)
     circumstances = Circumstances(evidence)
     wrong: list[str] = []
@@ -146,7 +146,9 @@ def _unlinked(sample: Sample, name: str) -> Iterator[str]:
 
 @at_end
 def link_given_up(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0.0) -> Verdict:
-    """Each link between the named that the network impairs for so long is closed at one end at least."""
+    """Each link between the named brokers that the network impairs for so long is closed at one end at
+    least.
+    """
     within_s = within_s or detection_s(evidence)
     circumstances = Circumstances(evidence)
     names = named(evidence, whom)
@@ -185,7 +187,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M16",
         "degree",
         "always",
-        "No broker has more links than it should, at rest none has fewer, and links have two ends.",
+        "No broker has too many links, at rest none has too few, and links have two ends.",
         Degree,
         (
             Parameter("least", "whole number", 0, "links at rest; 0 is one to every live broker"),
@@ -214,7 +216,7 @@ CHECKS: Final[Sequence[Check]] = (
         "S16",
         "link_given_up",
         "eventually",
-        "A link between them that brings nothing is closed in time.",
+        "A link between them that delivers nothing is closed in time.",
         link_given_up,
         (WHOM, within("seconds from the fault; 0 is four periods and a deadline")),
     ),

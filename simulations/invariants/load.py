@@ -1,4 +1,4 @@
-"""What it costs to be a member: what is said at rest, what is kept, what is counted."""
+"""The cost of membership: frames at rest, kept items, and counters."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from simulations.invariants.verdict import Verdict, verdict
 
 
 class NoStorm(Judge):
-    """Frames that are no data, by each broker, from ``after_s`` after the heal on, or of all the rest where
-    that is shorter. ``most_per_s`` of 0: three for each link and period."""
+    """Frames without data, by each broker, from ``after_s`` after the heal on.
+
+    If the rest is shorter, all of it counts. ``most_per_s`` of 0: three for each link and period.
+    """
 
     def __init__(self, evidence: Evidence, most_per_s: float = 0.0, after_s: float = 10.0) -> None:
         super().__init__(evidence)
@@ -62,7 +64,7 @@ class NoStorm(Judge):
 
 
 def _spoken(evidence: Evidence, view: View) -> int:
-    """All that goes over links where nobody publishes or asks; else the heartbeats."""
+    """All frames on links if nobody publishes or asks; otherwise the heartbeats."""
     workload = evidence.scenario.workload
     quiet = not workload.publishers and not workload.askers
     return view.counters.get("control_out", 0) + (view.counters.get("bus_out", 0) if quiet else 0)
@@ -88,7 +90,7 @@ class MemoryBounded(Judge):
     def finish(self) -> Verdict:
         last = self.evidence.last_rest
         wrong = self._wrong + [
-            f"{view.name} still holds {view.sizes[what]} {what} after all is well"
+            f"{view.name} still holds {view.sizes[what]} {what} when all is well"
             for view in (last.views.values() if last is not None else ())
             for what in ("strangers", "barriers", "questions")
             if view.sizes.get(what, 0)
@@ -97,7 +99,7 @@ class MemoryBounded(Judge):
 
 
 class Counted(Judge):
-    """How far a counter of each of them rose in one run of its, from the safety phase on."""
+    """The increase of a counter of each of them in one run, from the safety phase on."""
 
     def __init__(
         self,
@@ -141,13 +143,13 @@ CHECKS: Final[Sequence[Check]] = (
         "M20",
         "no_storm",
         "always",
-        "At rest no broker says more than its rounds need.",
+        "At rest no broker sends more than its rounds need.",
         NoStorm,
         (
             Parameter(
                 "most_per_s", "number", 0.0, "frames a second by one broker; 0 is three a link and period"
             ),
-            Parameter("after_s", "number", 10.0, "seconds from the heal on that are not looked at"),
+            Parameter("after_s", "number", 10.0, "seconds after the heal that are ignored"),
         ),
         needs=Evidence.was_whole,
         default=True,
@@ -157,7 +159,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M21",
         "memory_bounded",
         "always",
-        "Tables and windows keep within their bounds, and nothing is left to wait for at rest.",
+        "Tables and windows stay within their bounds, and at rest nothing is left that waits.",
         MemoryBounded,
         default=True,
     ),
@@ -165,7 +167,7 @@ CHECKS: Final[Sequence[Check]] = (
         "S17",
         "counted",
         "always",
-        "A counter of each of them rises that far.",
+        "A counter of each of them increases by that much.",
         Counted,
         (
             WHOM,
@@ -184,8 +186,8 @@ CHECKS: Final[Sequence[Check]] = (
                     "syncs",
                 ),
             ),
-            Parameter("least", "whole number", 1, "how far at least"),
-            Parameter("most", "whole number", -1, "how far at most; -1 is no bound"),
+            Parameter("least", "whole number", 1, "the least increase"),
+            Parameter("most", "whole number", -1, "the greatest increase; -1 is no bound"),
         ),
     ),
 )

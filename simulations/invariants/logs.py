@@ -1,7 +1,7 @@
-"""What must hold of the brokers' own logs: no row is missing, and the logs of two agree.
+"""Invariants of the brokers' own logs: no row is missing, and the logs of two brokers agree.
 
-A log says less than all where its disk was struck, where its broker was killed before its last rows reached
-the file, and of questions that were answered before READY.
+A log may be incomplete in three cases: its disk was struck, its broker was killed before its last rows
+reached the file, or questions were answered before READY.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
 CLOCKS_S: Final = 0.05
-"""So far apart the clocks of two logs may be read."""
+"""The most by which the clocks of two logs may differ, in seconds."""
 AT_ONCE_S: Final = 0.001
-"""A look and a row that are no further apart may be in either order."""
+"""A look and a row that are closer together than this may be in either order."""
 REPEATED_S: Final = 3.0
-"""A second answer to a question that is so much later would have no question."""
+"""A second answer so much later than the first has no question."""
 LOOKS_S: Final = 1.0
-"""From one look at the brokers to the next."""
+"""Seconds from one look at the brokers to the next."""
 
 Times = tuple[float, float]
-"""From when to when."""
+"""Begin and end."""
 Pair = tuple[str, str]
-"""Of ids: who writes, and of whom."""
+"""The ids of the writer and of the member."""
 Writer = tuple[str, str]
 """Node and boot."""
 Question = tuple[str, str, int]
-"""The ids of who heard and who asked, and the round."""
+"""The ids of the hearer and of the asker, and the round."""
 
 
 class AnswersAreTraced(Judge):
-    """Each to the question in the log of who answered, where that must have it. `genuine` traces data.
+    """Traces each answer to the question in the answerer's log, where that must have it. `genuine` traces
+    data.
 
     A question is kept until its answer has come and `REPEATED_S` have passed.
     """
@@ -48,18 +49,18 @@ class AnswersAreTraced(Judge):
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
         self._last_s: dict[Writer, float] = {}
-        """When each wrote its last row."""
+        """When each broker wrote its last row."""
         self._gaps = _gaps(Circumstances(evidence))
         self._ups_s = _ups(evidence)
         self._admitted_s = admission_s(evidence)
         self._questions: dict[Question, tuple[float, ...]] = {}
-        """When they were heard."""
+        """When the questions were heard."""
         self._answered: deque[tuple[float, Question, tuple[float, ...]]] = deque()
         """Until when questions are kept, and when they were heard."""
         self._answers: deque[Row] = deque()
-        """Answers whose questions may still be heard, by a clock that is behind."""
+        """Answers whose questions may still be read, from a log whose clock is behind."""
         self._unlinked: list[tuple[Row, bool]] = []
-        """Those over a link that was new to the asker, and whether there was such a question."""
+        """Answers over a link that was new to the asker, and whether there was such a question."""
         self._wrong: list[str] = []
         self._looked = 0
 
@@ -97,7 +98,7 @@ class AnswersAreTraced(Judge):
             peer = self.evidence.name_of(int(row["src"], 16))
             self._wrong.append(
                 f"{self.evidence.writer(row)} heard {peer} answer round {row['hb_seq']} at "
-                f"{row['at_s']:.3f} s, and {peer} heard no such question"
+                f"{row['at_s']:.3f} s, but {peer} heard no such question"
             )
 
     def _forget(self, question: Question, moments_s: tuple[float, ...]) -> None:
@@ -124,7 +125,7 @@ class AnswersAreTraced(Judge):
 
 
 def _when_heard(answer: Row) -> Times:
-    """The question was, between its way there and the answer's way back."""
+    """When the question was heard, between its way there and the answer's way back."""
     return answer["at_s"] - answer["rtt_us"] / 1e6 - CLOCKS_S, answer["at_s"] + CLOCKS_S
 
 
@@ -139,9 +140,11 @@ def _those_within(moments_s: Iterable[float], times: Times) -> tuple[float, ...]
 def _may_be_unwritten(
     asker: Sequence[Times], answerer: Sequence[Times], heard: Times, admitted_s: float
 ) -> bool:
-    """A question that comes before READY is answered unwritten (`mesh.cluster.heartbeat`). So it was if the
-    link was new to the asker, and there was none yet to the answerer, or one on its way, each by its own log.
-    So it was also if the asker's link gave way to the one that the answerer had before and kept.
+    """True if the question may not be in the answerer's log.
+
+    A question that comes before READY is answered without a row (`mesh.cluster.heartbeat`). That is so if the
+    link was new to the asker, and the answerer had none yet or one on its way, each by its own log. It is
+    also so if the asker's link was closed in favour of one that the answerer had before and kept.
     """
     since_s, until_s = heard
     if not _is_within((up_s for up_s, _ in asker), (since_s - admitted_s, until_s)):
@@ -166,7 +169,7 @@ def _ups(evidence: Evidence) -> dict[Pair, list[float]]:
 
 
 def _links(evidence: Evidence, last_s: Mapping[Writer, float]) -> dict[Pair, list[Times]]:
-    """From when to when there was one, by the first one's log."""
+    """Begin and end of each link, by the first one's log."""
     found: dict[Pair, list[Times]] = {}
     for (node, boot), rows in evidence.by_writer.items():
         since_s: dict[str, float] = {}
@@ -187,7 +190,7 @@ def _may_be_missing(gaps: Iterable[Times], heard: Times) -> bool:
 
 
 def _gaps(circumstances: Circumstances) -> dict[str, list[Times]]:
-    """By the ids of brokers: from when to when rows of their logs may be missing."""
+    """By broker id: begin and end of gaps in which rows of its log may be missing."""
     evidence = circumstances.evidence
     found: dict[str, list[Times]] = {}
     for life in evidence.lives:
@@ -205,11 +208,11 @@ def _gap(circumstances: Circumstances, life: Life) -> Times | None:
 
 
 class LogsAreWhole(Judge):
-    """For brokers whose disks worked: no numbered row is missing, and they were seen to hold of others what
-    they had written last.
+    """For brokers with working disks: no numbered row is missing, and each look agrees with the last written
+    rows.
 
-    A look is judged when all rows written up to right behind it are read. It is judged for members of which
-    something was seen or written since the look before, or that differed then.
+    A look is judged when all rows written until just after it are read. It is judged for members that were
+    seen to change or written about since the look before, or that differed then.
     """
 
     kinds = EVERY
@@ -271,21 +274,21 @@ class LogsAreWhole(Judge):
 
 
 class _Log:
-    """That of one life, as far as it was read."""
+    """The log of one life, as far as it was read."""
 
     def __init__(self, life: Life, until_s: float) -> None:
         self.life = life
         self.until_s = until_s
         self.seq = 0
         self.missing: list[int] = []
-        """Numbers at which rows are missing."""
+        """Numbers of missing rows."""
         self.changes: deque[Row] = deque()
         """Rows about members since the last look that was judged."""
         self.doubtful: dict[str, None] = {}
-        """The ids of members that are to be looked at."""
+        """The ids of members to be checked."""
         self.wrong: list[str] = []
         self._told: dict[str, str] = {}
-        """The state of each as it was written last."""
+        """The last written state of each member."""
 
     def compare(self, evidence: Evidence, at_s: float, view: View) -> None:
         while self.changes and self.changes[0]["at_s"] <= at_s - AT_ONCE_S:
@@ -303,7 +306,7 @@ class _Log:
                 if subject not in news:
                     self.wrong.append(
                         f"{self.life.name} holds {evidence.name_of(record.id)} {record.state} at "
-                        f"{at_s:.1f} s, and its log says {self._told.get(subject, 'nothing of it')}"
+                        f"{at_s:.1f} s, but its log says {self._told.get(subject, 'nothing of it')}"
                     )
 
 
@@ -312,7 +315,7 @@ CHECKS: Final[Sequence[Check]] = (
         "X6",
         "logs_are_whole",
         "end",
-        "No row is missing from a log whose disk worked, and what a broker is seen to hold is what it wrote.",
+        "No row is missing from a log whose disk worked, and each view of a broker agrees with its log.",
         LogsAreWhole,
         default=True,
         occasional=True,
@@ -321,7 +324,7 @@ CHECKS: Final[Sequence[Check]] = (
         "X7",
         "answers_are_traced",
         "end",
-        "Each heartbeat answer that came is one to a question that its sender had heard.",
+        "Each heartbeat answer that arrived belongs to a question that its sender had heard.",
         AnswersAreTraced,
         default=True,
         occasional=True,

@@ -1,7 +1,7 @@
-"""What was taken by an outbox is there, or at every home that wants it, and gets there in order.
+"""Messages that an outbox took: each is still there, or at every home that wants it, and arrives in order.
 
-An outbox may lose what its disk loses: one that lied when power was lost. What its homes may lose is told by
-`simulations.invariants.durability`.
+An outbox may lose what its disk loses: one that lied when power was lost. `simulations.invariants.durability`
+says what its homes may lose.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _left(evidence: Evidence) -> dict[str, OutboxLeft]:
 
 
 def _kept(run: Durability) -> set[tuple[Queue, bytes]]:
-    """What is in journals, or was worked off."""
+    """The messages in journals, and those processed."""
     kept = {((queue, home), left.body) for home, queue, left in run.all_left()}
     return kept | {
         ((job.queue, job.home), job.body)
@@ -70,7 +70,7 @@ def outbox_is_kept(evidence: Evidence) -> Verdict:
 
 @at_end
 def outbox_drained(evidence: Evidence) -> Verdict:
-    """What nobody keeps stays, and what came last may."""
+    """A message that no home keeps stays, and the last ones may."""
     run = Durability(evidence)
     until_s = evidence.phases.get("quiet_until_s")
     taken = {each.body: each for each in _taken(evidence)}
@@ -97,7 +97,7 @@ def outbox_drained(evidence: Evidence) -> Verdict:
 
 @at_end
 def outbox_in_order(evidence: Evidence) -> Verdict:
-    """By first deliveries, where no worker is killed: those of one publisher and topic to one worker."""
+    """By first deliveries, where no worker is killed: messages of one publisher and topic to one worker."""
     publications = evidence.ledger.publications
     last: dict[tuple[str, str, str, str], Publication] = {}
     seen: set[tuple[str, str, bytes]] = set()
@@ -116,7 +116,7 @@ def outbox_in_order(evidence: Evidence) -> Verdict:
         if before is not None and (before.life, before.number) > (publication.life, publication.number):
             wrong.append(
                 f"{job.worker} got number {publication.number} of {publication.publisher} on {job.topic} at "
-                f"{job.at_s:.3f} s, behind number {before.number}"
+                f"{job.at_s:.3f} s, after number {before.number}"
             )
     return verdict("outbox_in_order", looked, "message(s) that came from an outbox", wrong)
 
@@ -130,7 +130,8 @@ CHECKS: Final[Sequence[Check]] = (
         "D18",
         "outbox_is_kept",
         "always",
-        "What an outbox took is there, or done, waits or is a dead letter at every home that wanted it.",
+        "A message that an outbox took is there, or is done, waits or is a dead letter at every home that "
+        "wanted it.",
         outbox_is_kept,
         default=True,
         occasional=True,
@@ -140,7 +141,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D19",
         "outbox_drained",
         "eventually",
-        "After the quiet time nothing lies in an outbox that a home wants.",
+        "After the quiet time no outbox holds a message that a home wants.",
         outbox_drained,
         default=True,
         occasional=True,
@@ -150,7 +151,7 @@ CHECKS: Final[Sequence[Check]] = (
         "D20",
         "outbox_in_order",
         "always",
-        "Each worker first gets messages of one outbox and topic in the order in which it took them.",
+        "Each worker first gets messages of one outbox and topic in the order in which the outbox took them.",
         outbox_in_order,
     ),
 )

@@ -1,4 +1,4 @@
-"""How long what one broker or client sends another may take to arrive, whatever was done meanwhile."""
+"""How long a message between brokers or clients may take, whatever faults occurred meanwhile."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Final
 from simulations.invariants.circumstances import Circumstances
 
 PASSAGE_S: Final = 3.0
-"""Within this a message has passed through brokers that nothing is done to."""
+"""Seconds within which a message has passed through brokers that no fault affects."""
 LOOK_S: Final = 1.0
-"""From one look to the next."""
+"""Seconds from one look to the next."""
 
 
 def passed_s(
     circumstances: Circumstances, here: str, there: str, at_s: float, passage_s: float = PASSAGE_S
 ) -> float:
-    """When a message has certainly passed: silences, slow readers and bad links hold it up, and TCP comes
-    back as late after a cut as that lasted."""
+    """When a message has certainly passed. Silences, slow readers and bad links delay it, and TCP takes as
+    long to recover from a cut as the cut lasted.
+    """
     until_s = at_s + passage_s
     troubles = [
         (each.from_s, each.until_s)

@@ -1,4 +1,4 @@
-"""Who waits behind whom: heartbeats behind data, everybody behind a slow reader."""
+"""Queueing: heartbeats behind data, and all others behind a slow reader."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from simulations.invariants.verdict import Verdict, verdict
 
 
 class HeartbeatsPass(Judge):
-    """In the safety phase. Half of what a round trip takes beyond the fastest is queueing; answers that came
-    after the deadline are only counted by who got them.
+    """In the safety phase. Half of a round trip's time above the fastest is queueing. Answers after the
+    deadline are only counted, by their receiver.
     """
 
     kinds = ("hb",)
@@ -79,7 +79,7 @@ class HeartbeatsPass(Judge):
 
 
 class OthersUnaffected(Judge):
-    """``whom`` are slow: deliveries between all others, in the safety phase against the time before it."""
+    """``whom`` are slow: compares deliveries between all others in the safety phase with those before it."""
 
     def __init__(self, evidence: Evidence, whom: tuple[str, ...] = (), factor: float = 2.0) -> None:
         super().__init__(evidence)
@@ -141,10 +141,10 @@ CHECKS: Final[Sequence[Check]] = (
         "D8",
         "others_unaffected",
         "always",
-        "Who reads slowly delays nobody else, and what waits for it is bounded.",
+        "A slow reader delays nobody else, and the messages waiting for it are bounded.",
         OthersUnaffected,
         (
-            Parameter("whom", "names", (), "who is slow: clients, or brokers with theirs"),
+            Parameter("whom", "names", (), "the slow ones: clients, or brokers with theirs"),
             Parameter("factor", "number", 2.0, "how much slower p99 may become"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""What a broker holds of a member: it only grows, by the member's own word, in whatever order news comes."""
+"""A broker's records of members: they only grow, by the member's own word, in whatever order news comes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATE_RANKS: Final = {str(state): rank for state, rank in RANKS.items()}
 
 
 class RecordsOnlyGrow(Judge):
-    """At looks; between two of them the logs tell."""
+    """Compares looks; between two of them, the logs."""
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
@@ -29,7 +29,7 @@ class RecordsOnlyGrow(Judge):
         self._looked = 0
         self._held: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._forgotten_s: dict[tuple[str, int, int], float] = {}
-        """When it was seen last, of those that are not held any more."""
+        """When records that are no longer held were last seen."""
         self._before_s = 0.0
 
     def on_change(self, change: Change) -> None:
@@ -63,7 +63,7 @@ class RecordsOnlyGrow(Judge):
 
 
 def _shrunk_rows(evidence: Evidence) -> Iterator[str]:
-    """Between two samples the log tells."""
+    """Between two samples the log decides."""
     last: dict[tuple[str, str, str], tuple[int, int]] = {}
     for row in _in_writing_order(evidence):
         key = (row["node"], row["boot"], row["subject"])
@@ -89,11 +89,10 @@ def _told(pair: tuple[int, int]) -> str:
 
 
 class OnlyOwnersRaise(Judge):
-    """The word of an earlier run of a member counts even where a disk has lost it. Records about which
-    somebody lied are left out.
+    """Records grow only by the member's own word. That of an earlier run counts even if a disk has lost it.
 
-    The incarnation that a member says only rises, so a record that was right stays right. Only new records
-    and wrong ones are looked at.
+    Records that somebody lied about are left out. A member's own incarnation only rises, so a correct record
+    stays correct. Only new records and wrong ones are checked.
     """
 
     kinds = EVERY
@@ -108,14 +107,15 @@ class OnlyOwnersRaise(Judge):
             for life in evidence.brokers.get(name, ())
         ]
         self._words: dict[str, int] = {}
-        """By the id as the logs have it."""
+        """By the id in its form in the logs."""
         self._said: dict[int, int] = {}
-        """By looks."""
+        """The same by looks."""
         self._doubtful: dict[tuple[str, int], None] = {}
-        """Pairs of an observer and a member whose record is to be looked at."""
+        """Pairs of an observer and a member whose record must be checked."""
         self._wrong: list[str] = []
         self._looked = 0
-        # The last words of one that ended may be in no log: it can have refuted twice a period until then.
+        # The last messages of a broker that ended may be in no log: it can have refuted twice a period until
+        # then.
         self._unlogged = math.ceil(2 * FLUSH_S / evidence.period_s)
 
     def on_row(self, row: Row) -> None:
@@ -154,7 +154,7 @@ class OnlyOwnersRaise(Judge):
                             )
 
     def _most(self, id: int) -> int | None:
-        """That it was heard to call itself."""
+        """The greatest incarnation that it was heard to call itself."""
         logged, seen = self._words.get(format_id(id)), self._said.get(id)
         return max((each for each in (logged, seen) if each is not None), default=None)
 
@@ -163,7 +163,7 @@ class OnlyOwnersRaise(Judge):
 
 
 class MergeIsOrderFree(Judge):
-    """The records that were held in the run, merged again in other orders and some twice."""
+    """Merges the records of the run again in other orders, some of them twice."""
 
     def __init__(self, evidence: Evidence, shuffles: float = 5) -> None:
         super().__init__(evidence)
@@ -229,7 +229,7 @@ def no_resurrection(evidence: Evidence) -> Verdict:
 
 
 class ChangesFollow(Judge):
-    """Each change of a member begins where the last one ended, so joins and leaves take turns."""
+    """Each change of a member begins where the last one ended, so joins and leaves alternate."""
 
     kinds = EVERY
 
@@ -243,7 +243,7 @@ class ChangesFollow(Judge):
     def on_row(self, row: Row) -> None:
         writer = (row["node"], row["boot"])
         if row["seq"] != self._seqs.get(writer, 0) + 1:
-            self._states[writer] = {}  # a disk that failed cost rows: what follows cannot be compared
+            self._states[writer] = {}  # a failed disk lost rows: what follows cannot be compared
         self._seqs[writer] = row["seq"]
         if row["kind"] != "mem" or row["node"] == row["subject"]:
             return
@@ -272,7 +272,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M3",
         "records_only_grow",
         "always",
-        "What a broker holds of a member never goes back in (incarnation, rank).",
+        "A broker's record of a member never goes back in (incarnation, rank).",
         RecordsOnlyGrow,
         needs=Evidence.had_several,
         default=True,
@@ -281,7 +281,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M4",
         "only_owners_raise",
         "always",
-        "No table holds a greater incarnation of a member than the member calls itself.",
+        "No table holds a greater incarnation of a member than the member's own.",
         OnlyOwnersRaise,
         needs=Evidence.had_several,
         default=True,
@@ -299,7 +299,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M22",
         "no_resurrection",
         "always",
-        "The dead and the gone are remembered for a day, and raised only by a greater incarnation.",
+        "Dead and departed members are remembered for a day, and raised only by a greater incarnation.",
         no_resurrection,
         default=True,
         occasional=True,
@@ -308,7 +308,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M23",
         "changes_follow",
         "always",
-        "What a broker tells of a member's changes is one chain, in which joins and leaves take turns.",
+        "The changes that a broker reports of a member form one chain, in which joins and leaves alternate.",
         ChangesFollow,
         needs=Evidence.had_several,
         default=True,

@@ -1,4 +1,4 @@
-"""Whoever is accused and lives says so, and is heard."""
+"""A live broker that is accused refutes it, and is heard."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from simulations.invariants.verdict import Verdict, verdict
 
 
 class AnswersAccusations(Judge):
-    """A broker is never anything but alive to itself, or gone; and who accuses it hears so, if it can."""
+    """A broker always considers itself alive, or gone; and its accuser hears so, if it can."""
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
         self._circumstances = Circumstances(evidence)
         self._accused: dict[str, list[MemberRecord]] = {}
-        """By whom, at the last look."""
+        """The accusations at the last look, by accuser."""
         self._before: Sample | None = None
         self._wrong: list[str] = []
         self._looked = 0
@@ -41,7 +41,9 @@ class AnswersAccusations(Judge):
         self._before = sample
 
     def _unanswered(self, before: Sample, sample: Sample) -> Iterator[str]:
-        """Accusations that stood at two moments some time apart, between two that were linked and well."""
+        """Accusations present at two moments some time apart, between two brokers that were linked and
+        well.
+        """
         evidence, circumstances = self.evidence, self._circumstances
         from_s, until_s = before.at_s, sample.at_s
         if until_s - from_s < evidence.period_s / 2:
@@ -62,7 +64,7 @@ class AnswersAccusations(Judge):
                     or any(accused.id not in each.links for each in (observer, earlier))
                     or any(
                         circumstances.touched(each, from_s - grace_s(evidence), until_s)
-                        # A silence too short to excuse a death is long enough to leave something unanswered.
+                        # A silence too short to excuse a death can still leave an accusation unanswered.
                         or circumstances.away(each, from_s - grace_s(evidence), until_s)
                         for each in (name, observer.name)
                     )
@@ -79,7 +81,7 @@ class AnswersAccusations(Judge):
 
 @at_end
 def refuted(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0.0) -> Verdict:
-    """Every accusation of a broker that is up under that id, at every observer."""
+    """Considers every accusation of a broker that is up under that id, at every observer."""
     within_s = within_s or 2 * evidence.period_s
     circumstances = Circumstances(evidence)
     names = named(evidence, whom)
@@ -100,7 +102,7 @@ def refuted(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0.
                     if later is None or later.state != "alive" or later.incarnation <= belief.incarnation:
                         wrong.append(
                             f"{observer.name} held {name} {belief.state} at {belief.at_s:.3f} s and heard "
-                            f"no other within {within_s:g} s"
+                            f"nothing else within {within_s:g} s"
                         )
     return verdict("refuted", looked, "accusation(s)", wrong)
 
@@ -110,7 +112,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M6",
         "answers_accusations",
         "always",
-        "No broker holds itself suspect or dead, and none leaves it unanswered that a linked one does.",
+        "No broker sees itself as suspect or dead, and none leaves such an accusation by a peer unanswered.",
         AnswersAccusations,
         default=True,
     ),
@@ -118,7 +120,7 @@ CHECKS: Final[Sequence[Check]] = (
         "S9",
         "refuted",
         "eventually",
-        "Whoever is accused and up is alive again everywhere soon.",
+        "A broker that is accused and up is alive again everywhere soon.",
         refuted,
         (WHOM, within("seconds from the accusation; 0 is two periods")),
     ),

@@ -1,8 +1,8 @@
-"""Silence: a broker that hears nothing accuses nobody, knows itself isolated, and ends links that bring
+"""Silence: a broker that hears nothing accuses nobody, knows itself isolated, and ends links that deliver
 nothing.
 
-All are judged by the faults that really happened, and not by what the broker says of its rounds: a broker
-that takes a silent round for a good one would say nothing of it.
+The real faults decide, not the broker's own account of its rounds: a broker that mistakes a silent round for
+a good one would not report it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from simulations.invariants.circumstances import CUTS, Circumstances, Impairment
 from simulations.invariants.verdict import Verdict, verdict
 
 OTHERS_MIN: Final = 2
-"""Of one other broker alone nobody can know which of the two is cut off."""
+"""With only one other broker, nobody can know which of the two is cut off."""
 ROUNDS_BEFORE: Final = 2
-"""The round in which the silence begins has answers; what is judged are those behind the next."""
+"""The round in which the silence begins has answers; the check begins after the next one."""
 
 
 @at_end
@@ -71,7 +71,9 @@ def deaf_know_it(evidence: Evidence) -> Verdict:
 
 
 def _alone(evidence: Evidence, circumstances: Circumstances, name: str) -> Iterator[tuple[float, float]]:
-    """When nothing could come to it from any other broker: until a host comes that the cut is not between."""
+    """When nothing could come to it from any other broker, until a host comes that the cut does not
+    affect.
+    """
     for outage in circumstances.outages:
         if outage.broker == name and outage.how == "block_io":
             yield outage.from_s, outage.until_s
@@ -88,8 +90,11 @@ def _cuts(circumstances: Circumstances) -> list[Impairment]:
 
 
 def _boot_with_others(evidence: Evidence, name: str, from_s: float, until_s: float) -> str | None:
-    """The broker's, if it had links to enough others before and counted so many of these as living until
-    then. Others that it holds alive may be gone for long: it never heard them itself."""
+    """The broker's boot, if it had links to enough others before, and counted so many of these as living
+    until then.
+
+    Other members that it holds alive may be gone for long: it never heard them itself.
+    """
     before = _last_look(evidence, name, from_s)
     if before is None:
         return None
@@ -103,7 +108,7 @@ def _boot_with_others(evidence: Evidence, name: str, from_s: float, until_s: flo
 
 
 def _last_look(evidence: Evidence, name: str, at_s: float) -> View | None:
-    """At that broker, at that time or before, if it was up at the last of all looks."""
+    """The last look at that broker by that time, if it was up at the last of all looks."""
     look = evidence.look_until(at_s)
     return None if look is None else look.views.get(name)
 
@@ -129,7 +134,7 @@ def dead_links_end(evidence: Evidence) -> Verdict:
             looked += len(parted)
             wrong += [
                 f"{view.name} still has its link to {evidence.name_of(id)} at {later.at_s:.1f} s, over which "
-                f"nothing passes since {cut.from_s:.3f} s"
+                f"nothing has passed since {cut.from_s:.3f} s"
                 for id in parted
                 if id in view.links
             ]
@@ -137,7 +142,7 @@ def dead_links_end(evidence: Evidence) -> Verdict:
 
 
 def _is_parted(circumstances: Circumstances, cut: Impairment, name: str, other: int, until_s: float) -> bool:
-    """Where two had that id in the time of the cut, the link may be to either."""
+    """If two brokers had that id during the cut, the link may be to either."""
     evidence = circumstances.evidence
     holders = set(evidence.holders(other, cut.from_s, until_s))
     if len(holders) > 1:
@@ -151,7 +156,8 @@ CHECKS: Final[Sequence[Check]] = (
         "M24",
         "deaf_accuse_nobody",
         "always",
-        "Who hears none of at least two others accuses nobody, from the second period and a deadline on.",
+        "A broker that hears none of at least two others accuses nobody after the second period and a "
+        "deadline.",
         deaf_accuse_nobody,
         default=True,
         occasional=True,
@@ -170,7 +176,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M25",
         "dead_links_end",
         "always",
-        "Who is well has no link any more over which nothing passed for five periods and a deadline.",
+        "A healthy broker keeps no link on which nothing passed for five periods and a deadline.",
         dead_links_end,
         default=True,
         occasional=True,

@@ -1,4 +1,4 @@
-"""What must hold of the programs and of the simulator itself: X1 to X5 of the study."""
+"""Invariants of the programs and of the simulator itself: X1 to X5 of the study."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulations.invariants.circumstances import LIES, STRANGERS, Circumstances,
 from simulations.invariants.verdict import Verdict, verdict
 
 AFTER_S: Final = 2.0
-"""So long after such bytes their effect would show."""
+"""Seconds after such bytes in which their effect would show."""
 ACCUSED: Final = ("suspect", "dead")
 RESOURCES: Final = ("sockets", "tasks", "timers")
 
@@ -28,8 +28,11 @@ def sound(evidence: Evidence) -> Verdict:
 
 
 class NoLeaks(Judge):
-    """Sockets, tasks and timers in proportion to the other members, against the last look before the safety
-    phase. Only some looks at each broker count them, since that takes long."""
+    """Sockets, tasks and timers in proportion to the other members, compared with the last look before the
+    safety phase.
+
+    Only some looks at each broker count them, since that takes long.
+    """
 
     def __init__(self, evidence: Evidence, slack: float = 4) -> None:
         super().__init__(evidence)
@@ -63,7 +66,7 @@ class NoLeaks(Judge):
 
 @at_end
 def repeatable(evidence: Evidence) -> Verdict:
-    """Looks at the hashes of the run and of its repetitions."""
+    """Compares the hashes of the run and of its repetitions."""
     hashes = evidence.hashes
     wrong = [
         f"{where} has history {digest}, and {hashes[0][0]} has {hashes[0][1]}"
@@ -75,12 +78,14 @@ def repeatable(evidence: Evidence) -> Verdict:
 
 @at_end
 def bytes_conserved(evidence: Evidence) -> Verdict:
-    """What was not lost with a broken connection and is not on its way has arrived, and nothing else has."""
+    """All bytes that were neither lost with a broken connection nor are on their way have arrived, and
+    nothing else.
+    """
     wrong: list[str] = []
     for stream in evidence.streams:
         if stream.received > stream.sent:
             wrong.append(
-                f"on connection {stream.name} {stream.received} bytes came of {stream.sent} that were sent"
+                f"on connection {stream.name} {stream.received} bytes arrived, but {stream.sent} were sent"
             )
         elif stream.received < stream.sent and not stream.waiting and not stream.cut_short:
             wrong.append(
@@ -96,11 +101,11 @@ def bytes_conserved(evidence: Evidence) -> Verdict:
 
 @at_end
 def foreign_input_is_harmless(evidence: Evidence, counted: float = 1) -> Verdict:
-    """After bytes from a stranger: the broker counted them, kept its links, and changed no table. After a lie
-    about it: it is alive again in every table.
+    """After bytes from a stranger, the broker counted them, kept its links, and changed no table. After a lie
+    about it, it is alive again in every table.
 
-    A change with another cause is no effect of them: not long before, something was done to the broker or to
-    the member that the link or the record is about, or to whoever accused that member.
+    A change with another cause does not count: shortly before, a fault struck the broker, the member of that
+    link or record, or that member's accuser.
     """
     causes = _Causes(Circumstances(evidence))
     wrong: list[str] = []
@@ -120,7 +125,7 @@ def foreign_input_is_harmless(evidence: Evidence, counted: float = 1) -> Verdict
 
 
 class _Causes:
-    """What else may have cost a broker its links, or changed what others hold of it."""
+    """Other possible causes for lost links, or for changes in others' views."""
 
     def __init__(self, circumstances: Circumstances) -> None:
         self._circumstances = circumstances
@@ -128,12 +133,12 @@ class _Causes:
         self._lies = [span for span in self._evidence.faults if span.fault.kind in LIES]
 
     def lives_through(self, name: str, from_s: float, until_s: float) -> bool:
-        """It is a broker that was up all that time, and was not asked to end."""
+        """True for a broker that was up all that time, and was not asked to end."""
         life = self._evidence.up(name, from_s, until_s)
         return life is not None and self._circumstances.asked_to_end_s(life) > until_s
 
     def may_miss_a_stranger(self, name: str, from_s: float, until_s: float) -> bool:
-        """It heard nobody for a while, or not in time."""
+        """True if it heard nobody for a while, or not in time."""
         circumstances, host = self._circumstances, self._evidence.host_of(name)
         return (
             circumstances.away(name, from_s, until_s)
@@ -145,8 +150,9 @@ class _Causes:
         )
 
     def met(self, name: str, at_s: float, *, but: Span | None = None) -> bool:
-        """A change at that time may be an effect of something that met the broker not long before; ``but``:
-        this lie does not count."""
+        """True if a change at that time may be an effect of a recent event at the broker; ``but``: this lie
+        does not count.
+        """
         circumstances, evidence = self._circumstances, self._evidence
         from_s = self._since_s(at_s)
         return (
@@ -161,7 +167,7 @@ class _Causes:
         )
 
     def _since_s(self, at_s: float) -> float:
-        """In the time from then on a death is noticed."""
+        """A death is noticed in the time from then on."""
         return at_s - detection_s(self._evidence) - self._evidence.period_s
 
     def of(self, row: Row) -> bool:
@@ -186,14 +192,14 @@ class _Causes:
         return row["from_state"] == "unknown" and subject in self._evidence.by_writer
 
     def _of_accusation(self, row: Row) -> bool:
-        """True if an accusation that was heard of has the cause of the one that was raised first."""
+        """True if a reported accusation has the cause of the one that was raised first."""
         if (first := self._raised.get(_record(row))) is not None and first["at_s"] <= row["at_s"]:
             return self.of(first)
         at_s = row["at_s"]
         return any(self.met(name, at_s) for name in self._circumstances.mute(self._since_s(at_s), at_s))
 
     def _accused(self, row: Row) -> Row | None:
-        """The accusation that is taken back by what its writer says now."""
+        """The accusation that the writer now takes back."""
         for before in reversed(self._evidence.by_writer[row["node"], row["boot"]]):
             if before["seq"] < row["seq"] and before["kind"] == "mem" and before["subject"] == row["subject"]:
                 return before if before["to_state"] in ACCUSED else None
@@ -209,7 +215,9 @@ class _Causes:
         return found
 
     def _tells(self, span: Span, name: str, from_s: float, at_s: float) -> bool:
-        """Old news of anybody, told again to one, goes round; another lie is about those whom it names."""
+        """True if the lie tells this: old news, told again to one broker, spreads; any other lie is about
+        those whom it names.
+        """
         if span.fault.kind == "replayed_news":
             return from_s - span.fault.amount < span.start_s <= at_s
         return name in span.fault.a and from_s < span.start_s <= at_s
@@ -219,7 +227,7 @@ class _Causes:
 
 
 def _record(row: Row) -> tuple[str, str, int, str]:
-    """What goes round."""
+    """The record that spreads."""
     return row["subject"], row["subject_boot"], row["subject_inc"], row["to_state"]
 
 
@@ -272,13 +280,16 @@ def _lied_about(evidence: Evidence, causes: _Causes, span: Span, name: str) -> I
 
 
 def _may_know(sample: Sample, view: View, id: int) -> bool:
-    """Whether the broker has a link to the member or to one who knows of it. Who joins by an address at which
-    nobody answers has none, and heard neither the member nor what is said of it."""
+    """True if the broker has a link to the member or to one that knows it.
+
+    A broker that joins by an address at which nobody answers has no link, and heard neither the member nor
+    the lie.
+    """
     return any(each.id in view.links and each.record(id) is not None for each in sample.views.values())
 
 
 def _seen(evidence: Evidence, life: Life, at_s: float) -> bool:
-    """Whether a look saw a broker before that time in this life. If none did, it may not have listened."""
+    """True if a look saw a broker before that time in this life. If none did, it may not have listened."""
     for sample in reversed(evidence.samples_between(life.started_s, at_s)):
         view = sample.views.get(life.name)
         if view is not None:
@@ -301,7 +312,7 @@ CHECKS: Final[Sequence[Check]] = (
         "X1",
         "sound",
         "always",
-        "No process failed, no task died unseen or was left behind, nothing reached for the real world.",
+        "No process failed, no task died unnoticed or was left behind, nothing touched the real world.",
         sound,
         default=True,
     ),
@@ -309,9 +320,9 @@ CHECKS: Final[Sequence[Check]] = (
         "X2",
         "no_leaks",
         "eventually",
-        "At rest every broker has as many sockets, tasks and timers as before anything was done.",
+        "At rest every broker has as many sockets, tasks and timers as before the faults.",
         NoLeaks,
-        (Parameter("slack", "whole number", 4, "so many more of each are none"),),
+        (Parameter("slack", "whole number", 4, "up to so many more of each count as none"),),
         default=True,
         occasional=True,
     ),
@@ -321,7 +332,7 @@ CHECKS: Final[Sequence[Check]] = (
         "end",
         "Repetitions of the run have the same history, event for event.",
         repeatable,
-        elsewhere="who has played it again; `mesh simulate diff --twice` does both",
+        elsewhere="a program that plays it again; `mesh simulate diff --twice` does both",
     ),
     Check(
         "X4",

@@ -1,4 +1,4 @@
-"""About whom a check is: the parameters by which a scenario says so, and what they come to."""
+"""The subjects of a check: the parameters by which a scenario names them, and the brokers they mean."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from simulations.evidence import Evidence
 from simulations.invariants.check import Parameter
 
-WHOM: Final = Parameter("whom", "names", (), "about whom; nobody named is everybody")
-BY: Final = Parameter("by", "names", (), "only in their eyes; nobody named is everybody")
+WHOM: Final = Parameter("whom", "names", (), "the subjects; none named means all")
+BY: Final = Parameter("by", "names", (), "only in their views; none named means all")
 
 
 def within(sentence: str, default: float = 0.0) -> Parameter:
@@ -21,13 +21,13 @@ def at_most(sentence: str, default: float) -> Parameter:
 
 
 def named(evidence: Evidence, whom: tuple[str, ...]) -> list[str]:
-    """Nobody named is everybody; clients stand for their broker."""
+    """The named brokers; none named means all, and a client stands for its broker."""
     names = [evidence.host_of(name) for name in whom] or list(evidence.brokers)
     return list(dict.fromkeys(name for name in names if name in evidence.brokers))
 
 
 def pairs_watched(evidence: Evidence, names: Sequence[str]) -> int:
-    """How many (observer, member) there were to be watched."""
+    """How many pairs (observer, member) there were to watch."""
     ids = {life.id for name in names for life in evidence.brokers[name]}
     return len(
         {

@@ -1,4 +1,4 @@
-"""Every answer counts once, and who asks has the result in time."""
+"""Every answer counts once, and the asker has the result in time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulations.invariants.verdict import Verdict, verdict
 
 
 class AnswersCountOnce(Judge):
-    """Of heartbeats by the event log, of clients' surveys by the ledger."""
+    """Checks heartbeats by the event log, and clients' surveys by the ledger."""
 
     kinds = ("hb",)
 
@@ -65,25 +65,25 @@ def _miscounted(question: Question) -> Iterator[str]:
             yield f"{what} twice"
         responders[answer.responder] = None
         if answer.question != question.name:
-            yield f"{what}, which was one to {answer.question}"
+            yield f"{what}, which belongs to {answer.question}"
         if question.ended_s is not None and answer.at_s > question.ended_s:
             yield f"{what} after the survey was over"
 
 
 class Numbers:
-    """Whole numbers that were seen; they take no more room for being many in a row."""
+    """Whole numbers that were seen. Consecutive numbers take no extra room."""
 
     __slots__ = ("_begins", "_ends")
 
     def __init__(self) -> None:
         self._begins: list[int] = []
         self._ends: list[int] = []
-        """Behind the last of each row."""
+        """The end of each row, exclusive."""
 
     def add(self, number: int) -> bool:
-        """Add a number. True if it is new."""
+        """Add a number. Returns True if it is new."""
         begins, ends = self._begins, self._ends
-        if ends and ends[-1] == number:  # as nearly always
+        if ends and ends[-1] == number:  # the usual case
             ends[-1] += 1
             return True
         place = bisect_right(begins, number)
@@ -106,11 +106,11 @@ class Numbers:
 
 @at_end
 def surveys_return(evidence: Evidence, slack_s: float = 0.1) -> Verdict:
-    """Callers whose process was let run until then.
+    """Considers callers whose process could run until then.
 
-    A client waits longer for a broker that does not tell it that the time is over, as one may not that
-    leaves, left or was struck. A broker at work reads the question when it is done, and tells that the time
-    is over when it is done again.
+    A client waits longer if its broker does not report the end of the time, as a broker may that leaves, left
+    or was struck. A busy broker reads the question when it is free, and reports the end of the time when it
+    is free again.
     """
     circumstances = Circumstances(evidence)
     alive_until = {
@@ -153,14 +153,14 @@ CHECKS: Final[Sequence[Check]] = (
         "No answer counts twice, after its time, or for another question.",
         AnswersCountOnce,
         default=True,
-        occasional=True,  # logs may hold summaries of heartbeats, and nobody need have asked
+        occasional=True,  # logs may hold summaries of heartbeats, and perhaps nobody asked
         needs=Evidence.had_several,
     ),
     Check(
         "D10",
         "surveys_return",
         "always",
-        "Who asks has the result by the deadline.",
+        "The asker has the result by the deadline.",
         surveys_return,
         (Parameter("slack_s", "number", 0.1, "seconds beyond the deadline"),),
         default=True,

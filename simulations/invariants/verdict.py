@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The finding of a check."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _ENDING: Final = re.compile(r"\((?:(\w+)\|)?(\w+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One check, what it looked at, and what it found wrong; it passed if that is nothing."""
+    """One check, the number of things it considered, and its violations; it passed if there are none."""
 
     check: str
     looked_at: str
     violations: tuple[str, ...]
     count: int = 1
-    """How many things it looked at."""
+    """The number of things it considered."""
     empty: bool = False
-    """There was nothing to look at, and that is all that is wrong."""
+    """The only violation is that there was nothing to consider."""
 
     @property
     def ok(self) -> bool:
@@ -36,7 +36,7 @@ class Verdict:
 
 
 def verdict(check: str, count: int, what: str, violations: Iterable[str], *, detail: str = "") -> Verdict:
-    """Of a check that looked at so many things; there being none is a violation.
+    """The verdict of a check that considered so many things; none at all is a violation.
 
     ``what`` is the thing, with its plural's ending in brackets: ``round(s)``, ``deliver(y|ies)``.
     """

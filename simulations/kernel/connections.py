@@ -60,9 +60,10 @@ class ProcessLoop(SimLoop):
     async def getaddrinfo(
         self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
     ) -> list[Any]:
-        """Hosts have their names, ``localhost`` is the own one, others are unknown; there is no IPv6.
+        """Hosts have their names, ``localhost`` is the process's own host, others are unknown; there is no
+        IPv6.
 
-        Numbers (AI_NUMERICHOST) are looked up nowhere and take no time.
+        Numeric addresses (AI_NUMERICHOST) need no look-up and take no time.
         """
         if not flags & socket.AI_NUMERICHOST:
             looked_up = self.create_future()
@@ -170,9 +171,9 @@ class ProcessLoop(SimLoop):
         return await self._served(server, start_serving)
 
     def bind_unix(self, path: str) -> BoundUnixSocket:
-        """Bind a path before its server is made; a file that nobody listens at is taken over.
+        """Bind a path before its server is made; a file without a listener is taken over.
 
-        Raises OSError (EADDRINUSE) if somebody listens there.
+        Raises OSError (EADDRINUSE) if another socket listens there.
         """
         held = self.host.unix.get(path)
         if held is not None and held.listener is not None:

@@ -1,10 +1,10 @@
 """A thread of a simulated process that works on its disk by SQLite.
 
-It does one job after the other. A job runs when it is begun, and what it did takes place in the time after
-that (`simulations.kernel.recording`), a step at a time: what was written up to a sync, and the sync.
+It does one job after the other. A job runs when it is begun, and its effects take place in the time after
+that (`simulations.kernel.recording`), one step at a time: the writes up to a sync, and the sync.
 
-* A stopped process begins no step; the one at hand is finished, since it is the kernel that does it.
-* A killed process leaves the operations whose time had passed. The one at hand is done, not done, or, if it
+* A stopped process begins no step; the kernel finishes the current one.
+* A killed process leaves the operations whose time had passed. The current one is done, not done, or, if it
   writes, done in part: a seeded choice.
 """
 
@@ -35,14 +35,14 @@ class DiskThread:
         process: Stoppable,
         rng: random.Random,
     ) -> None:
-        """It stands still with its ``process`` and dies with that's ``storage``."""
+        """It stops with its ``process`` and dies with the ``storage`` of that process."""
         self.sqlite = SqliteDisk(disk, rng)
         self._disk = disk
         self._scheduler = scheduler
         self._process = process
         self._busy = False
         self._steps: deque[list[Operation]] = deque()
-        """Those of the job at hand that are not over."""
+        """The unfinished steps of the current job."""
         self._step_began_ns: int | None = None
         self._dead = False
         storage.at_death(self.kill)
@@ -54,7 +54,7 @@ class DiskThread:
         self._when_running(partial(self._begin, job, over))
 
     def kill(self) -> None:
-        """The process is dead: decide what became of the step at hand, and forget the rest."""
+        """The process is dead: decide the outcome of the current step, and forget the rest."""
         if self._dead:
             return
         self._dead = True

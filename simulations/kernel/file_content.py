@@ -1,7 +1,8 @@
 """The content of a file of a virtual disk. An event log takes a ninth of its length.
 
 Older content is kept compressed, in blocks: logs are written at the end and read once, and a heartbeat's row
-is like the one before. The end of the file stays as it is, so that short files and torn ends cost nothing.
+resembles the one before. The end of the file stays uncompressed, so that short files and torn ends cost
+nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 BLOCK: Final = 32 * 1024
-"""Bytes that are compressed together; as many as zlib looks back."""
+"""Bytes that are compressed together; zlib looks back as far."""
 LEVEL: Final = 3
 """zlib's level. 3 leaves a ninth of an event log, at 130 MB a second; 6 leaves a tenth, at 50."""
 
@@ -31,14 +32,14 @@ class FileContent:
 
     @property
     def stored(self) -> int:
-        """Bytes that it takes."""
+        """The number of bytes it takes in memory."""
         return sum(map(len, self._blocks)) + len(self._tail)
 
     def __bytes__(self) -> bytes:
         return b"".join(self.pieces())
 
     def pieces(self, start: int = 0) -> Iterator[bytes]:
-        """From that byte on, a block at a time."""
+        """The content from that byte on, a block at a time."""
         first, skipped = divmod(start, BLOCK)
         if first < len(self._blocks):
             for number in range(first, len(self._blocks)):
@@ -51,7 +52,7 @@ class FileContent:
         tail = self._tail
         tail += data
         if len(tail) >= 2 * BLOCK:
-            done = len(tail) - len(tail) % BLOCK - BLOCK  # a torn end is found as it is
+            done = len(tail) - len(tail) % BLOCK - BLOCK  # a torn end stays as it is
             for start in range(0, done, BLOCK):
                 self._blocks.append(zlib.compress(tail[start : start + BLOCK], LEVEL))
             del tail[:done]
@@ -67,7 +68,7 @@ class FileContent:
         del self._tail[rest:]
 
     def flip(self, bit: int) -> None:
-        """Let one bit be the other one."""
+        """Flip one bit."""
         number, within = divmod(bit // 8, BLOCK)
         if number < len(self._blocks):
             block = bytearray(zlib.decompress(self._blocks[number]))

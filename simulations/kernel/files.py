@@ -1,14 +1,14 @@
 """Files of a virtual disk, and what a power loss leaves of them.
 
-A `File` is appended to or replaced as a whole; its end is lost from some byte on, as file systems do it that
-write data before they write sizes.
+A `File` is appended to or replaced as a whole. A power loss removes its end from some byte on, as in file
+systems that write data before sizes.
 
-A `SectorFile` is written in place. Between two syncs the kernel writes sectors back as it likes. So a power
-loss keeps, loses or tears each sector that was written since, by seed:
+A `SectorFile` is written in place. Between two syncs the kernel writes sectors back in any order. So a power
+loss keeps, loses or tears each sector written since, by seed:
 
-* A torn sector is the new one up to some byte and the old one behind that, or the other way round.
+* A torn sector is the new one up to some byte and the old one after that, or the other way round.
 * A sector that is written again may have been written back before that.
-* The size of the file is kept apart: it is the old one, the new one or one between.
+* The size of the file is separate: it is the old one, the new one or one between.
 
 A sync that fails drops its sectors, as Linux does (https://lwn.net/Articles/752063/). A reader still finds
 the new bytes. No later sync writes them, and a power loss takes them, unless they are written again.
@@ -23,11 +23,11 @@ from simulations.kernel.file_content import FileContent
 from simulations.kernel.sectors import SECTOR, SectorContent, Sectors, overwritten
 
 WRITTEN_BACK: Final = 0.25
-"""How often a sector that is written again had been written back meanwhile."""
+"""The chance that a sector that is written again was written back meanwhile."""
 
 
 class File:
-    """``content`` is what a reader sees; its first ``durable`` bytes would outlive a power loss."""
+    """``content`` is what a reader sees; its first ``durable`` bytes would survive a power loss."""
 
     __slots__ = ("content", "durable", "written_ns")
 
@@ -43,7 +43,7 @@ class File:
         self.durable = len(self.content)
 
     def lose_power(self, rng: random.Random) -> None:
-        """Forget a seeded part of what was not synced."""
+        """Forget a seeded part of the unsynced data."""
         self._keep(rng.randint(self.durable, len(self.content)))
 
     def tear(self, size: int) -> None:
@@ -64,11 +64,11 @@ class SectorFile(File):
         self.sectors = content if content is not None else SectorContent()
         super().__init__(self.sectors, len(self.sectors))
         self._unsynced: dict[int, bytes] = {}
-        """Of each sector that was written since the last sync: what the medium has of it."""
+        """For each sector written since the last sync: what the medium has of it."""
         self._dropped: dict[int, bytes] = {}
-        """The same of those that no sync will write, since one failed."""
+        """The same for sectors that no sync will write, since one failed."""
         self.locks: dict[object, int] = {}
-        """Who has which lock of SQLite on it."""
+        """SQLite's locks on it, and their holders."""
 
     @classmethod
     def of(cls, file: File) -> SectorFile:
@@ -89,8 +89,10 @@ class SectorFile(File):
         self.put(overwritten(self.sectors.sector, offset, data), offset + len(data) if data else 0, rng)
 
     def put(self, sectors: Sectors, size: int, rng: random.Random | None = None) -> None:
-        """Replace sectors; the file has at least that size then. ``rng`` decides what was written back
-        meanwhile; without one, nothing was."""
+        """Replace sectors; the file then has at least that size.
+
+        ``rng`` decides what was written back meanwhile; without one, nothing was.
+        """
         unsynced, dropped = self._unsynced, self._dropped
         for number, _ in sectors:
             if number not in unsynced:
@@ -103,7 +105,7 @@ class SectorFile(File):
         self.write(len(self.sectors), data)
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or let it end in zeros."""
+        """Cut the file, or extend it with zeros."""
         for number in range(size // SECTOR, -(-len(self.sectors) // SECTOR)):
             if number not in self._unsynced and number not in self._dropped:
                 self._unsynced[number] = self.sectors.sector(number)
@@ -127,7 +129,7 @@ class SectorFile(File):
         left = list(self._dropped.items())
         for number, old in sorted(self._unsynced.items()):
             if number * SECTOR >= written:
-                left.append((number, old))  # it was cut off, and is back if its size is
+                left.append((number, old))  # it was cut off, and returns if its size does
             elif rng.random() >= kept:
                 at = rng.choice((0, rng.randrange(SECTOR)))
                 new = sectors.sector(number)
@@ -139,7 +141,7 @@ class SectorFile(File):
         self._dropped.clear()
 
     def copy(self) -> SectorFile:
-        """The same file of another disk, in nobody's hands."""
+        """A copy for another disk, without holders."""
         same = SectorFile(self.sectors.copy())
         same.durable, same.written_ns = self.durable, self.written_ns
         same._unsynced, same._dropped = self._unsynced.copy(), self._dropped.copy()

@@ -1,15 +1,15 @@
-"""A fence around the real world: what would make a run differ from its repetition raises inside a step.
+"""A fence around the real world: a call that would make a run differ from its repetition raises inside a
+step.
 
-Code under test gets time from its loop, and randomness and disk from its `Environment`. Whatever else it
-calls to get at a clock, at entropy, a thread, a socket or a file to write is a bug in it, and the fence says
-so by name. The fence holds only while a step of a simulated loop runs (`Fence.closed`), and not for the few
-modules that look at the clock, or draw masks, for their own ends (`EXEMPT`). Files may be read, as those of
-keys and certificates are; folders may not, since their order is nobody's. Other threads of the
-process, such as those of a Spark session beside it, are outside: simulated code has no thread but the one
-that steps it.
+Code under test gets time from its loop, and randomness and disk from its `Environment`. Any other access to a
+clock, to entropy, a thread, a socket or a file to write is a bug, and the fence names it. The fence holds
+only while a step of a simulated loop runs (`Fence.closed`). It exempts the few modules that read the clock,
+or draw masks, for their own purposes (`EXEMPT`). Files may be read, such as keys and certificates; folders
+may not, since their order is undefined. Other threads of the process, such as those of a Spark session, are
+outside: simulated code has only the thread that steps it.
 
-It works by patching names in modules, so it cannot see ``from time import monotonic`` bound earlier, nor
-what has no name to be patched: the methods of C types (``datetime.now``, ``Lock.acquire``, ``io.FileIO``),
+It works by patching names in modules. So it cannot see ``from time import monotonic`` bound earlier, nor
+anything without a name to patch: the methods of C types (``datetime.now``, ``Lock.acquire``, ``io.FileIO``),
 ``id()``, the hashes of strings, reading ``/dev/urandom``, and what C extensions do. Tests may see earlier
 names and ``datetime.now`` by `simulations.kernel.watching`, at a price.
 """
@@ -45,7 +45,8 @@ EXEMPT: Final = frozenset(
 )
 """Modules whose use of clocks, files and entropy changes nothing that is simulated. (wsproto masks frames
 with random bytes, as TLS draws its keys: no length and no order depends on them. importlib looks up what is
-installed.)"""
+installed.)
+"""
 
 READING: Final = frozenset({"stat", "lstat"})
 WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -55,10 +56,10 @@ LIBRARY: Final = os.path.dirname(os.__file__) + os.sep
 OURS: Final = (__file__, files.__file__, os.path.join(os.path.dirname(__file__), "watching.py"))
 
 BETWEEN: Final = (LIBRARY, "<frozen ", *OURS)
-"""Code that calls on behalf of who is to be named."""
+"""Code that makes calls for others; the error names these others."""
 
 BY_THE_LOOP: Final = (asyncio.Handle._run.__code__,)
-"""What calls whatever a loop was given, such as time.sleep by call_soon."""
+"""Code that calls whatever a loop was given, such as time.sleep by call_soon."""
 
 CLOCK_HINT: Final = "use the event loop's time() for durations and environment.wall_time for time stamps"
 RANDOM_HINT: Final = "use environment.rng or environment.token"
@@ -70,7 +71,7 @@ WAIT_HINT: Final = "it stops the only thread; wait with asyncio"
 THREAD_HINT: Final = "only storage has a thread, and the simulator has its own storage"
 SIGNAL_HINT: Final = "a process of the world is asked to end by process.stopping"
 HINTS: Final = {"tempfile": DISK_HINT}
-"""Of modules whose first forbidden call has little to do with what they are for."""
+"""Hints for modules whose first forbidden call says little about their purpose."""
 
 
 def _calls(owner: Any, names: str, hint: str) -> tuple[tuple[Any, str, str], ...]:
@@ -123,18 +124,18 @@ FORBIDDEN: Final[tuple[tuple[Any, str, str], ...]] = (
 
 
 class Escaped(RuntimeError):
-    """Simulated code reached for the real world; the message names the call and what to use instead."""
+    """Simulated code tried to reach the real world; the message names the call and what to use instead."""
 
 
 class Fence:
-    """Whether code under test is running, which is when the patched names refuse."""
+    """Whether code under test is running; then the patched names refuse."""
 
     __slots__ = ("_saved", "closed", "escapes", "thread")
 
     def __init__(self) -> None:
         self.closed = False
         self.thread = threading.get_ident()
-        """The one that steps the simulation."""
+        """The thread that steps the simulation."""
         self.escapes: list[str] = []
         """Every refused call, since the code under test may swallow the exception."""
         self._saved: list[tuple[Any, str, Any]] = []
@@ -154,7 +155,7 @@ class Fence:
         raise Escaped(message)
 
     def original(self, owner: Any, name: str) -> Any:
-        """What the name stands for without the fence."""
+        """The object of that name without the fence."""
         found = [saved for of, called, saved in self._saved if of is owner and called == name]
         return found[0] if found else getattr(owner, name)
 
@@ -222,7 +223,7 @@ class Fence:
             return open_database(database, *arguments, **options)
 
         def of_now(name: str, arguments_max: int) -> Callable[..., Any]:
-            """What is told of the present moment unless it is given another one."""
+            """A function that uses the present time unless it is given another."""
             real = getattr(time, name)
 
             def guarded_time(*arguments: Any) -> Any:
@@ -234,7 +235,9 @@ class Fence:
             return guarded_time
 
         def of_sockets(name: str) -> Callable[..., Any]:
-            """What changes a file changes a simulated one or none; asking about real ones is allowed."""
+            """A function that changes a file: it changes a simulated one or none. Questions about real files
+            are allowed.
+            """
             real = getattr(os, name)
             return files.shown(
                 name, real if name in READING else self._guarded(real, f"os.{name}", DISK_HINT)
@@ -255,8 +258,9 @@ class Fence:
 
 
 def _caller() -> tuple[str, str | None]:
-    """The nearest caller outside of the standard library and of this module, and what of the library it
-    called, unless that was the refused name itself.
+    """The nearest caller outside the standard library and this module, and the library function it called.
+
+    The latter is omitted if it is the refused name itself.
     """
     frame, called = sys._getframe(1), None
     while frame.f_back is not None and frame.f_code.co_filename.startswith(BETWEEN):
@@ -268,13 +272,13 @@ def _caller() -> tuple[str, str | None]:
 
 
 def _name_of(frame: FrameType) -> str:
-    """As whoever called it would write it."""
+    """The name as its caller would write it."""
     name = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
     return name.removesuffix(".__init__").removesuffix(".__new__")
 
 
 def is_exempt(frame: FrameType) -> bool:
-    """Whether the calls of this code change nothing that is simulated."""
+    """True if the calls of this code change nothing that is simulated."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] in EXEMPT
 
 

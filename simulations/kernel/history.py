@@ -1,12 +1,12 @@
-"""What happened in a run, as a chain of hashes, so that two runs can be compared by one number.
+"""The events of a run, as a chain of hashes, so that two runs can be compared by one number.
 
 Every turn of a loop, every arrival of bytes and every fault is a line; the hash covers all lines so far.
-Checkpoints of the hash say between which two lines runs that should be equal part; kept lines say where
-exactly.
+Checkpoints of the hash show between which two lines runs that should be equal diverge. Kept lines show the
+exact one.
 
-A line is noted as a tuple and nothing more, since a minute may have a million of them. Tuples are made into
-bytes and hashed a thousand at a time, and made into text only where lines are kept; when that happens changes
-neither the hash nor the checkpoints.
+A line is recorded as a tuple only, since a minute may have a million of them. Tuples are turned into bytes
+and hashed a thousand at a time, and turned into text only where lines are kept. The moment at which that
+happens changes neither the hash nor the checkpoints.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ DIGEST_BYTES: Final = 16
 
 
 Line = tuple[int | str, ...]
-"""Nanoseconds, where, kind, and what tells this event from others of its kind."""
+"""Nanoseconds, place, kind, and what tells this event from others of its kind."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class History:
-    """The run's lines, hashed; kept only when ``keep`` is asked for."""
+    """The run's lines, hashed; kept only if ``keep`` says so."""
 
     __slots__ = (
         "_checkpoints",
@@ -48,31 +48,32 @@ class History:
         self._checkpoints: list[str] = []
         self._kept: list[str] | None = [] if keep else None
         self._window = slice(0, None)
-        """Which of all lines are kept, if any are."""
+        """The numbers of the lines that are kept, if any."""
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
         self._hashed = 0
         self._since_checkpoint = 0
         self._waiting: list[Line] = []
         self.note: Final[Callable[[Line], None]] = self._waiting.append
-        """Add a line, as `record` does, for what happens all the time: whoever uses it sees to it that
-        `settle` is called now and then."""
+        """Add a line for a frequent event, like `record`. The caller must ensure that `settle` is called now
+        and then.
+        """
 
     def keep_lines(self, first: int, last: int) -> None:
-        """Keep those with these numbers and between, of which the first of all is 1; said before the run."""
+        """Keep the lines from this number to that; the first line is 1. Call it before the run."""
         assert not self.lines, "the run has begun"
         self._kept = []
         self._window = slice(first - 1, last)
 
     def record(self, t_ns: int, where: str, kind: str, *key: int | str) -> None:
-        """Add a line. ``key`` must not hold addresses, real times or anything else that two equal runs differ
-        in.
+        """Add a line. ``key`` must not hold addresses, real times or anything else that differs between two
+        equal runs.
         """
         self._waiting.append((t_ns, where, kind, *key))
         if len(self._waiting) >= CHECKPOINT_LINES:
             self.settle()
 
     def settle(self) -> None:
-        """Hash what waits."""
+        """Hash the waiting lines."""
         waiting = self._waiting
         done = 0
         while done < len(waiting):
@@ -82,7 +83,7 @@ class History:
         waiting.clear()  # `note` is bound to this very list
 
     def _add(self, batch: list[Line]) -> None:
-        self._hash.update(_encode(batch)[1:-1] + b",")  # without its brackets, it may be cut anywhere
+        self._hash.update(_encode(batch)[1:-1] + b",")  # without its brackets, so that it may be cut anywhere
         self._counts.update([line[2] for line in batch])  # type: ignore[misc]  # a kind is a string
         if self._kept is not None:
             first, end, _ = self._window.indices(self._hashed + len(batch))
@@ -96,7 +97,7 @@ class History:
 
     @property
     def lines(self) -> int:
-        """How many there are."""
+        """The number of lines."""
         return self._hashed + len(self._waiting)
 
     @property
@@ -113,7 +114,7 @@ class History:
 
     @property
     def kept(self) -> list[str] | None:
-        """All of them or those between two, if they are kept."""
+        """The kept lines, all or those between two numbers."""
         self.settle()
         return self._kept
 
@@ -125,7 +126,7 @@ class History:
 
 
 def first_difference(one: History, other: History) -> str | None:
-    """Where two runs part, in words; None if they are equal."""
+    """The place where two runs diverge, in words; None if they are equal."""
     if one.digest == other.digest:
         return None
     if one.kept is not None and other.kept is not None:

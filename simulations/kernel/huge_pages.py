@@ -1,12 +1,12 @@
-"""A large world in large pages.
+"""Puts a large world into large pages.
 
-A message of a hundred brokers meets some thirty objects that no cache near the core has kept, each on a page
-of its own, and to find a page of four kilobytes among a hundred thousand costs the processor as much again,
-in a virtual machine most of all. In pages of two megabytes the same messages take a seventh less time.
+A message of a hundred brokers touches about thirty objects outside the near caches, each on a different page.
+To find a page of four kilobytes among a hundred thousand costs the processor as much again, especially in a
+virtual machine. In pages of two megabytes the same messages take a seventh less time.
 
-The interpreter asks the kernel for small pages, so a world that grows large has its memory put together
-(``MADV_COLLAPSE``, since Linux 6.1). Nothing that is simulated can tell; where the kernel cannot do it, or
-will not, all stays as it was.
+The interpreter asks the kernel for small pages, so the memory of a world that grows large is collapsed into
+huge pages (``MADV_COLLAPSE``, since Linux 6.1). The simulation cannot notice. If the kernel cannot or will
+not do it, nothing changes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Final
 
 HUGE_BYTES: Final = 2 << 20
 LARGE_BYTES: Final = 128 << 20
-"""A process that has less fits what the processor remembers of pages well enough."""
+"""A process with less memory gains nothing: the processor can cache enough of its pages."""
 STEP_BYTES: Final = 32 << 20
-"""It is done again whenever so much has been added. A gigabyte takes about three seconds."""
+"""The growth after which it is repeated. A gigabyte takes about three seconds."""
 
 _MADV_COLLAPSE: Final = 25
 _ANONYMOUS: Final = re.compile(
@@ -32,7 +32,7 @@ _ANONYMOUS: Final = re.compile(
 
 
 class HugePages:
-    """Of one world: whoever runs it calls `look` now and then."""
+    """For one world: its runner calls `look` now and then."""
 
     __slots__ = ("_next_bytes",)
 
@@ -40,7 +40,7 @@ class HugePages:
         self._next_bytes = max(LARGE_BYTES, resident_bytes() + STEP_BYTES)
 
     def look(self) -> bool:
-        """Put the memory together if it has grown enough; returns whether that was done."""
+        """Collapse the memory if it has grown enough; return True if that was done."""
         now_bytes = resident_bytes()
         if now_bytes < self._next_bytes:
             return False
@@ -49,7 +49,7 @@ class HugePages:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory; 0 where that is not told."""
+    """The resident memory of this process; 0 if unknown."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
     except OSError:
@@ -57,7 +57,7 @@ def resident_bytes() -> int:
 
 
 def collapse() -> int:
-    """Put this process' memory into huge pages; returns how many bytes are in such now, as far as known."""
+    """Put this process's memory into huge pages; return how many bytes are now in such, as far as known."""
     try:
         madvise = ctypes.CDLL(None).madvise
         maps = Path("/proc/self/maps").read_text()
@@ -71,7 +71,7 @@ def collapse() -> int:
 
 
 def aligned(maps: str) -> Iterator[tuple[int, int]]:
-    """Start and size of what can be in huge pages, of memory as ``/proc/self/maps`` tells it."""
+    """Start and size of the part that can be in huge pages, from a line of ``/proc/self/maps``."""
     for first, last in _ANONYMOUS.findall(maps):
         start = -(-int(first, 16) // HUGE_BYTES) * HUGE_BYTES
         end = int(last, 16) // HUGE_BYTES * HUGE_BYTES

@@ -1,4 +1,4 @@
-"""The journal of a simulated broker: what a thread does in production, in virtual time."""
+"""The journal of a simulated broker: the work of production's thread, in virtual time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulations.kernel.sqlite_files import Recorded
 
 
 class VirtualJournal(BackgroundJournal):
-    """The journal at a path of a simulated disk, on a thread of its own."""
+    """The journal at a path of a simulated disk, in a separate simulated thread."""
 
     def __init__(
         self, path: str, *, broker: str, mesh: str, thread: DiskThread, wall_time: Callable[[], float]

@@ -1,23 +1,23 @@
 """An asyncio event loop in virtual time: one per simulated process, all of them turned by one scheduler.
 
-A loop never runs by itself. Its timers are actions of the scheduler; what becomes ready, by a timer, by bytes
-or by its own code, waits for a turn, and a turn is what ``_run_once`` is in CPython: everything that was
-ready at the start runs, timers behind the rest. A loop that is idle has it at once. Between two turns of one
-loop others run, so processes interleave as they would on different machines, yet always in the same order.
+A loop never runs by itself. Its timers are actions of the scheduler. Callbacks that become ready, by a timer,
+by bytes or by the loop's own code, wait for a turn. A turn is ``_run_once`` of CPython: everything that was
+ready at the start runs, timers after the rest. An idle loop has it at once. Between two turns of one loop
+others run, so processes interleave as on different machines, yet always in the same order.
 
 * **Time passes while code runs**: a turn costs `TURN_NS` plus `CALLBACK_NS` for each callback, times
-  ``slowness``; the next turn of this loop waits for that. So a loop that never sleeps still cannot stop the
-  clock, and a slow machine can be had.
-* **Its clock** has an offset and a drift of its own, as the monotonic clocks of different machines have.
-* **Pausing** a process (SIGSTOP) is not turning its loop.
-* **Killing** it is harder than dropping it: a task that is dropped is closed by the garbage collector, which
-  runs its ``finally`` blocks. So `kill` first makes the loop deaf (nothing that is scheduled any more ever
-  runs), keeps every task, handle and generator alive, and `dispose` ends them after the run, when nothing
-  they do has an effect.
-* **Order**: tasks and futures are hashed by a serial number instead of their address, so sets of them
+  ``slowness``; the next turn of this loop waits for that. So a loop that never sleeps cannot stop the clock,
+  and a machine can be made slow.
+* **Its clock** has a separate offset and drift, like the monotonic clocks of different machines.
+* **Pausing** a process (SIGSTOP) means not turning its loop.
+* **Killing** it is harder than dropping it: the garbage collector closes a dropped task, which runs its
+  ``finally`` blocks. So `kill` first makes the loop deaf (nothing more that is scheduled ever runs) and keeps
+  every task, handle and generator alive. `dispose` ends them after the run, when nothing they do has an
+  effect.
+* **Order**: tasks and futures are hashed by a serial number instead of their address. So sets of them
   (asyncio's own, in ``TaskGroup`` and ``wait``) have the same order in every run.
 
-What would touch the real world raises `NotSimulated`, which names the call.
+A call that would touch the real world raises `NotSimulated`, which names the call.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ _blank: Final = object.__new__
 
 TURN_NS: Final = 5_000
 CALLBACK_NS: Final = 1_000
-"""A turn of CPython's loop costs a few microseconds, a callback about one; what it calls is not counted."""
+"""A turn of CPython's loop costs a few microseconds, a callback about one. The called code costs nothing."""
 SHORT_TURN_NS: Final = TURN_NS + CALLBACK_NS
 FOREVER_S: Final = 1e12
-"""A timer that is due later is never due; asyncio sleeps for ever until infinity."""
+"""A timer that is due later than this never fires; asyncio sleeps forever until infinity."""
 CLOSES_MAX: Final = 1000
 
 
 @contextmanager
 def outside_of_loops() -> Iterator[None]:
-    """To be entered while loops are turned: each makes itself the running one and stays it after its turn;
-    what was before is put back here, once for all their turns.
+    """Enter this while loops are turned. Each loop makes itself the running one and stays so after its turn.
+
+    At the end, the previous running loop is restored once for all their turns.
     """
     previous_loop = events._get_running_loop()
     previous_hooks = sys.get_asyncgen_hooks()
@@ -69,8 +70,9 @@ def outside_of_loops() -> Iterator[None]:
 
 
 _loops: Final[dict[int, SimLoop]] = {}
-"""Whose an async generator is, by its id, from its first step to the end of its loop: hooks of each loop's
-own would have to be set at each turn."""
+"""The owner of each async generator, by its id, from its first step to the end of its loop. Separate hooks
+for each loop would have to be set at each turn.
+"""
 
 
 def _generator_began(generator: Any) -> None:
@@ -87,7 +89,7 @@ def _generator_dropped(generator: Any) -> None:
 
 
 class NotSimulated(NotImplementedError):
-    """The call reaches outside of the simulation; the message says which."""
+    """The call reaches outside the simulation; the message says which."""
 
 
 class SimTask(asyncio.Task[T]):
@@ -130,8 +132,10 @@ class SimHandle(events.Handle):
 
 
 class SimTimer(events.TimerHandle):
-    """The same for a timer, which waits in the scheduler from the beginning. `SimLoop.call_at` fills it in,
-    which takes half of what calling the class would."""
+    """The same for a timer, which waits in the scheduler from the beginning.
+
+    `SimLoop.call_at` fills it in, which takes half the time of calling the class.
+    """
 
     __slots__ = ()
 
@@ -145,7 +149,7 @@ class SimTimer(events.TimerHandle):
     _scheduled: bool
 
     def cancel(self) -> None:
-        """It waits on, as in asyncio, but is known to do nothing."""
+        """It stays in the scheduler, as in asyncio, but is known to do nothing."""
         wanted = self._scheduled and not self._cancelled
         events.Handle.cancel(self)
         if wanted:
@@ -153,12 +157,12 @@ class SimTimer(events.TimerHandle):
 
 
 def _is_cancelled(_action: object, arguments: tuple[Any, ...]) -> bool:
-    """Whether an action of the scheduler is a timer that nobody wants any more."""
+    """True if an action of the scheduler is a cancelled timer."""
     return bool(arguments) and type(arguments[0]) is SimTimer and arguments[0]._cancelled
 
 
 class Machine(Protocol):
-    """What a loop needs of the process it belongs to: its name, its network and where to report."""
+    """What a loop needs of its process: its name, its network and where to report."""
 
     @property
     def name(self) -> str: ...
@@ -169,7 +173,7 @@ class Machine(Protocol):
 
     @property
     def history(self) -> History:
-        """Where turns are written down."""
+        """Where turns are recorded."""
 
     def exits(self, error: SystemExit) -> None:
         """Code of the process called ``sys.exit``: the process is over."""
@@ -178,14 +182,14 @@ class Machine(Protocol):
         """A callback or a forgotten task raised; asyncio would have logged this context."""
 
     def job_ns(self) -> int:
-        """How long the next job of a worker thread takes to be done."""
+        """How long the next job of a worker thread takes."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
     """The event loop of one life of one simulated process.
 
-    It has slots, some for what its base class sets: an object with this many attributes in a dict is slow to
-    read, and no other is read more often.
+    It has slots, some for attributes that its base class sets. An object with this many attributes in a dict
+    is slow to read, and no other is read more often.
     """
 
     __slots__ = (
@@ -218,7 +222,7 @@ class SimLoop(asyncio.BaseEventLoop):
         "silent",
     )
 
-    # BaseEventLoop's own, which typeshed does not show.
+    # An attribute of BaseEventLoop, which typeshed does not show.
     _closed: bool
     _ready: deque[Any]
     _asyncgens: Any
@@ -238,7 +242,7 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._order_rng = order_rng
         self._polled: list[events.Handle] = []
-        """Sockets that have become ready for the next turn, where their order is drawn."""
+        """Sockets that have become ready for the next turn, if their order is drawn."""
         self.scheduler = scheduler
         self.machine = machine
         self._fence = machine.fence
@@ -251,14 +255,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self._clock_offset_ns = clock_offset_ns
         self._rate = SECOND + drift_ppb  # nanoseconds of this clock in a second of the world's
         self._busy_until_ns = 0
-        self._left_ns = 0  # of what it was computing when it was paused
-        self._asked_ns = -1  # when it shall have a turn, if one was asked for
+        self._left_ns = 0  # of its computing when it was paused
+        self._asked_ns = -1  # when it will have a turn, if one was requested
         self._due: list[SimTimer] = []  # came due while it could not run
-        # Those that are never due, found by their id(): what waits for them may have no other holder.
+        # Timers that never fire, by their id(): whatever waits for them may have no other owner.
         self._endless: dict[int, SimTimer] = {}
         self._time_ns = -1
         self._time = 0.0
-        self._thread_id = threading.get_ident()  # it is running all the time, as its programs see it
+        self._thread_id = threading.get_ident()  # its programs always see it as running
         self._turning = False
         self._parked: list[Any] = []
         self._stopped_jobs: list[Callable[[], None]] = []
@@ -267,7 +271,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # --- the clock
 
     def time(self) -> float:
-        """This process' monotonic clock, in seconds; it stands still during a turn."""
+        """This process's monotonic clock, in seconds; it stands still during a turn."""
         now_ns = self.scheduler.now_ns
         if now_ns != self._time_ns:
             self._time_ns = now_ns
@@ -275,7 +279,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._time
 
     def set_drift(self, ppb: int) -> None:
-        """Let the clock gain so much from now on; it goes on from where it stands."""
+        """Let the clock gain so much from now on; it continues from its present reading."""
         local_ns = self._local_ns(self.scheduler.now_ns)
         self._rate = SECOND + ppb
         self._clock_offset_ns += local_ns - self._local_ns(self.scheduler.now_ns)
@@ -307,7 +311,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._paused
 
     def pause(self) -> None:
-        """Take no turns until `resume`; timers and arrivals pile up, and what it computes waits too."""
+        """Take no turns until `resume`; timers, arrivals and computations wait."""
         if not self._paused:
             self._paused = True
             self._left_ns = max(0, self._busy_until_ns - self.scheduler.now_ns)
@@ -322,7 +326,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._ask_for_turn()
 
     def when_resumed(self, job: Callable[[], None]) -> None:
-        """Do it when the process runs again, as a thread of it would."""
+        """Call it when the process runs again, like a thread of it."""
         self._stopped_jobs.append(job)
 
     def stall(self, ns: int) -> None:
@@ -333,7 +337,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._busy_until_ns = max(self._busy_until_ns, self.scheduler.now_ns) + ns
 
     def _ask_for_turn(self) -> None:
-        """For what is ready, as soon as it can run."""
+        """Request a turn for ready callbacks, as soon as the loop can run."""
         if self.dead or self._paused or not (self._ready or self._due):
             return
         scheduler = self.scheduler
@@ -347,7 +351,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def _woken(self) -> None:
         now_ns = self.scheduler.now_ns
         if now_ns != self._asked_ns:
-            return  # another turn was asked for since
+            return  # another turn was requested since
         self._asked_ns = -1
         if self._busy_until_ns > now_ns:
             self._ask_for_turn()
@@ -382,7 +386,7 @@ class SimLoop(asyncio.BaseEventLoop):
         try:
             for _ in range(callbacks):
                 if not ready:
-                    break  # it was killed by one of its own callbacks
+                    break  # one of its own callbacks killed it
                 handle = ready.popleft()
                 if not handle._cancelled:
                     try:  # Handle._run, without the call
@@ -399,12 +403,14 @@ class SimLoop(asyncio.BaseEventLoop):
             self._ask_for_turn()
 
     def turn_of(self, handle: Any, context: Context, callback: Any, arguments: Sequence[Any]) -> bool:
-        """Let the process have a turn for one callback in this call, as most turns are; only for actions of
-        the scheduler. Returns False if it must wait (`run_soon`): the loop is busy, paused or dead, or
-        something else is due at this instant, which might share the turn.
+        """Give the process a turn for one callback, the usual number. Only for actions of the scheduler.
 
-        What is in the handle is given beside it: callers know of which kind theirs is, and an attribute of
-        objects of two kinds is slow to read."""
+        Returns False if it must wait (`run_soon`): the loop is busy, paused or dead, or another action is due
+        at this instant and might share the turn.
+
+        The handle's content is passed beside it: callers know the kind of their handle, and an attribute of
+        objects of two kinds is slow to read.
+        """
         scheduler = self.scheduler
         now_ns, heap = scheduler.now_ns, scheduler.heap
         if self._busy_until_ns > now_ns or self._paused or self.dead or (heap and heap[0][0] <= now_ns):
@@ -423,14 +429,14 @@ class SimLoop(asyncio.BaseEventLoop):
             handle = context = callback = arguments = None  # type: ignore[assignment]  # as in `_turn`
             self._turning = fence.closed = False
             self._busy_until_ns = now_ns + self._short_turn_ns
-        note = self._note  # a slot is read faster than called
+        note = self._note  # reading a slot is faster than calling it
         note((now_ns, self._name, "turn", 1))
         if self._ready:
             self._ask_for_turn()
         return True
 
     def _raised(self, handle: events.Handle, error: BaseException) -> None:
-        """Whatever a callback raises is reported, as asyncio does; only an interrupt is the user's."""
+        """Report the exception of a callback, as asyncio does; only an interrupt is the user's."""
         if isinstance(error, KeyboardInterrupt):
             raise error
         if isinstance(error, SystemExit):
@@ -440,7 +446,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _report(self, handle: events.Handle, error: BaseException) -> None:
         callback = handle._callback  # type: ignore[attr-defined]
-        what = getattr(callback, "__qualname__", type(callback).__name__)  # asyncio's has addresses and paths
+        what = getattr(
+            callback, "__qualname__", type(callback).__name__
+        )  # asyncio's text has addresses and paths
         self.call_exception_handler(
             {"message": f"Exception in callback {what}", "exception": error, "handle": handle}
         )
@@ -464,12 +472,15 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> events.Handle:
-        """There is one thread."""
+        """There is only one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def run_soon(self, handle: events.Handle) -> None:
-        """Let a callback run at the next turn. Its maker may keep it and hand it in again, as a selector's
-        loop does whenever a socket has become readable."""
+        """Run a callback at the next turn.
+
+        Its maker may keep it and pass it again, as a selector's loop does whenever a socket has become
+        readable.
+        """
         if self.dead:
             self._parked.append(handle)
             return
@@ -480,8 +491,9 @@ class SimLoop(asyncio.BaseEventLoop):
             self._ask_for_turn()
 
     def _permute(self) -> None:
-        """Sockets that are ready in one turn come in any order, as a selector's do; whatever else is ready
-        keeps its place."""
+        """Sockets that are ready in one turn come in any order, as from a selector; all other callbacks keep
+        their place.
+        """
         assert self._order_rng is not None, "only then anything is noted"
         polled, self._polled = self._polled, []
         if len(polled) < 2:
@@ -523,7 +535,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     @property
     def timers(self) -> int:
-        """How many wait, cancelled ones left out."""
+        """How many timers wait, without cancelled ones."""
         waiting = [arguments[0] for _, _, action, arguments in self.scheduler.heap if action == self._fire]
         return len(self._endless) + sum(not timer._cancelled for timer in (*waiting, *self._due))
 
@@ -564,7 +576,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 result = func(*args)
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # whatever it is belongs to the caller
+            except BaseException as error:  # any exception belongs to the caller
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -576,7 +588,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return future
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is none."""
+        """Do nothing: there is no executor."""
 
     # --- errors and ends
 
@@ -592,7 +604,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def kill(self, *, silent: bool = True) -> None:
         """The process is gone: nothing of it runs any more, and nothing of it is cleaned up.
 
-        ``silent``: what the collector finds of it later is no failure, unlike after an end of its own will.
+        ``silent``: what the garbage collector finds of it later is no failure, unlike after a voluntary end.
         """
         if self.dead:
             return
@@ -616,7 +628,7 @@ class SimLoop(asyncio.BaseEventLoop):
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(None, self._asyncgen_finalizer_hook)
         fence = self._fence
-        escapes, fence.closed = len(fence.escapes), True  # what ends here may not touch the real world either
+        escapes, fence.closed = len(fence.escapes), True  # dying code may not touch the real world either
         try:
             closed: set[asyncio.Task[Any]] = set()
             while left := self._unfinished_tasks() - closed:  # a clean-up may have begun some
@@ -627,7 +639,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._parked.clear()
         finally:
             fence.closed = False
-            del fence.escapes[escapes:]  # of dead code, and the run is over
+            del fence.escapes[escapes:]  # of dead code, after the run
             sys.set_asyncgen_hooks(*previous_hooks)
             events._set_running_loop(previous_loop)
             for number in [number for number, loop in _loops.items() if loop is self]:
@@ -638,13 +650,13 @@ class SimLoop(asyncio.BaseEventLoop):
     def _unfinished_tasks(self) -> set[asyncio.Task[Any]]:
         return {*(item for item in self._parked if isinstance(item, asyncio.Task)), *asyncio.all_tasks(self)}
 
-    # --- what BaseEventLoop leaves to its children
+    # --- methods that BaseEventLoop leaves to its subclasses
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector here."""
+        """Do nothing: no selector sleeps here."""
 
     def _process_events(self, event_list: Any) -> None:
-        """There is no selector, so there are no events of one."""
+        """Do nothing: there is no selector, so there are no events."""
 
     def close(self) -> None:
         self._not_simulated("close: a simulated process ends when its main coroutine returns")
@@ -667,17 +679,17 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def innermost(coroutine: Any) -> Any:
-    """The last unfinished coroutine in the chain of those that await each other."""
+    """The last unfinished coroutine in a chain of awaits."""
     while getattr(inner := getattr(coroutine, "cr_await", None), "cr_frame", None) is not None:
         coroutine = inner
     return coroutine
 
 
 def _close_quietly(coroutine: Any) -> None:
-    """Run the ``finally`` blocks; whatever they raise, the process has been dead for long.
+    """Run the ``finally`` blocks and ignore their errors: the process has been dead for long.
 
-    From the inside out, and again where a clean-up awaits: a coroutine that is dropped while it
-    does would complain at a time of the collector's choosing.
+    They run from the inside out, and again if a clean-up awaits: a coroutine dropped during an await would
+    complain when the garbage collector finds it.
     """
     for _ in range(CLOSES_MAX):
         if coroutine.cr_frame is None:

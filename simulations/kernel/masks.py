@@ -15,12 +15,12 @@ from typing import Any, Final
 from wsproto import frame_protocol, utilities
 
 MODULES: Final[tuple[Any, ...]] = (frame_protocol, utilities)
-"""Those that use `os`, for nothing else."""
+"""Modules that use `os` for this only."""
 
 
 @contextmanager
 def drawn_masks(rng: random.Random) -> Iterator[None]:
-    """While it lasts, wsproto draws from ``rng``."""
+    """In this context, wsproto draws from ``rng``."""
     before = [module.os for module in MODULES]
     for module in MODULES:
         module.os = SimpleNamespace(urandom=rng.randbytes)

@@ -1,4 +1,4 @@
-"""The outbox of a simulated client: what a thread does in production, in virtual time."""
+"""The outbox of a simulated client: the work of production's thread, in virtual time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulations.kernel.sqlite_files import Recorded
 
 
 class VirtualOutbox(BackgroundOutbox):
-    """The outbox at a path of a simulated disk, on a thread of its own."""
+    """The outbox at a path of a simulated disk, in a separate simulated thread."""
 
     def __init__(
         self,

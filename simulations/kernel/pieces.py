@@ -1,7 +1,7 @@
-"""What a thread does in production for those who wait, in virtual time: piece by piece on a `DiskThread`.
+"""The work of production's thread in virtual time: piece by piece on a `DiskThread`.
 
-Each piece of a worker's step is a job. So a commit is told when its sync is over, what gathers meanwhile is
-the next one, and a checkpoint takes its time after that.
+Each piece of a worker's step is a job. So a commit is reported when its sync is over, jobs that gather
+meanwhile form the next one, and a checkpoint takes its time after that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Steps(Protocol):
 
 
 class PieceByPiece:
-    """See the module. ``done`` is told each piece and how long it took, ``ended`` when all is closed."""
+    """See the module. ``done`` gets each piece and its duration; ``ended`` is called when all is closed."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class PieceByPiece:
         self._ended = ended
         self._jobs: list[Any] = []
         self._idle = False
-        """The worker waits for a job."""
+        """True if the worker waits for a job."""
         self._worker: Steps
         self._close: Callable[[], None]
 
@@ -50,7 +50,7 @@ class PieceByPiece:
         open_it: Callable[[], T],
         opened: Callable[[Recorded[T]], tuple[Steps, Callable[[], None]] | None],
     ) -> None:
-        """Open what is worked on. ``opened`` gives its worker, and what closes it; None: it failed."""
+        """Open the database. ``opened`` gives its worker, and the object that closes it; None: it failed."""
 
         def over(recorded: Recorded[T]) -> None:
             found = opened(recorded)
@@ -61,7 +61,7 @@ class PieceByPiece:
         self._thread.do(open_it, over)
 
     def put(self, job: Any) -> None:
-        """Hand over a job; None: end."""
+        """Hand over a job; None means: end."""
         self._jobs.append(job)
         if self._idle:
             self._next_step()

@@ -1,12 +1,12 @@
-"""What a synchronous job does to a disk, recorded, so that it can take virtual time.
+"""Records what a synchronous job does to a disk, so that it can take virtual time.
 
 SQLite asks for one thing after the other and waits for each, while virtual time stands still. So a job runs
-at once over an overlay: it sees the disk and, on top of it, what it has done itself; the disk is not changed.
-What it did is a list of operations, each with the time it takes. They are applied to the disk one after the
-other at their instants, so a crash in the midst leaves the first of them. Where the folder was lost meanwhile
-nothing gets a name in it, as if it had been lost right behind the job.
+at once over an overlay: it sees the disk and, on top of it, its own changes; the disk is not changed. The
+result is a list of operations, each with the time it takes. They are applied to the disk one after the other
+at their instants, so a crash in between leaves the first ones. If the folder was lost meanwhile, no file gets
+a name in it, as if it had been lost just after the job.
 
-What an operation fails with is decided when it is recorded, by the faults that the disk has then.
+An operation's failure is decided when it is recorded, by the faults that the disk has then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulations.kernel.storage import SYNC_NS, Disk, absolute
 
 READ_NS: Final = 3_000
 WRITE_NS: Final = 10_000
-"""What is read and written is in the kernel's cache."""
+"""Time for reads and writes, which use the kernel's cache."""
 
 
 class What(StrEnum):
@@ -38,11 +38,11 @@ class What(StrEnum):
     """A sync that failed."""
     SYNC_NAMES = "sync names"
     NAMES_NOT_SYNCED = "names not synced"
-    """A sync of names that failed. The next one takes them along."""
+    """A sync of names that failed. The next one includes them."""
     REMOVE = "remove"
     RENAME = "rename"
     READ = "read"
-    """What was read behind the last of the others; it only takes time."""
+    """Reads after the last other operation; they only take time."""
 
 
 WAITS: Final = (What.SYNC, What.DROP, What.SYNC_NAMES, What.NAMES_NOT_SYNCED)
@@ -51,7 +51,7 @@ WAITS: Final = (What.SYNC, What.DROP, What.SYNC_NAMES, What.NAMES_NOT_SYNCED)
 
 @dataclass(slots=True)  # not frozen: one for each write
 class Operation:
-    """``offset`` is the new size of what is truncated, ``path`` the old name of what is renamed."""
+    """``offset`` is the new size of a truncated file, ``path`` the old name of a renamed one."""
 
     what: What
     takes_ns: int
@@ -60,7 +60,7 @@ class Operation:
     offset: int = 0
     data: bytes = b""
     sectors: Sectors = ()
-    """What is written, as whole sectors."""
+    """The written data, as whole sectors."""
     new: str = ""
 
     def apply(self, disk: Disk, now_ns: int) -> None:
@@ -96,7 +96,9 @@ class Operation:
             file.written_ns = now_ns
 
     def tear(self, disk: Disk, now_ns: int) -> None:
-        """What a process leaves of it that was killed within: all, nothing, or the beginning of a write."""
+        """What a process leaves of it when killed in the middle: all, nothing, or the beginning of a
+        write.
+        """
         outcome = disk.rng.choice(("done", "not done", "torn"))
         if outcome == "done":
             self.apply(disk, now_ns)
@@ -105,7 +107,7 @@ class Operation:
 
 
 class View:
-    """A file as the job has left it, over what the disk has of it."""
+    """A file as the job has left it, on top of the disk's content."""
 
     __slots__ = ("_changed", "_under", "file", "size")
 
@@ -113,7 +115,7 @@ class View:
         self.file = file
         self.size = len(file.sectors)
         self._under = -(-self.size // SECTOR)
-        """So many of the disk's sectors are still to be seen."""
+        """The number of the disk's sectors that are still visible."""
         self._changed: dict[int, bytes] = {}
 
     def read(self, offset: int, size: int) -> bytes:
@@ -125,7 +127,7 @@ class View:
         return joined[offset - first * SECTOR : end - first * SECTOR]
 
     def write(self, offset: int, data: bytes) -> Sectors:
-        """The sectors that this changes, as it leaves them."""
+        """The sectors that this changes, with their new content."""
         sectors = overwritten(self._sector, offset, data)
         self._changed.update(sectors)
         end = offset + len(data)
@@ -151,10 +153,10 @@ class View:
 
 
 class Recorder:
-    """One process' files for synchronous jobs, one at a time: ``mesh.database.files.Files`` and what SQLite
-    needs. Errors of the disk are `OSError`.
+    """The files of one process for synchronous jobs, one at a time: ``mesh.database.files.Files`` and
+    SQLite's needs.
 
-    After its process was killed it changes nothing more.
+    Errors of the disk are `OSError`. After its process was killed it changes nothing more.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -163,7 +165,7 @@ class Recorder:
         self.dead = False
         self._operations: list[Operation] = []
         self._names: dict[str, SectorFile | None] = {}
-        """Of names that the job has changed, what they stand for."""
+        """For each name that the job has changed, its new file."""
         self._views: dict[SectorFile, View] = {}
         self._grown = 0
         self._read_ns = 0
@@ -173,7 +175,7 @@ class Recorder:
         self.recording = True
 
     def end(self) -> list[Operation]:
-        """What the job has done."""
+        """The operations of the job."""
         if self._read_ns:
             self._add(What.READ, 0)
         done, self._operations = self._operations, []
@@ -238,10 +240,10 @@ class Recorder:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return 0, zlib.crc32(path.encode())  # files have no numbers here; a copy has its name
 
-    # --- what SQLite needs besides
+    # --- SQLite's further needs
 
     def find(self, path: str) -> SectorFile | None:
-        """What an absolute path stands for."""
+        """The file of an absolute path."""
         return self._names[path] if path in self._names else self.disk.in_place(path)
 
     def view(self, file: SectorFile) -> View:
@@ -297,7 +299,7 @@ class Recorder:
         return absolute(path)
 
     def _ask(self, *, needs_room: bool = False) -> None:
-        """Raise what the disk answers, if it is an error."""
+        """Raise the disk's error, if there is one."""
         failure = None if self.dead else self.disk.error(needs_room)
         if failure is not None:
             raise failure
@@ -323,7 +325,7 @@ class Recorder:
 
 
 def steps(operations: Iterable[Operation]) -> list[list[Operation]]:
-    """Operations cut behind each one that waits for the medium."""
+    """Operations, cut after each one that waits for the medium."""
     cut: list[list[Operation]] = [[]]
     for operation in operations:
         cut[-1].append(operation)
@@ -333,7 +335,7 @@ def steps(operations: Iterable[Operation]) -> list[list[Operation]]:
 
 
 def apply_until(step: Iterable[Operation], disk: Disk, elapsed_ns: int, now_ns: int) -> None:
-    """What a process that was killed so long after it had begun a step leaves of it."""
+    """The effects of a step whose process was killed so long after its beginning."""
     for operation in step:
         elapsed_ns -= operation.takes_ns
         if elapsed_ns < 0:

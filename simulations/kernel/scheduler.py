@@ -1,7 +1,7 @@
-"""Virtual time: one queue of things to happen, ordered by (instant, order of asking).
+"""Virtual time: one queue of future actions, ordered by (instant, order of scheduling).
 
 Time is an integer number of nanoseconds since the run began, so that no rounding decides which of two events
-comes first. Nothing here knows of loops or networks.
+comes first. This module knows nothing of loops or networks.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ MILLISECOND: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 
 UNWANTED_MAX: Final = 100
-"""So many actions that do nothing are not worth sweeping out."""
+"""Up to this number, dead actions are not worth sweeping out."""
 
 _push: Final = heapq.heappush  # bound once: every packet and every turn goes through it
 
 
 def nanoseconds(seconds: float) -> int:
-    """Seconds as the scheduler counts them."""
+    """Seconds in the scheduler's unit."""
     return round(seconds * SECOND)
 
 
 class Scheduler:
-    """A heap of (instant, serial, action). Actions look whether they are still wanted; who knows of one that
-    is not says so (`forget_one`), so that they do not pile up.
+    """A heap of (instant, serial, action).
+
+    Actions check whether they are still needed. If one is known not to be, `forget_one` reports it, so that
+    they do not pile up.
     """
 
     __slots__ = ("events", "heap", "now_ns", "serial", "unwanted")
@@ -36,10 +38,9 @@ class Scheduler:
         self.events = 0
         """How many actions have run."""
         self.heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
-        """What is due, the first in front; only `at` adds to it, and `Half.send` in its
-        place."""
+        """The heap, the next action first. Only `at` adds to it, and `Half.send` in its place."""
         self.unwanted = 0
-        """How many of them are known to do nothing."""
+        """The number of actions known to do nothing."""
         self.serial = 0
         """The last number that was given, to an action or by `next_serial`."""
 
@@ -53,8 +54,10 @@ class Scheduler:
         self.at(self.now_ns + delay_ns, action, *arguments)
 
     def move(self, action: Callable[..., object], when_ns: Callable[..., int]) -> None:
-        """Give whatever is to be done by ``action`` another instant, which ``when_ns`` tells from its
-        arguments; it is now if that has passed."""
+        """Reschedule all calls of ``action``: ``when_ns`` computes their new instants from their arguments.
+
+        An instant that has passed means now.
+        """
         for place, (_, serial, waiting, arguments) in enumerate(self.heap):
             if waiting == action:
                 moved_ns = max(self.now_ns, when_ns(*arguments))
@@ -62,8 +65,11 @@ class Scheduler:
         heapq.heapify(self.heap)
 
     def forget_one(self, is_unwanted: Callable[[Callable[..., object], tuple[Any, ...]], bool]) -> None:
-        """One more action will do nothing. When they are half of all they are swept out: those of which
-        ``is_unwanted(action, arguments)`` holds."""
+        """One more action will do nothing.
+
+        When these are half of all, they are swept out: those for which ``is_unwanted(action, arguments)`` is
+        true.
+        """
         self.unwanted += 1
         if self.unwanted > UNWANTED_MAX and self.unwanted * 2 > len(self.heap):
             self.heap[:] = [entry for entry in self.heap if not is_unwanted(entry[2], entry[3])]
@@ -71,13 +77,13 @@ class Scheduler:
             self.unwanted = 0
 
     def next_serial(self) -> int:
-        """A number that is given once in a run: what tasks and futures are hashed by."""
+        """A number that is unique in a run: the hash of tasks and futures."""
         self.serial += 1
         return self.serial
 
     @property
     def next_ns(self) -> int | None:
-        """When the next action is due; None when nothing will ever happen again by itself."""
+        """When the next action is due; None if nothing will ever happen again by itself."""
         return self.heap[0][0] if self.heap else None
 
     def run_to(self, end_ns: int, events_max: int) -> None:

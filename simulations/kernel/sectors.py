@@ -1,4 +1,4 @@
-"""The content of a file that is written in place, as a database is."""
+"""The content of a file that is written in place, such as a database."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SectorContent(FileContent):
         self.write(self._size, data)
 
     def resize(self, size: int) -> None:
-        """Cut the file, or let it end in zeros."""
+        """Cut the file, or extend it with zeros."""
         whole, rest = divmod(size, SECTOR)
         count = whole + bool(rest)
         if count > len(self._sectors):
@@ -73,11 +73,11 @@ class SectorContent(FileContent):
         self._sectors[number] = bytes(sector)
 
     def sector(self, number: int) -> bytes:
-        """A whole sector; behind the end of the file are zeros."""
+        """A whole sector; after the end of the file there are zeros."""
         return self._sectors[number] if number < len(self._sectors) else ZEROS
 
     def put(self, sectors: Sectors, size: int) -> None:
-        """Replace sectors; the file has at least that size then."""
+        """Replace sectors; the file then has at least that size."""
         mine = self._sectors
         for number, sector in sectors:
             if number < len(mine):
@@ -96,7 +96,7 @@ class SectorContent(FileContent):
 
 
 def overwritten(sector_of: Callable[[int], bytes], offset: int, data: bytes) -> Sectors:
-    """The sectors that a write changes, as it leaves them."""
+    """The sectors that a write changes, with their new content."""
     found: list[tuple[int, bytes]] = []
     number, within = divmod(offset, SECTOR)
     at, size = 0, len(data)

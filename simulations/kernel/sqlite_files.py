@@ -1,11 +1,11 @@
-"""SQLite on a disk of the simulator, by a VFS: the journal of production runs on it as it is.
+"""SQLite on a disk of the simulator, by a VFS: production's journal runs on it unchanged.
 
-A `SqliteDisk` is one process' VFS. What SQLite does within a job is recorded and takes place later
-(`simulations.kernel.recording`); it does nothing outside of one. The same seed gives the same bytes: SQLite
-draws its random numbers (salts of logs, say) from the default VFS, which is this one within a job, and starts
-them anew with each job; its clock stands still.
+A `SqliteDisk` is the VFS of one process. SQLite's actions within a job are recorded and take effect later
+(`simulations.kernel.recording`); outside of jobs it does nothing. The same seed gives the same bytes: SQLite
+draws its random numbers (salts of logs, for example) from the default VFS, which is this one within a job,
+and restarts them with each job; its clock stands still.
 
-Locks are held by open files, as the kernel knows them: at once, and free when their process dies.
+Locks belong to open files, as in a kernel: they are taken at once, and released when their process dies.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from simulations.kernel.storage import FULL, Disk, absolute
 T = TypeVar("T")
 
 JULIAN_DAY: Final = 2_461_000.0
-"""What SQLite's clock shows; the journal is told the time."""
+"""The time on SQLite's clock; the journal gets its time elsewhere."""
 SYNCS_NAMES: Final = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_SUPER_JOURNAL | apsw.SQLITE_OPEN_WAL
 """Files whose names are synced with their first bytes, as SQLite does it on Unix."""
 
 _DEFAULT: Final = apsw.vfs_names()[0]
-_NUMBERS = count()  # names only; nothing is derived from them
+_NUMBERS = count()  # for names only; nothing is derived from them
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Generic[T]):
-    """What a job came to, and what it did to the disk on the way."""
+    """The outcome of a job, and its effects on the disk."""
 
     result: T | None
     error: Exception | None
     operations: list[Operation]
 
     def value(self) -> T:
-        """The result. Raises what the job raised."""
+        """The result. Raises the job's error, if any."""
         if self.error is not None:
             raise self.error
         return self.result  # type: ignore[return-value]  # a job without a result has None
 
 
 class SqliteDisk(apsw.VFS):
-    """One process' way by SQLite to a disk; ``name`` is for ``apsw.Connection(vfs=...)``."""
+    """The access of one process to a disk through SQLite; ``name`` is for ``apsw.Connection(vfs=...)``."""
 
     def __init__(self, disk: Disk, rng: random.Random) -> None:
         self.name = f"simulated-{next(_NUMBERS)}"
@@ -72,7 +72,7 @@ class SqliteDisk(apsw.VFS):
         error: Exception | None = None
         try:
             result = job()
-        except Exception as raised:  # whoever asked for the job is told when it is over
+        except Exception as raised:  # the job's caller is told when it is over
             error = raised
         finally:
             apsw.set_default_vfs(_DEFAULT)
@@ -81,14 +81,14 @@ class SqliteDisk(apsw.VFS):
         return Recorded(result, error, operations)
 
     def at_once(self, job: Callable[[], T]) -> T:
-        """Run a job and apply what it did, in no time."""
+        """Run a job and apply its operations in no time."""
         done = self.record(job)
         for operation in done.operations:
             operation.apply(self.disk, 0)
         return done.value()
 
     def kill(self) -> None:
-        """The process is dead: what it has open writes nothing more and locks nothing."""
+        """The process is dead: its open files write nothing more and hold no locks."""
         self.files.dead = True
         for file in self.disk.files.values():
             if isinstance(file, SectorFile):
@@ -102,7 +102,7 @@ class SqliteDisk(apsw.VFS):
             return _Handle(self, "", SectorFile(), 0)
         path = absolute(name.filename() if isinstance(name, apsw.URIFilename) else name)
         try:
-            self.files.size(path)  # whether it is a file
+            self.files.size(path)  # checks that it is a file
             file = self.files.find(path)
             created = file is None
             if file is None:
@@ -142,7 +142,7 @@ class SqliteDisk(apsw.VFS):
         return self._rng.randbytes(size)
 
     def xSleep(self, microseconds: int) -> int:
-        return microseconds  # whoever waits for a lock gives up at once
+        return microseconds  # a caller that waits for a lock gives up at once
 
     def xCurrentTime(self) -> float:
         return JULIAN_DAY
@@ -154,7 +154,7 @@ class SqliteDisk(apsw.VFS):
         return self._error
 
     def failure(self, error: OSError, code: int) -> Exception:
-        """An error of the disk as SQLite gets it, and raises it again: it says what is wrong."""
+        """An error of the disk in the form in which SQLite raises it again, with its cause."""
         self._error = (error.errno or 0, error.strerror or "")
         raised = apsw.exception_for(code)
         raised.args = (error.strerror or str(error),)
@@ -198,7 +198,7 @@ class _Handle:
             raise self.owner.failure(error, apsw.SQLITE_IOERR_FSYNC) from error
         if self._name_is_new:
             self._name_is_new = False
-            with contextlib.suppress(OSError):  # as SQLite has it on Unix: it does not look, nor try again
+            with contextlib.suppress(OSError):  # like SQLite on Unix: it neither checks nor retries
                 self._files.sync_names(os.path.dirname(self._path))
 
     def xFileSize(self) -> int:
@@ -234,7 +234,7 @@ class _Handle:
         return SECTOR
 
     def xDeviceCharacteristics(self) -> int:
-        return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE  # as SQLite has it on Unix
+        return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE  # like SQLite on Unix
 
     def xClose(self) -> None:
         self._file.locks.pop(self, None)

@@ -1,23 +1,24 @@
-"""Disks that survive their processes, and lose what was not synced when their host loses power.
+"""Disks that survive their processes, and lose unsynced data when their host loses power.
 
-A `Disk` belongs to a host; a `VirtualStorage` is one process' way to it and has the contract of
+A `Disk` belongs to a host. A `VirtualStorage` gives one process access to it and has the contract of
 ``mesh.storage.Storage``. Jobs of one storage are done one after the other, each after a time drawn from the
 disk's random stream, and take effect when they end.
 
-* A stopped process begins no job; the one at hand is finished, since it is the kernel that does it.
-* A killed process loses the jobs it had asked for. The one being done is done, not done, or, if it appends,
-  done in part: a seeded choice. Everything else stays, as it does in a kernel's cache. Its locks are free.
-* A host that loses power also loses what was not synced (`simulations.kernel.files`). Names are lost from a
-  seeded change on: files that were made, renamed or removed since are what they were before. Names are synced
-  by `write_atomic` and by a synced append that makes a file, all of a disk together, as file systems with a
-  journal do it; folders are there for good.
-* `write_atomic` and `rename` happen wholly or not at all, and `write_atomic` lasts once it has returned.
-* ``Disk.fault`` makes jobs fail with that errno. A disk that is full (ENOSPC, EDQUOT, ``Disk.size_max``) can
-  be read, and files on it be renamed and removed; folders and locks that are there need no room.
-* ``Disk.slow_s`` makes what is synced take longer. ``Disk.failing_syncs`` is the share of syncs that fail.
-* On a disk that is ``lying`` a sync is no sync: a power loss then also takes appends that were synced, and
-  brings the file back that was replaced.
-* Files can be torn, have bits flipped, and be lost, as a file system check leaves them.
+* A stopped process begins no job; the kernel finishes the current one.
+* A killed process loses its waiting jobs. The current one is done, not done, or, if it appends, done in part:
+  a seeded choice. Everything else stays, as in a kernel's cache. Its locks are free.
+* A host that loses power also loses unsynced data (`simulations.kernel.files`). Names are lost from a seeded
+  change on: files that were made, renamed or removed since then are restored. Names are synced by
+  `write_atomic` and by a synced append that makes a file, all of a disk together, as file systems with a
+  journal do it. Folders are permanent.
+* `write_atomic` and `rename` happen completely or not at all, and `write_atomic` is durable once it has
+  returned.
+* ``Disk.fault`` makes jobs fail with that errno. A full disk (ENOSPC, EDQUOT, ``Disk.size_max``) can be read,
+  and files on it be renamed and removed; existing folders and locks need no room.
+* ``Disk.slow_s`` makes syncs take longer. ``Disk.failing_syncs`` is the share of syncs that fail.
+* On a disk that is ``lying`` a sync is no sync: a power loss then also takes synced appends, and restores the
+  file that was replaced.
+* Files can be torn, have bits flipped, and be lost, as after a file system check.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ JOB_NS: Final = (20_000, 200_000)
 SYNC_NS: Final = (200_000, 4 * MILLISECOND)
 STATE_FOLDER: Final = "/state"
 OUTBOX_SUFFIX: Final = ".outbox"
-"""Of the outboxes of clients, which lie beside it."""
-"""Where programs keep what their next life needs, each in a folder of its name."""
+"""The folder of clients' outboxes, beside that."""
+"""Where programs keep state for their next life, each in a folder of its name."""
 LOG_FOLDER: Final = "/log"
 FREE: Final = 1 << 40
 """Bytes free on a disk without a limit."""
@@ -61,22 +62,22 @@ class Disk:
         self.folders: dict[str, None] = {"/": None}
         self.locks: dict[str, VirtualLock] = {}
         self.fault: int | None = None
-        """An errno that jobs fail with."""
+        """An errno with which jobs fail."""
         self.fault_share = 1.0
-        """How many of them do."""
+        """The share of jobs that fail."""
         self.slow_s = 0.0
-        """How much longer a sync takes."""
+        """The extra time of a sync."""
         self.lying = False
-        """It says of what is in its cache that it is on the medium."""
+        """True if it reports data in its cache as written to the medium."""
         self.failing_syncs = 0.0
-        """How many syncs fail, and drop what they should have written."""
+        """The share of syncs that fail, and drop their data."""
         self.size_max: int | None = None
-        """Bytes in all files; None is no limit."""
+        """Bytes in all files; None means no limit."""
         self._renamed: list[dict[str, File | None]] = []
-        """Of each change of names since they were synced: what they stood for before."""
+        """For each change of names since they were synced: their files before."""
 
     def lose_power(self) -> None:
-        """Forget a seeded part of what was not synced."""
+        """Forget a seeded part of the unsynced data."""
         if self._renamed:
             for before in reversed(self._renamed[self.rng.randint(0, len(self._renamed)) :]):
                 self._put(before)
@@ -86,7 +87,7 @@ class Disk:
         self.locks.clear()
 
     def error(self, needs_room: bool) -> OSError | None:
-        """What the job at hand fails with."""
+        """The error of the current job, if any."""
         if needs_room and self.size_max is not None and not self.free_bytes():
             return _failure(errno.ENOSPC)
         if self.fault is None or (self.fault in FULL and not needs_room):
@@ -96,7 +97,7 @@ class Disk:
         return _failure(self.fault)
 
     def sync_error(self) -> OSError | None:
-        """What the sync at hand fails with."""
+        """The error of the current sync, if any."""
         if self.failing_syncs and self.rng.random() < self.failing_syncs:
             return _failure(errno.EIO)
         return None
@@ -109,7 +110,7 @@ class Disk:
         return max(0, self.size_max - sum(len(file.content) for file in self.files.values()))
 
     def flush(self) -> None:
-        """Bring all that is in the cache to the medium."""
+        """Write all cached data to the medium."""
         for file in self.files.values():
             file.sync()
         self._renamed.clear()
@@ -131,8 +132,8 @@ class Disk:
             content.flip(rng.randrange(len(content) * 8))
 
     def lose(self, folder: str) -> None:
-        """The folder and all below it are gone."""
-        self._renamed.clear()  # or a power loss would bring some of it back
+        """Remove the folder and everything below it."""
+        self._renamed.clear()  # otherwise a power loss would restore some of it
         for path in self.paths_under(folder):
             del self.files[path]
         for path in list(self.folders):
@@ -143,7 +144,7 @@ class Disk:
         """The files below a folder, by path."""
         return {path: bytes(self.files[path].content) for path in self.paths_under(folder)}
 
-    # --- what storages do, at once
+    # --- actions of storages, which take no time here
 
     def read(self, path: str) -> bytes | None:
         file = self.files.get(path)
@@ -184,7 +185,7 @@ class Disk:
         return found
 
     def name(self, path: str, file: File) -> None:
-        """Let a new file have that name."""
+        """Give a new file that name."""
         self._need_folder(path)
         self._rename({path: file})
 
@@ -193,7 +194,7 @@ class Disk:
             self._renamed.clear()
 
     def _rename(self, names: dict[str, File | None]) -> None:
-        """Let names stand for other files or nothing, until a power loss takes that back."""
+        """Make names refer to other files or nothing, until a power loss reverts that."""
         self._renamed.append({path: self.files.get(path) for path in names})
         self._put(names)
 
@@ -260,12 +261,12 @@ class Stoppable(Protocol):
     def paused(self) -> bool: ...
 
     def when_resumed(self, job: Callable[[], None]) -> None:
-        """Do it when the process runs again."""
+        """Call it when the process runs again."""
 
 
 @dataclass(slots=True)
 class Job:
-    """Something asked of the disk: how long it takes, what it does, and what half of it would do."""
+    """A job for the disk: its duration, its effect, and the effect of half of it."""
 
     takes_ns: int
     act: Callable[[], Any]
@@ -275,7 +276,7 @@ class Job:
 
 
 class VirtualStorage:
-    """One process' way to its host's disk. Relative paths begin at the root."""
+    """The access of one process to its host's disk. Relative paths begin at the root."""
 
     def __init__(self, disk: Disk, scheduler: Scheduler, pid: int) -> None:
         self.pid = pid
@@ -283,7 +284,7 @@ class VirtualStorage:
         self._scheduler = scheduler
         self._jobs: deque[Job] = deque()
         self._working = False
-        """The first job is at hand; else it waits for its process to be resumed."""
+        """True if the first job has begun; otherwise it waits for its process to be resumed."""
         self._closed = False
         self._dead = False
         self._at_death: list[Callable[[], None]] = []
@@ -331,7 +332,7 @@ class VirtualStorage:
         return await self._ask(lambda: _files(self._disk, absolute(folder), self._scheduler.now_ns))
 
     def _written(self, path: str) -> None:
-        """Note when that file was written to."""
+        """Record when that file was written to."""
         self._disk.files[path].written_ns = self._scheduler.now_ns
 
     async def remove(self, path: str) -> None:
@@ -350,7 +351,7 @@ class VirtualStorage:
     # ---
 
     def kill(self) -> None:
-        """The process is dead: decide what became of the job at hand, forget the rest, free the locks."""
+        """The process is dead: decide the outcome of the current job, forget the rest, free the locks."""
         if self._dead:
             return
         self._dead = True
@@ -363,7 +364,7 @@ class VirtualStorage:
                 elif outcome == "torn" and job.torn is not None:
                     job.torn()
             except (OSError, StorageError):
-                pass  # it would have failed, and there is nobody left to be told
+                pass  # it would have failed, and nobody is left to be told
         self._jobs.clear()
         for kill in self._at_death:
             kill()
@@ -371,7 +372,7 @@ class VirtualStorage:
             lock.release()
 
     def at_death(self, kill: Callable[[], None]) -> None:
-        """Also do this when the process is killed."""
+        """Also call this when the process is killed."""
         self._at_death.append(kill)
 
     def _ask(

@@ -1,8 +1,8 @@
 """asyncio's side of the simulated network: transports and servers, with the contracts of the real ones.
 
-The behaviour follows ``asyncio.selector_events``: one read a connection and loop turn, writes tried at once
-and the rest buffered, water marks, `close` after the buffer has drained, `abort` at once, ``connection_lost``
-exactly once and by way of ``call_soon``.
+The behaviour follows ``asyncio.selector_events``: one read for each connection and loop turn, writes tried at
+once and the rest buffered, water marks, `close` after the buffer has drained, `abort` at once,
+``connection_lost`` exactly once and through ``call_soon``.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class SimTransport(transports._FlowControlMixin):
         self._read_scheduled = False
         self._write_scheduled = False
         self._loop: SimLoop = loop
-        # Made once and queued again and again, as a selector's loop does.
+        # Made once and queued again and again, as in a selector's loop.
         self._reading = SimHandle(self._read_ready, (), loop, None)
         self._writing = SimHandle(self._write_ready, (), loop, None)
         self.set_protocol(protocol)
@@ -94,7 +94,7 @@ class SimTransport(transports._FlowControlMixin):
         return cast(asyncio.BaseProtocol, self._protocol)
 
     def is_closing(self) -> bool:
-        # With its world it is over: nobody is to be warned of what a killed process left open.
+        # After the end of its world: no warning about connections that a killed process left open.
         return self._closing or self._loop.is_closed()
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class SimTransport(transports._FlowControlMixin):
         if not self._buffer:
             self._half.shut_down()
 
-    # --- what the kernel half tells
+    # --- calls of the kernel half
 
     def arrived(self) -> None:
         if self._read_scheduled or self._closing or self._paused:
@@ -183,7 +183,7 @@ class SimTransport(transports._FlowControlMixin):
             self._read_scheduled = True
             self._loop.run_soon(self._reading)
         elif self._half.error is not None and self._buffer and not self._write_scheduled:
-            self.writable()  # a selector reports an error to whoever waits, and the writer does
+            self.writable()  # a selector reports an error to its waiters, as the writer does
 
     def writable(self) -> None:
         if not self._write_scheduled and self._buffer and not self._conn_lost:
@@ -223,13 +223,13 @@ class SimTransport(transports._FlowControlMixin):
                 protocol.data_received(half.read(size))
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # as asyncio does: a protocol's bug costs its connection
+        except BaseException as error:  # like asyncio: a protocol's bug costs its connection
             self._fatal_error(error, "Fatal error: a protocol's receiving method failed.")
         if half.eof or half.error is not None or half.received_bytes > half.consumed:
             self.readable()
 
     def _read_end(self, half: Half) -> None:
-        """There is nothing to read but, perhaps, the end of the stream or an error."""
+        """There is nothing to read except, perhaps, the end of the stream or an error."""
         if half.eof and not self._eof_read:
             self._read_eof()
             if half.error is not None:
@@ -300,7 +300,7 @@ class SimTransport(transports._FlowControlMixin):
 
 
 class BoundSocket:
-    """What ``Server.sockets`` shows: enough of a socket to ask where it is bound."""
+    """An item of ``Server.sockets``: enough of a socket to ask for its address."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -326,8 +326,8 @@ class BoundUnixSocket(BoundSocket):
 
 
 class SimServer(asyncio.AbstractServer):
-    """A server on one or more listening sockets. ``wait_closed`` waits for its connections, as Python 3.12's
-    does.
+    """A server on one or more listening sockets. ``wait_closed`` waits for its connections, like that of
+    Python 3.12.
     """
 
     def __init__(

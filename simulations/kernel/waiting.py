@@ -1,8 +1,8 @@
-"""What a task waits for, in words: the line of the program where it stands, and what it stands there for.
+"""What a task waits for, in words: the program's line at which it waits, and the object it waits for.
 
-A task is a chain of coroutines, each awaiting the next, with something at the end that is none: a future. Who
-looks for a deadlock knows their own code and not asyncio's, so the place named is the innermost line outside
-of the standard library, and what that line called stands for the rest.
+A task is a chain of coroutines, each awaiting the next, and at its end a future. To find a deadlock,
+developers need their own code rather than asyncio's. So the text names the innermost line outside the
+standard library, and the function which that line called.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from types import FrameType
 from typing import Any, Final
 
 ENDS: Final = {"FutureIter": "a future", "async_generator_asend": "an async generator"}
-"""Objects of the interpreter that cannot be looked into, by their types."""
+"""Objects of the interpreter that cannot be inspected, by their types."""
 LIBRARY: Final = os.path.dirname(os.__file__) + os.sep
 
 
 def waits(task: asyncio.Task[Any]) -> str:
-    """Such as "main in fetch (client.py:31) waits for Queue.get"."""
+    """A text such as "main in fetch (client.py:31) waits for Queue.get"."""
     chain = list(_chain(task.get_coro()))
     if not chain:
         return f"{_name(task.get_coro())} is about to begin or to end"
@@ -34,7 +34,7 @@ def waits(task: asyncio.Task[Any]) -> str:
 
 
 def _begin(chain: list[tuple[Any, FrameType]]) -> int:
-    """The first that is a program's own: `Process._live` is around every main."""
+    """The first of the program's own coroutines: `Process._live` is around every main."""
     return 1 if len(chain) > 1 and _name(chain[0][0]) == "Process._live" else 0
 
 
@@ -52,7 +52,7 @@ def _chain(coroutine: Any) -> Iterator[tuple[Any, FrameType]]:
 
 
 def _awaited(coroutine: Any) -> str:
-    """What is at the end of a chain."""
+    """The object at the end of a chain."""
     for attribute in ("cr_await", "ag_await", "gi_yieldfrom"):
         inner = getattr(coroutine, attribute, None)
         if inner is not None:

@@ -1,12 +1,12 @@
-"""A closer look at code under test, for what the fence of `simulations.kernel.guards` cannot see.
+"""A closer check of code under test, for calls that the fence of `simulations.kernel.guards` cannot see.
 
-The fence patches names in modules. A name that was bound before, as by ``from time import monotonic``, leads
-past it, and ``datetime.now`` is a method of a C type, which has no name that could be patched. Python tells
-its profiler of every function in C before it is called, whatever name led there, so a watch by the profiler
-sees both. It takes about three times as long, and the place of any other profiler, so only tests ask for it.
+The fence patches names in modules. It misses a name bound earlier, as by ``from time import monotonic``, and
+``datetime.now``, which is a method of a C type without a name to patch. Python tells its profiler of every C
+function before the call, whatever its name, so a profiler sees both. That takes about three times as long,
+and replaces any other profiler, so only tests use it.
 
-Unseen even so is what C itself calls, as in ``map(monotonic, ...)``. An escape ends the watch, since Python
-takes a profiler away that raises; the fence has noted it by then, and one is enough to fail a test.
+Calls made by C itself remain unseen, as in ``map(monotonic, ...)``. An escape ends the check, since Python
+removes a profiler that raises. The fence has recorded it by then, and one is enough to fail a test.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any, Final
 from simulations.kernel.guards import CLOCK_HINT, FORBIDDEN, OURS, RANDOM_HINT, Fence, is_exempt
 
 PRESENT: Final = ("now", "utcnow")
-"""The methods of datetime that look at the clock by themselves; others call time.time, which is fenced."""
+"""The methods of datetime that read the clock by themselves; others call time.time, which is fenced."""
 
 
 @contextmanager
 def watched(fence: Fence) -> Iterator[None]:
-    """Refuse, while the fence is closed, every function in C that is forbidden by whatever name."""
+    """While the fence is closed, refuse every forbidden C function, whatever its name."""
     forbidden = {
         function: (f"{owner.__name__}.{name}", hint)
         for owner, name, hint in FORBIDDEN
@@ -38,7 +38,7 @@ def watched(fence: Fence) -> Iterator[None]:
 
     def look(frame: FrameType, event: str, function: Any) -> None:
         if event != "c_call" or not fence.holds or frame.f_code.co_filename in OURS:
-            return  # what our own guards call they have judged
+            return  # the call comes from our own guards, which have decided it
         found = forbidden.get(function) or _of_an_object(function)
         if found is not None and not is_exempt(frame):
             fence.refuse(*found)
@@ -52,7 +52,7 @@ def watched(fence: Fence) -> Iterator[None]:
 
 
 def _of_an_object(function: Any) -> tuple[str, str] | None:
-    """Methods that are forbidden of some objects only."""
+    """Methods that are forbidden for some objects only."""
     of = getattr(function, "__self__", None)
     if of is random._inst:
         return f"random.{function.__name__}", RANDOM_HINT

@@ -1,4 +1,6 @@
-"""The reference page of faults, made of the catalogue: ``python -m simulations.pages.faults > FILE``."""
+"""The reference page of faults, generated from the catalogue: ``python -m simulations.pages.faults >
+FILE``.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ GROUPS: Final = (
 
 
 def page() -> str:
-    """All of it, as Markdown."""
+    """The whole page, as Markdown."""
     parts = [HEAD]
     for title, of in GROUPS:
         kinds = [kind for kind in KINDS.values() if kind.of == of]

@@ -1,8 +1,8 @@
-"""What playing the shipped scenarios gave, kept for their page: ``python -m simulations.pages.figures``.
+"""The results of playing the shipped scenarios, kept for their page: ``python -m simulations.pages.figures``.
 
-Each is played by ``mesh simulate`` in a process of its own, whose time and memory are taken as well, and its
-figures replace those that were kept of it before. They belong to the code of that commit; in virtual time
-they come again exactly, but for the processor's time and the memory.
+``mesh simulate`` plays each in a separate process, whose time and memory are measured as well. The figures
+replace those kept before, and belong to the code of that commit. In virtual time they are exactly repeatable,
+except for the processor's time and the memory.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ CPU_MAX_S: Final = 600
 @dataclass(frozen=True, slots=True)
 class Figures:
     """One scenario at one size, played with seed 1. Sizes are ``ci``, ``full``, and ``cores``: the full one
-    by the cores alone."""
+    by the cores alone.
+    """
 
     name: str
     size: str
     commit: str
     date: str
-    """Of the commit."""
+    """The date of the commit."""
     brokers: int
     failed: tuple[str, ...]
-    """Checks."""
+    """The checks that failed."""
     ours: str
-    """What the scenario compares with a paper, as text."""
+    """The figures that the scenario compares with a paper's, as text."""
     virtual_s: float
     cpu_s: float
     memory_mb: int
@@ -55,21 +56,21 @@ class Figures:
 
 
 def kept() -> dict[tuple[str, str], Figures]:
-    """By name and size."""
+    """The kept figures by name and size."""
     rows = json.loads(KEPT.read_text()) if KEPT.exists() else []
     found = [Figures(**{**row, "failed": tuple(row["failed"])}) for row in rows]
     return {(each.name, each.size): each for each in found}
 
 
 def keep(measured: Iterable[Figures]) -> None:
-    """In place of what was kept of the same, in the order of the names."""
+    """Replace the kept figures of the same scenario and size, in the order of the names."""
     rows = kept() | {(each.name, each.size): each for each in measured}
     text = json.dumps([asdict(rows[key]) for key in sorted(rows)], indent=1)
     KEPT.write_text(text + "\n")
 
 
 def measured(scenario: Scenario, size: str, cpu_max_s: int) -> Figures:
-    """Play it in a process of its own, which is broken off after so many seconds of processor time."""
+    """Play it in a separate process, which is stopped after so many seconds of processor time."""
     sized = scenario.at_size("ci" if size == "ci" else "full")
     brokers = sized.brokers + sized.spares
     command = [sys.executable, "-m", "mesh", "simulate", scenario.name, "--seed", str(SEED), "--json"]
@@ -116,14 +117,14 @@ def _broke(code: int, cpu_max_s: int) -> str:
 
 
 def _commit() -> tuple[str, str]:
-    """The code's, and its day."""
+    """The commit of the code, and its date."""
     command = ["git", "log", "-1", "--format=%h %cs"]
     commit, _, day = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.partition(" ")
     return commit, day.strip()
 
 
 def _chosen(names: Sequence[str], size: str) -> list[Scenario]:
-    """All that are numbered, unless some are named; of the full size, those that can be played today."""
+    """All numbered scenarios, unless some are named; for the full size, those that can be played today."""
     found = [scenario_file.load(name) for name in names or scenario_file.shipped()]
     can_be_played = {"ci": lambda each: True, "full": _by_brokers, "cores": _by_cores}[size]
     return [each for each in found if each.number is not None and can_be_played(each)]
@@ -135,14 +136,14 @@ def _by_brokers(scenario: Scenario) -> bool:
 
 
 def _by_cores(scenario: Scenario) -> bool:
-    """The cores alone know all its kinds of faults; some of their numbers they may not."""
+    """True if the cores alone know all its kinds of faults; they may not know some of their numbers."""
     full = scenario.at_size("full")
     fits = full.brokers <= NODES_MAX and not full.spares
     return bool(scenario.full) and fits and all(fault.kind in KINDS for fault in full.faults)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Play, keep and say what came."""
+    """Play, keep and print the results."""
     parser = argparse.ArgumentParser(
         prog="python -m simulations.pages.figures", description="Measure scenarios."
     )
@@ -161,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(str(unknown))
     for scenario in chosen:
         figures = measured(scenario, size, given.cpu_max)
-        if size != "cores" or not figures.broke:  # what the cores do not know is no figure
+        if size != "cores" or not figures.broke:  # a scenario that the cores do not support has no figure
             keep([figures])
         said = figures.broke or ", ".join(figures.failed) or "passed"
         print(f"{figures.name} {size}: {said}; {figures.ours} ({figures.cpu_s} s, {figures.memory_mb} MB)")

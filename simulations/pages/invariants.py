@@ -58,7 +58,7 @@ are held to be complete.
 
 
 def page() -> str:
-    """All of it, as Markdown."""
+    """The whole page, as Markdown."""
     parts = [HEAD]
     for title, letter in GROUPS:
         parts += [

@@ -84,7 +84,7 @@ the date named; later code may give other figures.
 
 
 def page() -> str:
-    """All of it, as Markdown."""
+    """The whole page, as Markdown."""
     found = [scenario_file.load(name) for name in scenario_file.shipped()]
     numbered = sorted((each for each in found if each.number is not None), key=lambda each: each.number or 0)
     failing = [each for each in numbered if each.known_failure]
@@ -145,7 +145,7 @@ def _row(scenario: Scenario) -> str:
 
 
 def _expected(expectation: Expectation) -> str:
-    """Whom it is about is said in the file."""
+    """The text without its subjects, which are in the file."""
     numbers = [
         f"{name} {value:g}" for name, value in expectation.parameters if isinstance(value, int | float)
     ]

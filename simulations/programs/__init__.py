@@ -1,5 +1,6 @@
-"""The programs that simulated processes run: the real broker, and publishers, subscribers and
-workers by the real client."""
+"""The programs of simulated processes: the real broker, and publishers, subscribers and workers by the real
+client.
+"""
 
 from simulations.programs.brokers import broker
 from simulations.programs.clients import Habits, answerer, asker, opened, publisher, subscriber

@@ -10,7 +10,7 @@ from simulations.programs.versions import broker_ahead
 from simulations.world import Main, Process
 
 PORTS = {"tcp": 7770, "ws": 7780}
-"""Of a broker by transport; other brokers come by TCP."""
+"""The addresses of a broker, by transport; other brokers connect by TCP."""
 
 
 def url_of(address: str, transport: str = "tcp") -> str:
@@ -29,8 +29,8 @@ def broker(
 ) -> Main:
     """A broker with state and log on its host's disk; it exposes the `Broker` once that is up.
 
-    Its node's settings may have replaced the addresses it joins by, may stretch its period and deadline, and
-    may make it one of a version to come. By ``transport`` clients may come as well.
+    Its node's settings may have replaced the addresses it joins, may lengthen its period and deadline, and
+    may make it one of a future version. Clients may also connect by ``transport``.
     """
 
     async def main(process: Process) -> None:

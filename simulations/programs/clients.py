@@ -22,9 +22,9 @@ from simulations.world import Main, Process
 PUBLISH_TIMEOUT_S = 5.0
 REDIAL_S = 0.5
 DRAIN_S = 10.0
-"""How long a publisher that is asked to end waits for its outbox to drain."""
+"""Seconds that a publisher that is asked to end waits for its outbox to drain."""
 QUESTIONS = "question"
-"""Topic of the surveys; publications have none that begins like it."""
+"""The topic of the surveys; no publication's topic begins like it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +32,18 @@ class Habits:
     """How a publisher publishes; shares are from 0 to 1."""
 
     pause_s: float
-    """From one call to the next, on average."""
+    """Seconds from one call to the next, on average."""
     size_max: int = 400
     sent_share: float = 0.0
-    """Calls at level sent; the others are at accepted."""
+    """The share of calls at level sent; the others are at accepted."""
     batch_max: int = 1
     headers_share: float = 0.0
     large_share: float = 0.0
     large_size: int = 200_000
     stored_share: float = 0.0
-    """Of the calls that are not at level sent or outbox: those at level stored."""
+    """The share of calls at level stored, among those not at level sent or outbox."""
     outbox_share: float = 0.0
-    """Of the calls that are not at level sent: those at level outbox."""
+    """The share of calls at level outbox, among those not at level sent."""
 
 
 async def opened(process: Process, transport: str = "tcp", outbox: str | None = None) -> Client:
@@ -60,7 +60,7 @@ async def opened(process: Process, transport: str = "tcp", outbox: str | None = 
 
 
 def publisher(ledger: Ledger, topics: Sequence[str], habits: Habits, transport: str = "tcp") -> Main:
-    """Publishes on a topic chosen anew each time, again and again, and enters what it was told."""
+    """Publish repeatedly, each time on a random topic, and record the outcomes in the ledger."""
 
     async def main(process: Process) -> None:
         rng = process.stream("workload")
@@ -88,7 +88,7 @@ def _level(habits: Habits, rng: random.Random) -> str:
 
 
 def _falls(share: float, rng: random.Random) -> bool:
-    """Nothing is drawn where nothing is to be decided."""
+    """Draw nothing if the outcome is certain."""
     return share > 0 and rng.random() < share
 
 
@@ -116,7 +116,7 @@ def _drawn(
 
 
 async def _publish(process: Process, mesh: Client, entries: list[Publication], level: str) -> None:
-    """Enters what became of them."""
+    """Publish them and record the outcomes."""
     first = entries[0]
     outcome = Outcome.UNKNOWN
     absent: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ async def _publish(process: Process, mesh: Client, entries: list[Publication], l
 
 
 def subscriber(ledger: Ledger, patterns: Sequence[str], transport: str = "tcp") -> Main:
-    """Subscribes once and enters all that comes; it exposes its ledger entry once it has subscribed."""
+    """Subscribe once and record all messages; expose the ledger entry once subscribed."""
 
     async def main(process: Process) -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -174,7 +174,7 @@ def subscriber(ledger: Ledger, patterns: Sequence[str], transport: str = "tcp") 
 def asker(
     ledger: Ledger, pause_s: float, timeout_s: float, request_share: float = 0.0, transport: str = "tcp"
 ) -> Main:
-    """Asks surveys and requests, one after the other, and enters what came of each."""
+    """Ask surveys and requests, one after the other, and record the outcomes."""
 
     async def main(process: Process) -> None:
         rng = process.stream("workload")
@@ -203,7 +203,7 @@ def asker(
 
 
 async def answerer(process: Process) -> None:
-    """Answers every question with itself."""
+    """Answer every question with the question."""
     async with contextlib.AsyncExitStack() as stack:
         mesh = await stack.enter_async_context(contextlib.aclosing(await opened(process)))
         subscription = await _subscribed(mesh, [QUESTIONS], stack, answers=True)
@@ -222,7 +222,7 @@ async def _answer(subscription: Subscription) -> None:
 async def _subscribed(
     mesh: Client, patterns: Sequence[str], stack: contextlib.AsyncExitStack, *, answers: bool = False
 ) -> Subscription:
-    """Its broker may be gone for longer than a client is willing to wait."""
+    """Subscribe, although the broker may be gone for longer than a client waits."""
     while True:
         with contextlib.suppress(MeshTimeout):
             return await stack.enter_async_context(mesh.subscribe(*patterns, answers=answers))

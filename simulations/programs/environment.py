@@ -1,4 +1,4 @@
-"""The world a simulated broker or client is given instead of the real one."""
+"""The environment of a simulated broker or client, in place of the real one."""
 
 from __future__ import annotations
 

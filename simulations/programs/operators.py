@@ -1,4 +1,4 @@
-"""What somebody at a shell asks of a mesh, by the real client, as a program of a simulated process."""
+"""An operator's commands to a mesh, by the real client, as a program of a simulated process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from simulations.world import Main, Process
 
 TRIES: Final = 8
 AGAIN_S: Final = 1.0
-"""A home that is not dead yet is said to live."""
+"""The error for a home that is not dead yet."""
 
 
 def forgetter(homes: Sequence[int], transport: str = "tcp") -> Main:
-    """Says that these homes will not come back, as ``mesh queue forget`` does. It exposes the answers, each a
-    JSON object or the sentence of an error."""
+    """Declare that these homes will not come back, like ``mesh queue forget``.
+
+    It exposes the answers, each a JSON object or the sentence of an error.
+    """
 
     async def main(process: Process) -> None:
         answers: list[str] = []

@@ -16,12 +16,13 @@ from simulations.programs.brokers import url_of
 from simulations.world import Main, Process
 
 PATIENCE_S: Final = 2.0
-"""How long a socket tries to publish one message before it goes on to the next."""
+"""Seconds that a socket tries to publish one message before it goes on to the next."""
 SOCKETS: Final[tuple[type[Any], ...]] = (Req0, Push0, Pub0)
 
 DIALLING: Final[dict[str, Any]] = {"reconnect_max_s": 1.0}
-"""A PUB without a connection drops what it is given: it is to be back before the time without faults. Stock
-sockets of NNG and nanomsg dial ten times a second."""
+"""A PUB without a connection drops its messages, so it must be back before the time without faults. Stock
+sockets of NNG and nanomsg dial ten times a second.
+"""
 
 Publish = Callable[[Any, Publication], Awaitable[None]]
 
@@ -29,7 +30,7 @@ Publish = Callable[[Any, Publication], Awaitable[None]]
 def stock_publisher(
     ledger: Ledger, topics: Sequence[str], pause_s: float, which: int, size_max: int = 400
 ) -> Main:
-    """Publishes by a REQ, PUSH or PUB socket, as ``which`` says, and enters what it was told, if anything."""
+    """Publish by a REQ, PUSH or PUB socket, as ``which`` says, and record the answers, if any."""
     kind = SOCKETS[which % len(SOCKETS)]
     publish = _ask if kind is Req0 else _send
 
@@ -70,11 +71,11 @@ async def _ask(socket: Any, entry: Publication) -> None:
             if word.startswith(b"absent=")
             for name in word.removeprefix(b"absent=").decode().split(",")
         )
-    # An error says that this question was not taken; it may have been before, when it was asked first.
+    # An error says that this question was not taken, but an earlier sending of it may have been.
 
 
 def stock_subscriber(ledger: Ledger) -> Main:
-    """Reads everything by a SUB socket and enters what comes."""
+    """Read everything by a SUB socket and record it."""
 
     async def main(process: Process) -> None:
         async with Sub0(dial=url_of(process.address), rng=process.stream("stock"), **DIALLING) as socket:

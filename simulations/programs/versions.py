@@ -1,9 +1,9 @@
-"""Brokers of a version of the link to come: the code of the broker loaded a second time, which speaks more.
+"""Brokers with a future version of the link: the code of the broker loaded a second time, which speaks more.
 
-Such a broker speaks the present version too. Its HELLO offers newer versions and a capability that nobody
-knows, and each of its link frames has one field more than those of the present version: all that a later
-version may do. `broker_ahead` makes it from the sources as they are: the modules below are executed again as
-copies, which nobody else imports, and the copy of `mesh.wire.link_frames` is changed.
+Such a broker speaks the present version too. Its HELLO offers newer versions and an unknown capability, and
+each of its link frames has one field more than those of the present version: all that a later version may do.
+`broker_ahead` makes it from the unchanged sources. It executes the modules below again as copies, which
+nobody else imports, and changes the copy of `mesh.wire.link_frames`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mesh.wire.capabilities import LINK, Offer
 
 CAPABILITY: Final = "of-a-version-to-come"
 FIELD: Final = {"of": "a version to come"}
-"""What stands behind the present fields of each frame."""
+"""The field after the present fields of each frame."""
 COPIED: Final = (
     "mesh.wire.link_frames",
     "mesh.cluster.admission",
@@ -46,22 +46,22 @@ COPIED: Final = (
     "mesh.broker.node",
     "mesh.broker.broker",
 )
-"""All between a broker and its link's version, in the order in which they import each other."""
+"""All modules between a broker and its link's version, in the order in which they import each other."""
 
 
 @cache
 def broker_ahead(versions: int) -> type[Broker]:
-    """The class of brokers whose version of the link is so many ahead; of 0, the usual one."""
+    """The class of brokers whose link version is so many ahead; 0 gives the usual one."""
     if not versions:
         return Broker
     copies = _copied(versions)
     ahead: type[Broker] = copies["mesh.broker.broker"].Broker
-    # Whoever looks for brokers finds it to be one; all it does is the copy's.
+    # It counts as a Broker, but the copy does all the work.
     return type("BrokerAhead", (ahead, Broker), {})
 
 
 def _copied(versions: int) -> dict[str, ModuleType]:
-    """They import each other by name, so for as long as they are executed the names are theirs."""
+    """They import each other by name, so the names are theirs while they are executed."""
     usual = {name: sys.modules[name] for name in COPIED}
     copies: dict[str, ModuleType] = {}
     try:

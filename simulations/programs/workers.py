@@ -19,15 +19,15 @@ from simulations.programs.clients import REDIAL_S, opened
 from simulations.world import Main, Process
 
 AGAIN_S: Final = 0.5
-"""So much later a worker wants what it asks to have again."""
+"""The delay after which a worker wants a message again, in seconds."""
 POISON_AGAIN_S: Final = 0.02
-"""And what nobody can work off: its attempts are to be over soon."""
+"""The delay for a message that nobody can process: its attempts should end soon."""
 
 BACK_OFF: Final = WorkOptions()
 
 
 class GaveUp(Exception):
-    """A program failed at a message."""
+    """The worker failed at a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class WorkHabits:
     """How a worker works; shares are from 0 to 1."""
 
     work_s: float
-    """For a message, on average."""
+    """Seconds for a message, on average."""
     window: int = 16
     retry_share: float = 0.0
     fail_share: float = 0.0
@@ -43,11 +43,11 @@ class WorkHabits:
     poison_share: float = 0.0
 
     def is_poison(self, body: bytes) -> bool:
-        """The same for every worker."""
+        """True for a message that nobody can process; the same for every worker."""
         return zlib.crc32(body) < self.poison_share * 2**32
 
     def says(self, body: bytes, rng: random.Random) -> Said:
-        """What becomes of a message."""
+        """The worker's decision about a message."""
         if self.is_poison(body):
             return Said.RETRY
         drawn = rng.random()
@@ -65,8 +65,11 @@ class WorkHabits:
 def worker(
     ledger: Ledger, queue: str, patterns: Sequence[str], habits: WorkHabits, transport: str = "tcp"
 ) -> Main:
-    """Works on a durable subscription, one message after the other, and comes back whenever it has failed or
-    was sent away. It exposes the first ledger entry of being attached."""
+    """Work on a durable subscription, one message after the other, and reattach after each failure or
+    dismissal.
+
+    It exposes its first ledger entry of being attached.
+    """
 
     async def main(process: Process) -> None:
         async with contextlib.aclosing(await opened(process, transport)) as mesh:

@@ -1,1 +1,1 @@
-"""Runs: one that is played, many, one that is played again, made small, or held against another."""
+"""Runs: playing one or many, and replaying, shrinking and comparing them."""

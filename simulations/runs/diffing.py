@@ -1,13 +1,12 @@
-"""Finds the first event in which two runs differ that should be one.
+"""Finds the first event in which two runs differ that should be equal.
 
-A run's history is a chain of hashes with a checkpoint every thousand lines, so two runs are compared by their
-checkpoints, whose first difference is found by bisection, and played once more to keep only the lines around
-it. Each play is a process of its own with a hash seed of its own, since what differs
-between processes (the order of sets, addresses) is what makes runs part. Histories that were written to files
-are compared line by line.
+A run's history is a chain of hashes with a checkpoint every thousand lines. Two runs are compared by their
+checkpoints; bisection finds the first difference. Then both are played once more to keep only the lines
+around it. Each play is a separate process with its own hash seed, since differences between processes (the
+order of sets, addresses) are what makes runs diverge. Histories in files are compared line by line.
 
-What led to the difference is shown with it: the last lines before it, those of the processes that it happened
-to, and what had been done to the mesh by then.
+The output shows what led to the difference: the last lines before it, those of the processes in which it
+happened, and the faults until then.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from simulations.scenarios import scenario_file
 
 TRACE_FORMAT: Final = 2
 WORLD: Final = "world"
-"""In whose name faults stand in a history."""
+"""The name under which faults stand in a history."""
 HEAD: Final = "# mangrove history "
 BEFORE: Final = 3
-"""So many lines are shown before the first difference, of all and of each process that it happened to."""
+"""Lines that are shown before the first difference, of all and of each process in which it happened."""
 AFTER: Final = 3
-"""So many lines of each run are shown from there on."""
+"""Lines of each run that are shown from there on."""
 FAULTS: Final = 3
-"""So many of the last things that were done to the mesh."""
+"""The number of the last faults that are shown."""
 WORDS: Final = {
     "turn": "a turn of its event loop, {} callbacks",
     "data": "{1} bytes arrive on connection {0}, checksum {2}",
@@ -64,12 +63,12 @@ class TraceError(ValueError):
 
 
 class UnreadableTrace(TraceError):
-    """It is not there, or cannot be read."""
+    """The file does not exist, or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """A history that was written down."""
+    """A history in a file."""
 
     path: Path
 
@@ -88,7 +87,7 @@ class Run:
     hash_seed: int = 1
     """PYTHONHASHSEED of the process that plays it."""
     keeps: bool = False
-    """Keep the whole history, as a trace does; this must not make a difference."""
+    """Keep the whole history, like a trace; this must not make a difference."""
 
     @property
     def name(self) -> str:
@@ -98,20 +97,20 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two runs part."""
+    """The point where two runs diverge."""
 
     names: tuple[str, str]
     line: int | None
     """The number of the first line that differs; None if none does."""
     one: tuple[str, ...] = ()
-    """The lines of one run from there on, of which the first is another than the other's; none if it has
+    """The lines of one run from there on; the first differs from the other run's. Empty if the run has
     ended.
     """
     other: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     """Lines before it, in their order, which both have."""
     faults: tuple[str, ...] = ()
-    """What had been done to both, the last of it."""
+    """The last faults of both runs."""
     remark: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -138,7 +137,7 @@ class Difference:
 
 
 def _told(line: str) -> str:
-    """A line of a history for people; one that says something else as it is."""
+    """A line of a history for people; an unknown line stays as it is."""
     try:
         t_ns, where, kind, key = line.split("|", 3)
         parts = [key] if kind in ("fault", "undo") else key.split("|")
@@ -149,18 +148,18 @@ def _told(line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a process that played a run says of it."""
+    """The report of a process that played a run."""
 
     digest: str
     lines: int
     checkpoints: tuple[str, ...]
     kept: tuple[str, ...]
     faults: tuple[tuple[int, str], ...] = ()
-    """Lines of what was done, with their times in nanoseconds."""
+    """Lines of faults, with their times in nanoseconds."""
 
 
 def diff(one: TraceFile | Run, other: TraceFile | Run) -> Difference:
-    """Where two runs part first.
+    """The first point where two runs diverge.
 
     Raises:
         TraceError: a file is no history of this version.
@@ -178,8 +177,9 @@ def diff(one: TraceFile | Run, other: TraceFile | Run) -> Difference:
 
 
 def first_different(one: Sequence[str], other: Sequence[str]) -> int:
-    """The index of the first checkpoint that differs, of chains that once apart never meet again; the length
-    of the shorter one if none does.
+    """The index of the first checkpoint that differs; the length of the shorter chain if none does.
+
+    Chains that have diverged never meet again.
     """
     low, high = 0, min(len(one), len(other))
     while low < high:
@@ -195,7 +195,7 @@ def first_different(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def trace_text(run: Play, result: Result) -> str:
-    """A history as a file: what it is of, and its lines."""
+    """A history as a file: its origin, and its lines."""
     of = {"scenario": result.scenario.name, "seed": result.seed, "history_hash": result.history_hash}
     return _text(of, run.world.history.kept or ())
 
@@ -217,7 +217,7 @@ def read_trace(path: Path) -> Iterator[str]:
 
 
 def trace_head(path: Path) -> dict[str, Any]:
-    """What a history says that it is of. Raises `TraceError`."""
+    """The origin in a history's first line. Raises `TraceError`."""
     with _readable(path), path.open(encoding="utf-8") as file:
         head = file.readline()
         if not head.startswith(HEAD):
@@ -246,7 +246,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _strangers(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """A remark on histories that not the same program wrote, for they may well differ."""
+    """A remark on histories of different programs, which may well differ."""
     told = [
         f"{what} {one.get(key)} and {other.get(key)}"
         for key, what in (("code", "code"), ("python", "Python"))
@@ -256,7 +256,7 @@ def _strangers(one: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def _compared(names: tuple[str, str], one: Iterable[str], other: Iterable[str], first: int = 1) -> Difference:
-    """Where two rows of lines part, of which the first has that number."""
+    """Where two rows of lines diverge; the first line has that number."""
     lefts, rights = iter(one), iter(other)
     last: deque[tuple[int, str]] = deque(maxlen=BEFORE)
     of_each: dict[str, deque[tuple[int, str]]] = {}
@@ -278,7 +278,7 @@ def _compared(names: tuple[str, str], one: Iterable[str], other: Iterable[str], 
 
 
 def _where(line: str | None) -> str:
-    """Whom a line is of."""
+    """The process of a line."""
     return "" if line is None else line.split("|", 2)[1] if "|" in line else ""
 
 
@@ -303,7 +303,7 @@ def _of_runs(one: Run, other: Run) -> Difference:
     if first.digest == second.digest:
         return Difference(names, None, remark=f", {first.lines} lines, history {first.digest}")
     index = first_different(first.checkpoints, second.checkpoints)
-    # With those before the last checkpoint that they have in common, for what led to it.
+    # Include the lines before their last common checkpoint, to show what led to it.
     window = (max(0, index - 1) * CHECKPOINT_LINES + 1, (index + 1) * CHECKPOINT_LINES)
     left, right = record(one, window), record(other, window)
     found = _compared(names, map(str.rstrip, left.kept), map(str.rstrip, right.kept), window[0])
@@ -314,14 +314,14 @@ def _of_runs(one: Run, other: Run) -> Difference:
 
 
 def _done_before(found: Difference, run: Recorded) -> tuple[str, ...]:
-    """Of a run of which only some lines were kept."""
+    """The faults of a run of which only some lines were kept."""
     t_ns = min(int(line.partition("|")[0]) for line in (*found.one[:1], *found.other[:1]))
     done = [line for at_ns, line in run.faults if at_ns < t_ns][-FAULTS:]
     return tuple(line for line in done if line not in found.before)
 
 
 def record(run: Run, window: tuple[int, int] | None = None) -> Recorded:
-    """Play a run in a process of its own; keep its lines between two.
+    """Play a run in a separate process; keep its lines between two numbers.
 
     Raises:
         ValueError: it cannot be played.
@@ -355,7 +355,7 @@ def record(run: Run, window: tuple[int, int] | None = None) -> Recorded:
 
 
 def _record_here(order: dict[str, Any]) -> dict[str, Any]:
-    """What the other process does."""
+    """The work of the other process."""
     scenario = scenario_file.parse(order["scenario"], "the scenario")
     run = playing.Play(scenario, seed=order["seed"], size=order["size"], keep_history=order["keeps"])
     history = run.world.history
@@ -373,7 +373,7 @@ def _record_here(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fault_line(at_s: float, fault: Fault) -> tuple[int, str]:
-    """As the history has it."""
+    """A fault's line in the history."""
     at_ns = nanoseconds(at_s)
     return at_ns, f"{at_ns}|{WORLD}|fault|{fault}"
 

@@ -1,14 +1,14 @@
-"""What an operator does for homes of durable subscriptions after faults, as the warnings of brokers advise.
+"""An operator's work for homes of durable subscriptions after faults, as the warnings of brokers advise.
 
-* A home whose disk failed is started again. What then opens may be found damaged and is set aside, so that
-  takes more than one start.
-* A home whose journal is another broker's, because its own id was lost with the file that kept it, begins
-  anew without its state folder.
-* A publisher whose outbox failed is started again, once its disk works.
+* A home whose disk failed is restarted. Its journal may then be found damaged and is set aside, so that takes
+  more than one start.
+* A home whose journal belongs to another broker, because its own id was lost with its file, begins anew
+  without its state folder.
+* A publisher whose outbox failed is restarted, once its disk works.
 * A home that will not come back is forgotten. No broker has its id any more. Its workers make the durable
-  subscription again, once they know; until then nobody keeps what is published.
+  subscription again, once they know; until then nobody keeps published messages.
 
-Then messages of level stored pass again, or the run's checks find what is refused.
+Then messages of level stored pass again, or the run's checks find which are refused.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from simulations.runs.wholeness import POLL_S
 from simulations.world import ConditionNotMet, World
 
 RESTART_S: Final = 1.0
-"""How long a home that is started again is down, and then has to come up."""
+"""Seconds that a restarted home is down, and then has to come up."""
 RESTARTS: Final = 3
-"""Afterwards a home that still cannot store begins anew."""
+"""After so many restarts, a home that still cannot store begins anew."""
 FORGOTTEN_S: Final = 10.0
-"""Time in which the whole mesh learns which home an operator forgot."""
+"""Seconds in which the whole mesh learns which home an operator forgot."""
 REMADE_S: Final = 30.0
-"""Time in which workers have made again what was forgotten. They give up an address at which nobody answers
-after 5 s, and the broker that makes it waits as long for one that does not confirm it."""
+"""Seconds in which workers make forgotten subscriptions again. They give up an address at which nobody
+answers after 5 s, and the broker that makes it waits as long for one that does not confirm it.
+"""
 KNOWN_S: Final = 60.0
-"""Time in which all homes are known again. A broker that lost its file waits for every member that it was
-told of and has not heard, for as long as that member is remembered."""
+"""Seconds in which all homes are known again. A broker that lost its file waits for every member that it was
+told of and has not heard, for as long as that member is remembered.
+"""
 
 
 class Operator:
@@ -85,7 +87,7 @@ class Operator:
         return isinstance(client, Client) and client.outbox is not None and client.outbox.failed
 
     def forget_lost_homes(self) -> None:
-        """To be called when deaths are known. Raises nothing: what remains is found by checks."""
+        """Call it when deaths are known. Raises nothing: checks find what remains."""
         lost = self._lost()
         if lost:
             self._say("forget " + ", ".join(f"{name} ({home:016x})" for home, name in lost.items()))
@@ -109,7 +111,7 @@ class Operator:
         }
 
     def _lost(self) -> dict[int, str]:
-        """Homes that keep something for the brokers that run, and run no longer; their names by id."""
+        """Homes that keep messages for the running brokers, and do not run any more; their names by id."""
         views = [broker.inspect() for broker in self._running().values()]
         running = {view.id for view in views}
         return {
@@ -123,7 +125,7 @@ class Operator:
         return not any(broker.inspect().unknown_homes for broker in self._running().values())
 
     def _all_kept(self) -> bool:
-        """Whether every broker knows a home that runs for each durable subscription."""
+        """True if every broker knows a running home for each durable subscription."""
         views = [broker.inspect() for broker in self._running().values()]
         running = {view.id for view in views}
         return all(

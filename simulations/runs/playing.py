@@ -1,9 +1,8 @@
-"""Plays a scenario in a world of the real brokers and clients, and says how it went.
+"""Plays a scenario in a world of the real brokers and clients, and reports the outcome.
 
-The phases are those of `simulations.scenario`. Each broker but the first joins by one of the two before it,
-so that discovery has work to do; clients run as processes of their own on their broker's host. Whatever is
-decided here by chance comes from random streams named after the seed, so that scenario, seed and size make
-the run.
+The phases are those of `simulations.scenario`. Each broker except the first joins one of the two before it,
+so that discovery has work to do. Clients run as separate processes on their broker's host. All random choices
+come from streams named after the seed, so that scenario, seed and size determine the run.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from simulations.scenarios.selecting import homes, resolve
 from simulations.world import Deadlock, World
 
 BROKERS_MAX: Final = 128
-"""Links grow with the square of the brokers, and all of them run in this one process."""
+"""The most brokers: links grow with the square of their number, and all of them run in this one process."""
 SETTLE_S: Final = 5.0
-"""In which clients find their brokers again, when something was done to them."""
+"""Seconds in which clients find their brokers again after a fault."""
 DRAIN_S: Final = 5.0
-"""In which the last publications arrive."""
+"""Seconds in which the last publications arrive."""
 LEAVE_S: Final = 15.0
 CUTS: Final = ("partition", "cut_one_way", "isolate")
 """Simple kinds of links that let nothing through."""
 GOES_ON: Final = "goes_on"
 ENDS_WHEN_ASKED: Final = "ends_when_asked"
 OF_THE_RUN: Final = (GOES_ON, ENDS_WHEN_ASKED)
-"""What is found wrong without a check: the run itself did not go on."""
+"""Violations without a check: the run itself did not go on."""
 HEALING_S: Final = 5.0
-"""So long after a fault has ended others meet a mesh that is healing."""
+"""A fault within so many seconds after the end of another meets a healing mesh."""
 TOPICS: Final = ("news.uk", "news.fr.paris", "sensor.1.temperature", "sensor.2.temperature", "orders")
 SLOWER: Final = 10.0
-"""So many times as long slow workers take."""
+"""The factor by which slow workers take longer."""
 PATTERNS: Final = (("#",), ("news.#",), ("sensor.*.temperature",), ("orders", "news.uk"))
 
 Say = Callable[[float, str], None]
@@ -53,22 +52,22 @@ Say = Callable[[float, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run, in terms that are equal whenever scenario, seed, size and code are."""
+    """A run, in terms that are equal whenever scenario, seed, size and code are equal."""
 
     scenario: Scenario
-    """As it was played: with all names and numbers concrete, and of the size it was played at."""
+    """The scenario as it was played: all names and numbers concrete, and of the played size."""
     seed: int
     size: str
     history_hash: str
     virtual_s: float
     phases: tuple[tuple[str, float], ...]
-    """When each began, by name; a phase that never came is not there."""
+    """When each phase began, by name; a phase that never came is missing."""
     whole_in_s: float | None
     """From the heal to a mesh that is whole; None if it never was."""
     verdicts: tuple[Verdict, ...]
     counts: dict[str, int]
     faults: tuple[str, ...]
-    """What was really done, each with its time."""
+    """The faults as they were done, with their times."""
     coverage: dict[str, dict[str, int]]
     """How often a kind of fault met a mesh in a state."""
     measures: Measures
@@ -79,12 +78,12 @@ class Result:
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The names of the checks that found something wrong."""
+        """The names of the checks that found a violation."""
         return tuple(verdict.check for verdict in self.verdicts if not verdict.ok)
 
     @property
     def ours(self) -> str:
-        """What was measured of that which the scenario compares with a paper; empty if that is nothing."""
+        """The figures that the scenario compares with a paper's; empty if there are none."""
         found = {each.check: f"{each.check}: {each.looked_at}" for each in self.verdicts}
         found |= {name: self.measures.told(name) for name in TOLD}
         return "; ".join(found[name] for name in self.scenario.compared_names if name in found)
@@ -119,18 +118,20 @@ def play(
     say: Say | None = None,
     keep_history: bool = False,
 ) -> Result:
-    """Play a scenario. ``say`` is told the virtual time and what happens, and an empty text every second; the
-    event logs and the truth go to the folder ``out``.
+    """Play a scenario.
+
+    ``say`` gets the virtual time and the events, and an empty text every second. The event logs and the truth
+    go to the folder ``out``.
 
     Raises:
-        ValueError: the scenario cannot be played, as a sentence says.
+        ValueError: the scenario cannot be played; the message says why.
         OSError: ``out`` cannot be written.
     """
     return Play(scenario, seed=seed, size=size, out=out, say=say, keep_history=keep_history).run()
 
 
 class Play:
-    """One run, whose world and evidence can be looked at afterwards. For its parameters see `play`."""
+    """One run, whose world and evidence can be inspected afterwards. For its parameters see `play`."""
 
     def __init__(
         self,
@@ -157,7 +158,7 @@ class Play:
         self.out = out
         self._log_heartbeats = log_heartbeats
         self.name = f"{scenario.name}-{seed}"
-        """The mesh's, which is the run's in its logs: two runs below one folder must not look like one."""
+        """The mesh's name, which is the run's in its logs: two runs below one folder must look different."""
         self.world = World(
             seed,
             quality=self.scenario.network,
@@ -191,12 +192,12 @@ class Play:
             except (Deadlock, TimeoutError) as error:
                 self._violated(GOES_ON, "the scenario", str(error))
             self._enter("end_s")
-        # Only now: what a task died of unseen is known when the world has been taken apart.
+        # Only now: the silent failures of tasks are known after the world has been taken apart.
         self.evidence = evidence = self._recorder.finish(dict(self.phases))
         broken = bool(self.verdicts)
         measuring = Measuring(self.world.ongoing.spans, self._brokers)
         verdicts = judge(evidence, self.scenario.expect, also=[measuring])
-        # What a run never came to says nothing beside what kept it from that.
+        # A missing phase is not reported beside the violation that prevented it.
         self.verdicts += [verdict for verdict in verdicts if not (broken and verdict.empty)]
         if self._logs is not None:
             self._logs.finish()
@@ -234,11 +235,11 @@ class Play:
                 self._do("start", [name])
                 world.run_for(scenario.start_gap_s)
         if scenario.brokers > 1:
-            # Who founds a mesh knows nobody; should its state be lost, it needs somebody to come back to.
+            # The founder of a mesh knows nobody. If it loses its state, it needs an address to return by.
             world.node("broker-1").settings.join = (world.network.hosts["broker-2"].address,)
 
     def _start_clients(self) -> None:
-        """Returns when all subscriptions have passed their barrier, and all workers are attached."""
+        """Return when all subscriptions have passed their barrier, and all workers are attached."""
         scenario, workload = self.scenario, self.scenario.workload
         subscribers = scenario.subscriber_names
         for number, name in enumerate(subscribers):
@@ -280,7 +281,7 @@ class Play:
             self.world.add_node(name, main, host=self._homes[name]).start()
 
     def _start_workers(self) -> None:
-        """The first of each durable subscription makes it: two at once would make it at two homes."""
+        """The first worker of each durable subscription makes it: two at once would make it at two homes."""
         scenario, workload = self.scenario, self.scenario.workload
         queues = scenario.queue_names
         for number, name in enumerate(scenario.worker_names):
@@ -325,7 +326,7 @@ class Play:
         faults.apply(self.world, struck)
 
     def _heal(self) -> None:
-        """End what lasts, start what is down, and wait until the mesh is whole, within the bound."""
+        """End the lasting faults, start what is down, and wait until the mesh is whole, within the bound."""
         self._enter("healed_s")
         if self.scenario.faults:
             self._say("heal")
@@ -348,7 +349,7 @@ class Play:
             self.world.run_for(max(0.0, settled_s - self.world.now_s))
 
     def _operator(self) -> Operator | None:
-        """Who looks after homes, if there are any."""
+        """The operator of the homes, if there are any."""
         workload = self.scenario.workload
         if not workload.durable_subscriptions:
             return None
@@ -356,7 +357,7 @@ class Play:
         return Operator(self.world, self.ledger, self._brokers, queues, workload.transport, self._say)
 
     def _quiet_time(self) -> None:
-        """A time without faults: what is published in it must arrive everywhere."""
+        """A time without faults: everything published in it must arrive everywhere."""
         self._enter("quiet_from_s")
         self._say(f"quiet for {self.scenario.quiet_s:g} s")
         self.world.run_for(self.scenario.quiet_s)
@@ -422,7 +423,7 @@ class Play:
         return is_whole(self.world, self._brokers)
 
     def _end_subscriptions(self) -> None:
-        """A subscriber that was killed could not note the end of its subscription."""
+        """A subscriber that was killed could not record the end of its subscription."""
         ended_s = {(each.name, each.life): each.ended_s for each in self.world.processes}
         for subscription in self.ledger.subscriptions:
             end_s = ended_s[subscription.subscriber, subscription.life]
@@ -452,7 +453,7 @@ class Play:
         self.verdicts.append(Verdict(check, looked_at, (violation,)))
 
     def _work_counts(self) -> dict[str, int]:
-        """What became of messages at level stored, in runs that have any."""
+        """The fate of messages at level stored, in runs that have any."""
         ledger = self.ledger
         if self.evidence is None or not self.scenario.workload.durable_subscriptions:
             return {}
@@ -500,14 +501,14 @@ class Play:
 
 
 class Coverage:
-    """Counts which kinds of fault met the mesh, or those of it whom they struck, in which states."""
+    """Counts which kinds of fault met the mesh, or the struck part of it, in which states."""
 
     def __init__(self, play: Play) -> None:
         self.counts: dict[str, dict[str, int]] = {}
         self._play = play
 
     def met(self, fault: Fault) -> None:
-        """It is about to be done."""
+        """The fault is about to be done."""
         counts = self.counts.setdefault(fault.kind, {})
         for state in dict.fromkeys(self._states(fault)):
             counts[state] = counts.get(state, 0) + 1
@@ -550,7 +551,7 @@ def _told(fault: Fault) -> str:
 
 
 def _check_writable(folder: str) -> None:
-    """Say so before the run rather than after it."""
+    """Report an unwritable folder before the run instead of after it."""
     os.makedirs(folder, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass

@@ -2,8 +2,8 @@
 
 A run of many seeds estimates the share of all seeds that fail. The bound is that of Clopper and Pearson, The
 Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial (1934), one-sided: a greater
-share would have shown more failures with a probability of 95 %. Without any failure it is close to 3 in the
-number of seeds (the rule of three). It holds for seeds that nobody has looked at before.
+share would have shown more failures with a probability of 95 %. Without any failure it is about 3 divided by
+the number of seeds (the rule of three). It holds only for new seeds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, Final
 
 CONFIDENCE: Final = 0.95
 HALVINGS: Final = 60
-"""Of the interval in which the bound lies, which leaves nothing that a float could tell apart."""
+"""Halvings of the interval with the bound; more would not change a float."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many of ``trials`` failed."""
+    """The number of failures in ``trials``."""
 
     failures: int
     trials: int
@@ -30,12 +30,12 @@ class Rate:
 
     @property
     def share(self) -> float:
-        """Of the trials that failed, from 0 to 1; NaN of none."""
+        """The share of the trials that failed, from 0 to 1; NaN without trials."""
         return self.failures / self.trials if self.trials else math.nan
 
     @property
     def upper_bound(self) -> float:
-        """The greatest share that goes with these failures at a confidence of 95 %; 1 without any trial."""
+        """The greatest share compatible with these failures at a confidence of 95 %; 1 without any trial."""
         if self.failures == self.trials:
             return 1.0
         least, most = 0.0, 1.0

@@ -1,9 +1,8 @@
-"""Failures as files: the scenario as it was played, its seed, and what went wrong, so that it comes again.
+"""Failures as files: the scenario as it was played, its seed, and the violation, so that it can be repeated.
 
 A failure file is a scenario file in which every name and number is concrete, with a table ``[failure]`` about
-the run. Played by the Python and the code that wrote it, it has the same history to the last event, and its
-hash says so. Under others the run may be another: it is played all the same, but only the check that failed
-is compared then.
+the run. The same Python and code give the same history to the last event, and its hash confirms that. With
+others the run may be different: it is still played, but only the failed check is compared.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from simulations.scenarios import scenario_file
 from simulations.scenarios.scenario_file import FAILURE, ScenarioFileError, line_of
 
 FORMAT: Final = 1
-"""Of the table; a file of another one is refused."""
+"""The format of the table; a file of another one is refused."""
 SOURCES: Final = ("protocols", "mesh", "simulations")
 ROOT: Final = Path(__file__).resolve().parents[2]
 FIELDS: Final[dict[str, type]] = {
@@ -49,18 +48,18 @@ class Failure:
     scenario: Scenario
     seed: int
     check: str
-    """The one that found something wrong, the first of them."""
+    """The first check that found a violation."""
     violation: str
-    """What it found first."""
+    """Its first violation."""
     history_hash: str
     python: str
-    """The version that played it."""
+    """The version of Python that played it."""
     code: str
-    """The fingerprint of the code that did."""
+    """The fingerprint of the code that played it."""
 
     @property
     def strangers(self) -> str:
-        """Who else than this program wrote it, in words; empty if nobody else did."""
+        """The differences from the program that wrote it, in words; empty if there are none."""
         parts = []
         if self.python != platform.python_version():
             parts.append(f"Python {self.python} and not {platform.python_version()}")
@@ -71,7 +70,7 @@ class Failure:
 
 @functools.cache
 def fingerprint() -> str:
-    """A hash of the code that decides what happens in a run, as it lies on the disk."""
+    """A hash of the code that determines a run, as it is on the disk."""
     digest = hashlib.blake2b(digest_size=6)
     for package in SOURCES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -81,17 +80,17 @@ def fingerprint() -> str:
 
 
 def failing(verdicts: tuple[Verdict, ...], check: str | None = None) -> Verdict | None:
-    """The first verdict that found something wrong, or that of one check if it did.
+    """The first verdict with a violation, or that of one check if it has one.
 
-    What found nothing to look at stands behind what found something: it says more of the run than of the
-    brokers.
+    A check that found nothing to judge comes after one with a violation: it says more about the run than
+    about the brokers.
     """
     failed = [each for each in verdicts if not each.ok and check in (None, each.check)]
     return next((each for each in failed if not each.empty), failed[0] if failed else None)
 
 
 def failure_of(result: Result) -> Failure:
-    """What is kept of a run that failed."""
+    """The record of a run that failed."""
     first = failing(result.verdicts)
     assert first is not None, "the run passed"
     return Failure(
@@ -109,7 +108,7 @@ def failure_of(result: Result) -> Failure:
 
 
 def write(failure: Failure, remark: str = "") -> str:
-    """The text of its file; ``remark`` becomes the comment it begins with."""
+    """The text of its file; ``remark`` becomes the comment at the beginning."""
     table: dict[str, Any] = {"format": FORMAT}
     table |= {name: getattr(failure, name) for name in FIELDS if name != "format"}
     lines = [f"{name} = {scenario_file.spelt(value)}" for name, value in table.items()]
@@ -118,7 +117,7 @@ def write(failure: Failure, remark: str = "") -> str:
 
 
 def _printable(line: str) -> str:
-    """TOML allows no control characters in a comment, and a violation may quote what an exception said."""
+    """TOML allows no control characters in a comment, and a violation may quote an exception."""
     return "".join(each if each.isprintable() else "?" for each in line)
 
 
@@ -154,14 +153,14 @@ def read(path: Path) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How it went the second time."""
+    """The outcome of the second run."""
 
     failure: Failure
     result: Result
 
     @property
     def again(self) -> Verdict | None:
-        """The verdict of the check that failed, if it fails again."""
+        """The verdict of the failed check, if it fails again."""
         return failing(self.result.verdicts, self.failure.check)
 
     @property
@@ -170,7 +169,7 @@ class Replay:
 
     @property
     def broken(self) -> bool:
-        """The same program made another history: it does not repeat itself."""
+        """True if the same program gave another history: it does not repeat itself."""
         return not self.exact and not self.failure.strangers
 
     def __str__(self) -> str:

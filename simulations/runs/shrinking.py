@@ -1,16 +1,16 @@
 """Makes a failing run small: fewer faults, brokers, clients and seconds, while the same check still fails.
 
-Clients go first, since what is played after them costs less. Then faults, by the ddmin of Zeller and
-Hildebrandt (Simplifying and Isolating Failure-Inducing Input, 2002): parts of the list are left out, halves
-first, then ever smaller parts, until no single one can be spared. Then everything else that a scenario has is
-made less of, one thing after the other: brokers, names of a fault, its length and its numbers, the time
-before and after. What got smaller may let more go, so all of it is done again until nothing helps any more;
-then numbers are rounded, for who is to read them. It ends sooner, with the smallest so far, when the plays or
-the time allowed are used up, or when it is interrupted.
+Clients go first, since every later play then costs less. Then faults, by the ddmin of Zeller and Hildebrandt
+(Simplifying and Isolating Failure-Inducing Input, 2002): parts of the list are left out, halves first, then
+ever smaller parts, until no single one can be spared. Then every other part of a scenario is reduced, one
+after the other: brokers, names of a fault, its length and its numbers, the time before and after. A reduction
+may allow further ones, so everything is repeated until nothing helps any more. Finally, numbers are rounded
+for the reader. It ends earlier, with the smallest so far, when the plays or the time allowed are used up, or
+when it is interrupted.
 
-Every candidate is played in full. It is the same failure if the *same check* says the *same of it*: in the
-same words, but for names, numbers and times. A candidate that cannot be played, never ends or breaks the
-simulator is another failure.
+Every candidate is played in full. It is the same failure if the *same check* gives the *same violation*: in
+the same words, except for names, numbers and times. A candidate that cannot be played, never ends or breaks
+the simulator is another failure.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ QUIET_LEAST_S: Final = 1.0
 PAUSE_MOST_S: Final = 1.0
 """Publishers are not slowed down beyond this."""
 NO_AMOUNTS: Final = ("disk_fault", "full_disk")
-"""Kinds whose number says which one it is, or how much is left, and not how much there is of it."""
+"""Kinds whose number is an identifier, or a remainder, and not an amount."""
 
-"""Of which a workload has so many."""
+"""The fields of a workload that are numbers of clients."""
 NAMED: Final = re.compile(r"\d|\w[.-]\w")
 """A word that is a number, a time, an id, or a name such as broker-1 or news.uk."""
 
@@ -60,7 +60,7 @@ class Ending(StrEnum):
 
 
 class Enough(Exception):
-    """No further candidate is to be played."""
+    """No further candidate will be played."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(str(ending))
@@ -69,7 +69,7 @@ class Enough(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """How far it came."""
+    """The result so far."""
 
     before: Failure
     after: Failure
@@ -94,7 +94,7 @@ class Shrunk:
 
 
 def size_of(scenario: Scenario) -> str:
-    """How large it is, in words."""
+    """The size, in words."""
     clients = sum(getattr(scenario.workload, name) for name in CLIENTS)
     counts = {"fault": len(scenario.faults), "broker": scenario.brokers, "client": clients}
     words = [f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items()]
@@ -102,9 +102,9 @@ def size_of(scenario: Scenario) -> str:
 
 
 def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
-    """A part of the items that still fails, of which no single one can be left out.
+    """A part of the items that still fails, from which no single one can be left out.
 
-    ``fails`` is true of all of them.
+    ``fails`` must be true for all of them.
     """
     left, parts = list(items), 2
     if left and fails([]):
@@ -131,9 +131,10 @@ def shrink(
     say: Say | None = None,
     play: PlayIt = playing.play,
 ) -> Shrunk:
-    """Make a failure small; ``say`` is told the number of plays, and in words what they led to.
+    """Make a failure small; ``say`` gets the number of plays, and their outcome in words.
 
-    An interrupt (Ctrl-C) ends it with the smallest that was found; before it failed once, it passes on.
+    An interrupt (Ctrl-C) ends it with the smallest that was found. Before the first failure, the interrupt is
+    passed on.
 
     Raises:
         ValueError: it does not fail here at all.
@@ -142,7 +143,7 @@ def shrink(
 
 
 def _words(violation: str) -> list[str]:
-    """What it says, whoever and whatever number it says it of."""
+    """The words of a violation, without names and numbers."""
     return [word for word in violation.split() if not NAMED.search(word)]
 
 
@@ -184,7 +185,7 @@ class _Shrinking:
         return replace(failure_of(result), check=self._failure.check, violation=violation)
 
     def _pass(self) -> bool:
-        """Try everything once; whether anything helped."""
+        """Try everything once; return True if anything helped."""
         before = self._best
         self._follow(_fewer_clients)
         self._fewer_faults()
@@ -219,7 +220,7 @@ class _Shrinking:
     def _fails_when_played(self, candidate: Scenario) -> bool:
         if self._plays >= self._plays_max:
             raise Enough(Ending.PLAYS)
-        # The first one is always played: without it there is nothing to give back.
+        # The first one is always played: without it there is no result.
         if self._plays and self._ends_at is not None and time.perf_counter() >= self._ends_at:
             raise Enough(Ending.TIME)
         self._plays += 1
@@ -227,7 +228,7 @@ class _Shrinking:
         try:
             with at_most(SEED_MAX_S):
                 result = self._play(candidate, seed=self._failure.seed)
-        except (Stuck, Exception):  # too little is left of it to be played, or it found something else
+        except (Stuck, Exception):  # too little is left of it to be played, or it found another failure
             return False
         if self._same_of(result) is None:
             return False
@@ -235,18 +236,18 @@ class _Shrinking:
         return True
 
     def _same_of(self, result: Result) -> str | None:
-        """The violation that is the failure, if it is there."""
+        """The violation that is the failure, if it occurs."""
         found = failing(result.verdicts, self._failure.check)
         wanted = _words(self._failure.violation)
         violations = () if found is None else found.violations
         return next((each for each in violations if _words(each) == wanted), None)
 
 
-# --- smaller ones of a scenario, the boldest first
+# --- smaller scenarios, the boldest reduction first
 
 
 def _candidate(scenario: Scenario, **changed: object) -> Iterator[Scenario]:
-    """The changed scenario, if it can be."""
+    """The changed scenario, if it is possible."""
     try:
         yield replace(scenario, **changed)  # type: ignore[arg-type]
     except ValueError:
@@ -254,7 +255,7 @@ def _candidate(scenario: Scenario, **changed: object) -> Iterator[Scenario]:
 
 
 def _fewer_brokers(scenario: Scenario) -> Iterator[Scenario]:
-    """Without the last ones, whoever names them; then with those who are struck in their places."""
+    """Without the last brokers, whatever names them; then with the struck ones in their places."""
     brokers, spares = scenario.broker_names, scenario.spare_names
     for count in dict.fromkeys((0, len(spares) - 1)):
         if 0 <= count < len(spares):
@@ -268,7 +269,7 @@ def _fewer_brokers(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _with_only(scenario: Scenario, brokers: list[str], spares: list[str]) -> Iterator[Scenario]:
-    """With these alone, under the names that so few have."""
+    """With these brokers alone, under the names of a mesh of that size."""
     for fewer in _candidate(scenario, brokers=len(brokers), spares=len(spares)):
         names = dict.fromkeys((*scenario.broker_names, *scenario.spare_names), "")
         names |= zip((*brokers, *spares), (*fewer.broker_names, *fewer.spare_names), strict=True)
@@ -280,7 +281,7 @@ def _names(scenario: Scenario, name: str) -> bool:
 
 
 def _renamed(given: Sequence[Fault], names: dict[str, str]) -> tuple[Fault, ...]:
-    """With other names, and without those whose new one is empty; who strikes nobody then is left out."""
+    """With other names, and without those whose new name is empty; a fault without targets is left out."""
     found = []
     for fault in given:
         a, b = (tuple(n for n in (names.get(o, o) for o in side) if n) for side in (fault.a, fault.b))
@@ -303,7 +304,7 @@ def _fewer_clients(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _with_clients(load: Workload, name: str, count: int) -> Workload:
-    """Durable subscriptions have workers, or there are none; who is slow is one of them."""
+    """Durable subscriptions have workers, or there are none; slow workers are among the workers."""
     changed: dict[str, Any] = {name: count}
     if name == "workers":
         changed["slow_workers"] = min(load.slow_workers, count)
@@ -319,7 +320,7 @@ def _smaller_faults(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _smaller_fault(fault: Fault) -> Iterator[Fault]:
-    """With fewer names, shorter, with less of what it does."""
+    """With fewer names, shorter, with a smaller effect."""
     for side in ("a", "b"):
         names = getattr(fault, side)
         if len(names) > 1:
@@ -336,7 +337,7 @@ def _smaller_fault(fault: Fault) -> Iterator[Fault]:
 
 
 def _least(main: faults.Parameter) -> float:
-    """Numbers are not halved below this: a tenth of the usual is next to nothing."""
+    """Numbers are not halved below this: a tenth of the usual has almost no effect."""
     return max(main.least, abs(float(main.default or 0)) / 10, 1e-3)
 
 
@@ -375,7 +376,7 @@ def _rounder(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _rounded(fault: Fault, digits: int) -> Fault:
-    """What would be nothing stays as it is."""
+    """A number that would become 0 stays as it is."""
     return replace(
         fault,
         at_s=round(fault.at_s, digits),

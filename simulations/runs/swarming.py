@@ -1,8 +1,8 @@
-"""Many seeds, each a scenario of its own (`simulations.scenarios.generating`), over several processes.
+"""Many seeds, each a different scenario (`simulations.scenarios.generating`), over several processes.
 
 A seed that computes for longer than `SEED_MAX_S` is stuck, which is a finding as well, and so is an exception
-that gets out of the simulator. Which seeds there are and what each leads to does not depend on how many
-processes play them; only the order in which they are told does.
+that escapes the simulator. The number of processes does not change the seeds or their outcomes, only the
+order of the reports.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from simulations.scenario import Scenario
 from simulations.scenarios.generating import generate
 
 SEED_MAX_S: Final = 120.0
-"""Of processor time, in which a seed that costs a second is surely done; real time would be the machine's."""
+"""Seconds of processor time; a seed usually takes one. Real time would depend on the machine."""
 AHEAD: Final = 2
-"""So many seeds wait for each process, so that it never waits for one."""
+"""The number of seeds that wait for each process, so that it never waits for one."""
 FRESH: Final = (10**9, 10**10)
-"""Between these a swarm begins by itself, so that hardly any seed was ever played before."""
+"""The range of a swarm's random first seed, so that hardly any seed was ever played before."""
 DRAWN: Final = re.compile(r"(stored-)?swarm-(\d+)")
-"""What the scenario of a seed is called, and can be played by."""
+"""The name of a seed's scenario, by which it can be played."""
 
 Played = Callable[[int], "Outcome"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a seed led to."""
+    """The outcome of a seed."""
 
     seed: int
     wall_s: float
@@ -55,14 +55,14 @@ class Outcome:
     history_hash: str = ""
     failed: tuple[str, ...] = ()
     violation: str = ""
-    """The first of the first check that failed."""
+    """The first violation of the first check that failed."""
     coverage: dict[str, dict[str, int]] = field(default_factory=dict)
     result: Result | None = None
-    """Of a run that failed: what is needed to write it down."""
+    """For a run that failed: the data of its file."""
     broke: str = ""
     """How the simulator itself failed."""
     stored: bool = False
-    """Its scenario has durable subscriptions."""
+    """True if its scenario has durable subscriptions."""
 
     @property
     def ok(self) -> bool:
@@ -87,14 +87,14 @@ class Outcome:
 
 @dataclass(slots=True)
 class Report:
-    """What all of them led to so far."""
+    """The outcomes of all seeds so far."""
 
     wanted: int
     """How many seeds were to be played."""
     first: int
-    """The first of them."""
+    """The first seed."""
     fresh: bool = False
-    """They were drawn for this swarm: what they show holds for all seeds."""
+    """True if they were drawn for this swarm: then the rate holds for all seeds."""
     kept: dict[int, str] = field(default_factory=dict)
     """The files of failures, by their seeds."""
     outcomes: list[Outcome] = field(default_factory=list)
@@ -109,17 +109,17 @@ class Report:
 
     @property
     def failures(self) -> list[Outcome]:
-        """In the order of their seeds."""
+        """The failures in the order of their seeds."""
         return sorted((each for each in self.outcomes if not each.ok), key=lambda each: each.seed)
 
     @property
     def rate(self) -> Rate:
-        """Of the seeds that failed, among those that were played."""
+        """The rate of failures among the played seeds."""
         return Rate(len(self.failures), len(self.outcomes))
 
     @property
     def by_check(self) -> dict[str, int]:
-        """How many seeds each check failed in, the most frequent first."""
+        """The number of seeds in which each check failed, the most frequent first."""
         counts = Counter(check for each in self.failures for check in each.failed)
         counts["(broke)"] = sum(1 for each in self.failures if each.broke)
         return {check: count for check, count in counts.most_common() if count}
@@ -150,13 +150,12 @@ class Report:
 
 
 def fresh_seed() -> int:
-    """A first seed that nobody chose."""
+    """A random first seed."""
     return random.SystemRandom().randrange(*FRESH)
 
 
 def drawn(name: str) -> tuple[Scenario, int] | None:
-    """The scenario that is called swarm-SEED or stored-swarm-SEED, and its seed; None if it is called
-    otherwise."""
+    """The scenario that is called swarm-SEED or stored-swarm-SEED, and its seed; None for another name."""
     found = DRAWN.fullmatch(name)
     return (generate(int(found[2]), stored=bool(found[1])), int(found[2])) if found else None
 
@@ -174,7 +173,7 @@ def play_seed(seed: int, *, stored: bool = False) -> Outcome:
             broke=f"it was not done after computing for {SEED_MAX_S:g} s",
             stored=stored,
         )
-    except Exception as error:  # whatever it is, the other seeds are to be played
+    except Exception as error:  # whatever it is, the other seeds must be played
         broke = f"{type(error).__name__}: {error}"
         return Outcome(seed, time.perf_counter() - began, broke=broke, stored=stored)
     first = failing(result.verdicts)
@@ -194,9 +193,10 @@ def play_seed(seed: int, *, stored: bool = False) -> Outcome:
 def swarm(
     first: int, seeds: int, *, jobs: int = 1, wall_max_s: float | None = None, played: Played = play_seed
 ) -> Generator[Outcome, None, None]:
-    """The outcomes of the seeds ``first`` and following, as they come; after ``wall_max_s`` no further seed
-    is begun, and none after a process was killed, which is an outcome of the seeds it was given. Closing it
-    ends what is being played.
+    """The outcomes of the seeds ``first`` and following, as they come.
+
+    After ``wall_max_s`` no further seed is begun, and none after a process was killed, which is an outcome of
+    the seeds it was given. Closing the iterator ends the running plays.
     """
     began = time.perf_counter()
     wanted: Iterator[int] = iter(range(first, first + seeds))
@@ -216,7 +216,7 @@ def swarm(
             for seed in itertools.islice(wanted if in_time() else (), jobs * AHEAD - len(running)):
                 try:
                     running[pool.submit(played, seed)] = seed
-                except BrokenProcessPool:  # the seeds that it took with it say so; it plays no more
+                except BrokenProcessPool:  # its seeds report that; it plays no more
                     wanted = iter(())
             if not running:
                 return
@@ -226,7 +226,7 @@ def swarm(
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """So many processes. Who goes away early, as Ctrl-C makes one do, does not wait for what they are at."""
+    """A pool of so many processes. A caller that leaves early, as by Ctrl-C, does not wait for their work."""
     others = multiprocessing.active_children()
     # Spawned rather than forked: each begins as a fresh program does.
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _serve)
@@ -249,8 +249,9 @@ def _outcome(done: Future[Outcome], seed: int) -> Outcome:
 
 
 def _serve() -> None:
-    """How a process begins that plays for another one: quietly, for nothing is wanted but the outcome; SIGINT
-    is the parent's, and whatever ends the parent ends it.
+    """The beginning of a worker process: it logs nothing, since only the outcome matters.
+
+    SIGINT is the parent's, and the end of the parent ends it.
     """
     hush()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -258,7 +259,7 @@ def _serve() -> None:
 
 
 def _end_with_the_parent() -> None:
-    """Who is killed tells nobody, and a process that waits for seeds would wait for ever."""
+    """A killed parent tells nobody, and a process that waits for seeds would wait forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -269,18 +270,18 @@ _NOBODY: Final = logging.NullHandler()
 
 
 def hush() -> None:
-    """Brokers in trouble, as they are here on purpose, warn in the log; that nobody listens is no error."""
+    """Drop the warnings of brokers, which are in trouble on purpose; a missing handler is no error."""
     for name in ("mesh", "protocols"):
         logging.getLogger(name).addHandler(_NOBODY)
 
 
 class Stuck(KeyboardInterrupt):
-    """Not done in time. As an interrupt it passes through loops and tasks, which keep exceptions."""
+    """Not done in time. Like an interrupt it passes through loops and tasks, which catch other exceptions."""
 
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Raises `Stuck` in the main thread if it computes for longer; a simulation waits for nothing real."""
+    """Raise `Stuck` in the main thread if it computes for longer; a simulation waits for nothing real."""
 
     def give_up(number: int, frame: FrameType | None) -> None:
         raise Stuck

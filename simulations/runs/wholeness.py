@@ -1,7 +1,7 @@
 """When a mesh is whole: every broker that was ever started is up and sees exactly the others alive.
 
-At a heal everybody may see everybody alive while a death is on its way: of three missed rounds two may have
-been. So a mesh is *whole for good* from a moment on if it stays so for as long as a death takes.
+At a heal all may see each other alive while a death is on its way: two of its three missed rounds may be
+over. So a mesh is *whole for good* from a moment on if it stays so for as long as a death takes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from simulations.scenario import Scenario
 from simulations.world import ConditionNotMet, World
 
 START_S: Final = 30.0
-"""In which brokers find each other at the beginning."""
+"""Seconds in which brokers find each other at the beginning."""
 POLL_S: Final = 0.05
 DEATH_ROUNDS: Final = 3
-"""So many rounds missed make a death."""
+"""The number of missed rounds that make a death."""
 
 
 def is_whole(world: World, brokers: Iterable[str]) -> bool:
-    """Of the named ones, those that were never started do not count."""
+    """Considers the named brokers, except those that were never started."""
     started = [node for node in map(world.node, brokers) if node.lives]
     up: list[Broker] = [node.exposed for node in started if node.running and node.exposed is not None]
     ids = sorted(broker.inspect().id for broker in up)
@@ -31,14 +31,15 @@ def is_whole(world: World, brokers: Iterable[str]) -> bool:
 
 
 def _alive(broker: Broker) -> list[int]:
-    """Straight from its table: this is asked twenty times a second, and a status takes long to write."""
+    """Straight from its table: this is called twenty times a second, and a status takes long to build."""
     records = broker.inspect().records
     return sorted(record.id for record in records if record.state == State.ALIVE)
 
 
 def wait_whole_for_good(world: World, brokers: Iterable[str], scenario: Scenario) -> float | None:
-    """Let time pass until the mesh is whole for good; returns since when it is, or None if that does not
-    begin within the scenario's bound.
+    """Let time pass until the mesh is whole for good; return since when it is.
+
+    Returns None if that does not begin within the scenario's bound.
     """
     names = list(brokers)
     healed_s = world.now_s

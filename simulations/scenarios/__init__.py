@@ -1,3 +1,3 @@
-"""Where scenarios come from: files, such as those in ``shipped``, and seeds. And how a run's seed settles
-what a scenario leaves open.
+"""Where scenarios come from: files, such as those in ``shipped``, and seeds. And how a run's seed settles the
+open choices of a scenario.
 """

@@ -1,11 +1,11 @@
 """A scenario from a seed, swarm style: each leaves out some classes of faults and strikes hard with others.
 
 Groce et al., Swarm Testing (2012): runs that may do everything at all times test less than runs that each do
-a few things a lot, since faults mask each other. So each class of faults is there with a chance of one half,
-with an intensity of its own, and all faults are listed up front, with their times and names, which is what
-makes a failure shrinkable.
+a few things a lot, since faults mask each other. So each class of faults is present with a chance of one
+half, with a separate intensity. All faults are listed up front, with their times and names, so that a failure
+can be shrunk.
 
-What a mesh of today cannot come back from is not asked of it: nobody loses the last address that holds
+Faults from which today's mesh cannot recover are avoided: no broker loses its last valid address
 (`within_reach`).
 """
 
@@ -27,15 +27,15 @@ SPARES: Final = (0, 0, 2)
 PUBLISHERS: Final = (0, 1, 1, 2, 2, 3, 3)
 ASKERS: Final = (0, 0, 1, 2)
 GAP_S: Final = (3.0, 15.0)
-"""Between two faults of a class: the mean of a run is drawn from here."""
+"""Seconds between two faults of a class: the mean of a run is drawn from this range."""
 CLASS_CHANCE: Final = 0.5
 GAP_LEAST_S: Final = 0.1
 DONE_BY: Final = 0.9
 """The part of the safety phase in which faults begin."""
 
 Whom = Literal["nobody", "everybody", "one", "some", "pair", "sides", "spares"]
-"""Nobody by name, which is all hosts; every broker that is in a state for it; one broker; up to half of them;
-one and another; both sides of a split; those who are not up yet.
+"""Kinds of targets: none by name, which means all hosts; every broker in a suitable state; one broker; up to
+half of them; one and another; both sides of a split; brokers that are not up yet.
 """
 
 
@@ -50,15 +50,16 @@ class Recipe:
     more: tuple[tuple[str, float, float], ...] = ()
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()
     alone_s: float | None = None
-    """Whom it strikes no other of these strikes until so long after its end: who is down cannot be taken
-    down, and who is to start again needs a disk that works, or may rightly refuse."""
+    """If set, no other such fault strikes its target until so long after its end. A broker that is down
+    cannot be taken down, and one that must start again needs a working disk, or may rightly refuse.
+    """
 
 
 WAYS: Final = (("ways", ("both", "there")),)
 STATE: Final = (("files", ("state",)),)
-"""And never the event log, which a run is judged by."""
+"""Never the event log, on which the verdicts are based."""
 RESTARTS: Final = (("how", ("crash", "stop")), ("state", ("kept", "lost", "torn", "flipped")))
-"""And always with the usual seeds: with stale ones and no state nobody can find back."""
+"""Always with the usual seeds: with stale ones and no state, no broker finds its way back."""
 CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
     "partitions": (
         Recipe("partition", "sides", (2, 15)),
@@ -147,14 +148,14 @@ CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
         Recipe("duplicate_id", "one", (3, 10), alone_s=3),
         Recipe("version_skew", "one", (5, 15), (1, 1), alone_s=3),
     ),
-    # What ends other faults before their time, whose own ends must then find nothing left to do.
+    # Kinds that end other faults early, whose own ends must then find nothing left to do.
     "endings": (
         Recipe("heal", "nobody"),
         Recipe("start", "everybody"),
         Recipe("resume", "everybody"),
     ),
 }
-"""What is drawn from, by class; every kind there is."""
+"""All recipes, by class; every kind there is."""
 
 FORGETTING: Final = ("lost_files", "torn_file", "flipped_bits", "lying_disk")
 """Kinds that may cost a broker its state file, and with it all addresses but those of its settings."""
@@ -163,8 +164,10 @@ LEAVING: Final = ("stop", "mass_leave", "rolling_restart", "config_skew", "versi
 
 
 def generate(seed: int, *, stored: bool = False) -> Scenario:
-    """The scenario of this seed, with all its names and numbers concrete. ``stored``: the same with durable
-    subscriptions, under a name of its own."""
+    """The scenario of this seed, with all its names and numbers concrete.
+
+    ``stored``: the same with durable subscriptions, under another name.
+    """
     if stored:
         return _with_work(generate(seed), random.Random(f"{seed}:swarm:work"))
     rng = random.Random(f"{seed}:swarm")
@@ -200,7 +203,7 @@ def _with_surveys(plain: Scenario, rng: random.Random) -> Scenario:
 
 
 def _with_work(plain: Scenario, rng: random.Random) -> Scenario:
-    """With less to publish: what is stored is also worked off, at several homes."""
+    """With less to publish: stored messages are also processed, at several homes."""
     load = plain.workload
     queues = rng.randint(1, 3)
     workload = replace(
@@ -223,7 +226,7 @@ def _with_work(plain: Scenario, rng: random.Random) -> Scenario:
 
 
 def _with_variety(plain: Scenario, rng: random.Random) -> Scenario:
-    """Everything that clients may do, each in some of the seeds, and the liberties of event loops."""
+    """With all that clients may do, each in some of the seeds, and with the freedoms of event loops."""
     workload = replace(
         plain.workload,
         sent_share=rng.choice((0.0, 0.3)),
@@ -274,13 +277,13 @@ class _Draw:
 
 
 class Alone:
-    """Who is struck by faults that need their victims alone, and until when."""
+    """The targets of faults that need them alone, and until when."""
 
     def __init__(self) -> None:
         self._taken: dict[str, list[tuple[float, float]]] = {}
 
     def take(self, recipe: Recipe, names: Iterable[str], at_s: float, for_s: float) -> bool:
-        """Whether nobody else must have any of them alone in that time; then this one has."""
+        """Return True if no other fault needs any of them alone in that time; then this one has them."""
         if recipe.alone_s is None:
             return True
         end_s = at_s + for_s + recipe.alone_s
@@ -314,11 +317,11 @@ def within_reach(
     contacts: Callable[[str], Iterable[str]],
     later: Iterable[str] = (),
 ) -> tuple[Fault, ...]:
-    """Without the moves after which somebody would know no address that holds.
+    """Without the moves after which a broker would know no valid address.
 
-    One of the brokers ``names`` stays where it is and never leaves, so that all who remember it find it: a
-    leave makes the others forget an address. Who may forget, or comes ``later``, knows only its ``contacts``:
-    these stay.
+    One of the brokers ``names`` stays where it is and never leaves, so that all that remember it find it: a
+    leave makes the others forget an address. A broker that may forget, or comes ``later``, knows only its
+    ``contacts``: these stay.
     """
     faults = list(faults)
     anchors = set(names) - {name for fault in faults if leaves(fault) for name in fault.a}
@@ -335,14 +338,14 @@ def within_reach(
 
 
 def may_join_by(scenario: Scenario, name: str) -> list[str]:
-    """Of these a broker has its contacts when it is started: one or two of those before it."""
+    """A broker's contacts when it is started are among these: one or two of those before it."""
     names = scenario.broker_names
     index = [*names, *scenario.spare_names].index(name)
     return names[1:2] if index == 0 else names[max(0, index - 2) : index] or names
 
 
 def leaves(fault: Fault) -> bool:
-    """Whether those whom it strikes say goodbye, after which the others forget their addresses."""
+    """True if its targets say goodbye, after which the others forget their addresses."""
     return fault.kind in LEAVING or (fault.kind == "restart" and fault.text("how", "crash") == "stop")
 
 

@@ -1,8 +1,8 @@
-"""Scenarios in TOML files: reading one, with every complaint a sentence with file and line, and writing one.
+"""Reads and writes scenarios in TOML files. Every error in reading is a sentence with file and line.
 
-The form is `docs/reference/scenario-format.md`. A file is held to all that can be known before it is played:
-that every field and fault kind and check exists, that the names of every fault can be found, at both sizes,
-that no time and no number is out of range.
+The format is `docs/reference/scenario-format.md`. A file is checked for everything that can be known before
+it is played: every field, fault kind and check exists, the names of every fault can be found at both sizes,
+and no time or number is out of range.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from simulations.scenario import SPAN, TABLES, Expectation, Scenario, ScenarioEr
 from simulations.scenarios.selecting import resolve
 
 FOLDER: Final = Path(__file__).parent / "shipped"
-"""Those that are shipped."""
+"""The shipped files."""
 ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
 FAULT_FIELDS: Final = ("at_s", "kind", "a", "b", "for_s", "value", "repeat", "repeat_s")
 
 
 FAILURE: Final = "failure"
-"""A table that a failed run leaves for `simulations.runs.replaying`; the file plays without it, too."""
+"""A table that a failed run leaves for `simulations.runs.replaying`; the file also plays without it."""
 
 
 class ScenarioFileError(ValueError):
-    """A scenario file cannot be used; the message names file and line and what is wrong there."""
+    """A scenario file cannot be used; the message names file and line and the error."""
 
 
 class UnknownScenario(ScenarioFileError):
@@ -43,14 +43,14 @@ class UnknownScenario(ScenarioFileError):
 
 
 class UnreadableScenario(ScenarioFileError):
-    """The file is not there, or cannot be read."""
+    """The file does not exist, or cannot be read."""
 
 
 # --- finding
 
 
 def shipped() -> dict[str, Path]:
-    """The files of the scenarios that come with the simulator, by name."""
+    """The files of the shipped scenarios, by name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
 
 
@@ -71,7 +71,7 @@ def load(name_or_path: str) -> Scenario:
 
 
 def is_path(name_or_path: str) -> bool:
-    """Whether `load` takes it for a file's path."""
+    """True if `load` treats it as a file's path."""
     return name_or_path.endswith(".toml") or os.sep in name_or_path
 
 
@@ -92,7 +92,7 @@ def read(path: Path) -> Scenario:
 
 
 def parse(text: str, source: str = "<text>") -> Scenario:
-    """The scenario in a file's text; ``source`` is what complaints call the file.
+    """The scenario in a file's text; ``source`` is the file's name in errors.
 
     Raises:
         ScenarioFileError: it cannot be used.
@@ -106,7 +106,7 @@ def parse(text: str, source: str = "<text>") -> Scenario:
     try:
         scenario = scenario_of(document)
         for size in ("ci", "full"):
-            # Only whether it can be: which seed does not matter.
+            # Only to check that it works: the seed does not matter.
             resolve(scenario.at_size(size), seed=0)
         return scenario
     except ScenarioError as error:
@@ -114,7 +114,7 @@ def parse(text: str, source: str = "<text>") -> Scenario:
 
 
 def _of_toml(text: str, source: str, complaint: str) -> str:
-    """What ``tomllib`` says, which ends with where it was, as a sentence that begins with the line."""
+    """An error of ``tomllib``, which ends with its position, as a sentence that begins with the line."""
     sentence, _, where = complaint.partition(" (at ")
     at = re.match(r"line (\d+), column (\d+)", where)
     line = at[1] if at else str(max(1, len(text.splitlines())))
@@ -123,10 +123,10 @@ def _of_toml(text: str, source: str, complaint: str) -> str:
 
 
 def line_of(text: str, where: tuple[str | int, ...]) -> int:
-    """The line on which a value begins, or the nearest thing around it that the file has; 1 if nothing has.
+    """The line on which a value begins, or the nearest thing around it that the file has; 1 if there is none.
 
-    ``tomllib`` keeps no positions. The first prefix of the file that parses and holds the value ends with it;
-    it begins after the longest shorter prefix that parses, since values may span lines.
+    ``tomllib`` keeps no positions. The value ends at the end of the first prefix of the file that parses and
+    holds it. It begins after the longest shorter prefix that parses, since values may span lines.
     """
     lines = text.splitlines()
     parsed_until = 0
@@ -214,13 +214,13 @@ def _typed(type_: str, value: Any, *where: str | int) -> Any:
         return value
     if type_ == "number" and _is_number(value):
         return float(value)
-    # 1e9 is a number with a fraction in TOML, of which `spelt` would show none
+    # 1e9 has a fraction in TOML, which `spelt` would not show
     shown = repr(value) if isinstance(value, float) else spelt(value)
     raise ScenarioError(f"{where[-1]} must be a {type_}, and is {shown}", *where)
 
 
 def _is_number(value: Any) -> bool:
-    """TOML also knows infinities and what is no number."""
+    """TOML also knows infinities and NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -253,7 +253,7 @@ def _record(record: Any, value: Any, key: str) -> Any:
 
 
 def _blamed(record: Any, given: Mapping[str, Any], key: str) -> ScenarioError | None:
-    """By the field that cannot be as it is, whatever the others are."""
+    """Blame the field that is wrong by itself, whatever the others are."""
     for name, value in given.items():
         try:
             record(**{name: value})
@@ -268,7 +268,7 @@ def _picks(value: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _full(value: Any) -> tuple[tuple[str, Any], ...]:
-    """Types and names: a whole scenario of these alone would have them the same."""
+    """Checks types and names: a whole scenario of these alone would have them the same."""
     found: list[tuple[str, Any]] = []
     plain = _plain_fields(Scenario)
     for name, each in _table(value, "full").items():
@@ -318,7 +318,7 @@ def _fault(value: Any, index: int) -> Fault:
 
 
 def _check_spans(kind: Kind, given: Mapping[str, Any], index: int) -> None:
-    """Both ends: some seed draws next to each."""
+    """Check both ends: some seed draws close to each."""
     for parameter in kind.parameters:
         most = given.get(f"{parameter.name}{SPAN}")
         for end in () if most is None else (given[parameter.name], most):
@@ -382,7 +382,7 @@ def _parameter(parameter: Parameter, value: Any, *where: str | int) -> Value:
 
 
 def write(scenario: Scenario) -> str:
-    """The text of a file that reads as this scenario; what is as it is by default is left out."""
+    """The text of a file that reads as this scenario; default values are left out."""
     out = [f"{each.name} = {spelt(getattr(scenario, each.name))}" for each in _told(scenario)]
     for key, record in TABLES.items():
         found = getattr(scenario, key)
@@ -401,7 +401,7 @@ def write(scenario: Scenario) -> str:
 
 
 def _told(record: Any) -> Iterable[Field[Any]]:
-    """The plain fields that are not as they are by default."""
+    """The plain fields that differ from their defaults."""
     plain = _plain_fields(type(record))
     for each in fields(record):
         value = getattr(record, each.name)
@@ -434,7 +434,7 @@ def spelt(value: Any) -> str:
 
 
 def _escaped(character: str) -> str:
-    """TOML takes no control character as it is, and no half of a pair in any way."""
+    """TOML takes no control character unescaped, and no half of a surrogate pair at all."""
     if character in ESCAPES:
         return ESCAPES[character]
     if "\ud800" <= character <= "\udfff":

@@ -1,11 +1,11 @@
-"""From a scenario as it is written to the one that a seed has: whom, when, how much.
+"""Resolves a written scenario to that of a seed: its targets, times and amounts.
 
-Selectors, which stand wherever names do::
+Selectors, which take the place of names::
 
     broker-3                       a name
     brokers                        a group: brokers, spares, publishers, subscribers, askers, answerers,
                                    workers, clients; or a pick
-    2 of brokers                   so many, whom the seed chooses; also "half of", "1% of", "majority of",
+    2 of brokers                   so many, chosen by the seed; also "half of", "1% of", "majority of",
                                    "minority of", and "1 to half of", whose number the seed chooses
     1% of brokers (at least 1)
     first 2 of brokers             so many in the order of their numbers, without a draw
@@ -14,8 +14,8 @@ Selectors, which stand wherever names do::
     host of sub-1                  where it runs
     clients of broker-2            those on its host
 
-The set behind "of" may be a selector again. Every pick and every fault draws from a random stream of its own,
-so that one more draw in one place changes nothing elsewhere.
+The set after "of" may be a selector again. Every pick and every fault has a separate random stream, so that
+one more draw in one place changes nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SPELT_AS: Final = 'as in "2 of brokers", "half of brokers" or "10% of brokers (
 
 
 def homes(scenario: Scenario, seed: int) -> dict[str, str]:
-    """The host of every broker and client; of its broker in the case of a client."""
+    """The host of every broker and client; for a client, that of its broker."""
     brokers = scenario.broker_names
     order = random.Random(f"{seed}:homes").sample(brokers, len(brokers))
     found = {name: name for name in (*brokers, *scenario.spare_names)}
@@ -54,14 +54,14 @@ def homes(scenario: Scenario, seed: int) -> dict[str, str]:
     found |= {name: order[n % len(order)] for n, name in enumerate(scenario.stock_publisher_names)}
     found |= {name: order[-1 - n % len(order)] for n, name in enumerate(scenario.stock_subscriber_names)}
     queues = len(scenario.queue_names) or 1
-    for n, name in enumerate(scenario.worker_names):  # those of one queue at brokers of their own
+    for n, name in enumerate(scenario.worker_names):  # those of one queue at different brokers
         found[name] = order[(n % queues + n // queues) % len(order)]
     return found
 
 
 @dataclass
 class Selection:
-    """Who there is to be named, and who has been picked."""
+    """The names that exist, and those picked so far."""
 
     scenario: Scenario
     homes: dict[str, str]
@@ -69,7 +69,7 @@ class Selection:
 
     @classmethod
     def of(cls, scenario: Scenario, seed: int) -> Selection:
-        """Makes the scenario's picks, each of which may build on those above it.
+        """Make the scenario's picks, each of which may build on those above it.
 
         Raises:
             ScenarioError: a pick cannot be made, or has the name of something else.
@@ -109,7 +109,7 @@ class Selection:
     def names(
         self, selectors: Iterable[str], rng: random.Random, *, before: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        """Everybody whom the selectors name, once each; ``before`` are those already named in the same fault.
+        """All names that the selectors mean, once each; ``before`` are those already named in the same fault.
 
         Raises:
             ValueError: one of them means nobody, or nothing; the message is a sentence.
@@ -165,7 +165,7 @@ class Selection:
 
     def _somebody(self, selector: str, names: list[str]) -> list[str]:
         if not names:
-            raise ValueError(f"{selector!r} is nobody here")
+            raise ValueError(f"{selector!r} matches nobody here")
         return names
 
 
@@ -189,7 +189,7 @@ def resolve(scenario: Scenario, seed: int) -> Scenario:
     Resolving it again changes nothing.
 
     Raises:
-        ScenarioError: a name or a number cannot be; it says where.
+        ScenarioError: a name or a number is impossible; it says where.
     """
     selection = Selection.of(scenario, seed)
     concrete = [

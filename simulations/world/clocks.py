@@ -1,4 +1,4 @@
-"""The clock on a host's wall, which may be wrong, and be set."""
+"""The wall clock of a host, which may be wrong, and be set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EPOCH_S: Final = 1_767_225_600.0
 
 @dataclass(slots=True)
 class WallClock:
-    """A host's wall clock: how far it is off, and how fast that grows."""
+    """A host's wall clock: its offset, and how fast that grows."""
 
     offset_s: float = 0.0
     drift_ppm: float = 0.0
@@ -21,5 +21,5 @@ class WallClock:
         return self.offset_s + (now_s - self.since_s) * self.drift_ppm * 1e-6
 
     def set_drift(self, ppm: float, now_s: float) -> None:
-        """It goes on from where it stands."""
+        """The clock continues from its present reading."""
         self.offset_s, self.since_s, self.drift_ppm = self.off_by(now_s), now_s, ppm

@@ -1,4 +1,4 @@
-"""What went wrong in a world that nobody handled."""
+"""Failures in a world that no code handled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulations.kernel.guards import Escaped
 
 
 class ProgramFailed(AssertionError):
-    """A program in a world failed unhandled; ``failures`` has all that did, the first of them the cause."""
+    """A program in a world failed unhandled; ``failures`` has all failures, the cause first."""
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         self.failures = tuple(failures)
@@ -19,7 +19,7 @@ class ProgramFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A process ended by an exception, a task died unseen, a callback raised, or code reached for the real
+    """A process ended by an exception, a task died unseen, a callback raised, or code tried to reach the real
     world.
     """
 
@@ -36,7 +36,7 @@ class Failure:
 
 
 def _raised_at(error: BaseException) -> str:
-    """The line where it was raised, if that is known; the fence's errors name the one that counts."""
+    """The line where it was raised, if that is known; the fence's errors name the relevant line."""
     trace = error.__traceback__
     if trace is None or isinstance(error, Escaped):
         return ""

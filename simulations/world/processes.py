@@ -1,7 +1,7 @@
-"""A program with a name (`Node`), and its lives: each time it is started it lives as a new `Process`.
+"""A program with a name (`Node`), and its lives: each start begins a new `Process`.
 
-A process has an event loop, a monotonic clock, sockets, storage and random streams of its own. What it was is
-gone with it, but for what it wrote to the disk of its host.
+A process has a separate event loop, monotonic clock, sockets, storage and random streams. When it ends, only
+the files on its host's disk remain.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Main = Callable[["Process"], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class Settings:
-    """What faults have changed of a program's settings, from its next life on."""
+    """Settings of a program that faults have changed, from its next life on."""
 
     join: tuple[str, ...] | None = None
-    """Addresses to join by, instead of the program's own."""
+    """Addresses to join, instead of the program's own."""
     times: float = 1.0
-    """How many times the usual its period and deadline are."""
+    """The factor of its period and deadline."""
     versions_ahead: int = 0
-    """By how many its version of the link is ahead of the usual."""
+    """How many versions its link is ahead of the usual."""
     mesh_key: str = "a key of the simulation"
-    """What brokers share, and what strangers know who were insiders once."""
+    """The key that brokers share, and that former insiders know."""
 
 
 class NodeState(StrEnum):
@@ -52,8 +52,9 @@ class NodeState(StrEnum):
 
 
 class Process:
-    """One life of a node, which its main coroutine is given. It is over when that returns, or when it is
-    killed.
+    """One life of a node, which its main coroutine is given.
+
+    It is over when that returns, or when it is killed.
     """
 
     def __init__(self, world: World, node: Node, life: int) -> None:
@@ -73,9 +74,9 @@ class Process:
         self.stopping = asyncio.Event()
         """Set when the process is asked to end (SIGTERM)."""
         self.asked_to_end = False
-        """The same as seen from outside: it may be paused, and not know yet."""
+        """The same as seen from outside: a paused process does not know it yet."""
         self.exposed: Any = None
-        """What main wants the scenario to see: its broker, its counters."""
+        """Objects that main shows to the scenario: its broker, its counters."""
         self._when_over: list[Callable[[], None]] = []
         self._wall_clock = world.wall_clock(node.host.name)
         clock = self.stream("clock")
@@ -106,17 +107,17 @@ class Process:
         clock, now_s = self._wall_clock, self.loop.scheduler.now_ns / SECOND
         if clock.drift_ppm:
             return EPOCH_S + now_s + clock.off_by(now_s)
-        return EPOCH_S + now_s + clock.offset_s  # each row of a log asks
+        return EPOCH_S + now_s + clock.offset_s  # every row of a log calls this
 
     def drift(self, ppb: int) -> None:
-        """Let the monotonic clock gain so much on top of what it gains by itself."""
+        """Let the monotonic clock gain so much in addition to its own drift."""
         self.loop.set_drift(self._drift_ppb + ppb)
 
     def when_over(self, callback: Callable[[], None]) -> None:
         """Call it right after this life has ended, in whatever way."""
         self._when_over.append(callback)
 
-    # --- what the loop asks and tells (connections.NetworkedMachine)
+    # --- calls of the loop (connections.NetworkedMachine)
 
     def failed(self, context: dict[str, Any]) -> None:
         self.world.fail(self.name, str(context.get("message")), context.get("exception"))
@@ -134,11 +135,12 @@ class Process:
     # --- life
 
     def begin(self) -> None:
-        # Kept, as asyncio.run does: a task that only what it waits for knows would be collected.
+        # Keep a reference, as asyncio.run does: otherwise only the awaited object may know the task, and both
+        # be collected.
         self._task = Context().run(self.loop.create_task, self._live(), name=f"{self.name}: main")
 
     async def _live(self) -> None:
-        """As ``asyncio.run``: main, then an end for every task it left, which is also reported."""
+        """Like ``asyncio.run``: main, then an end for every task it left, which is also reported."""
         try:
             await self.node.main(self)
         except (Exception, asyncio.CancelledError) as error:  # `asyncio.run` would raise either
@@ -159,7 +161,7 @@ class Process:
             self.world.history.record(self.world.scheduler.now_ns, self.name, "exit", "")
 
     def over(self, *, killed: bool = True) -> None:
-        """Nothing of this process runs any more. Its sockets are the caller's business."""
+        """Nothing of this process runs any more. The caller handles its sockets."""
         if self.alive:
             self.ended_s = self.world.now_s
             for callback in self._when_over:
@@ -204,11 +206,11 @@ class Node:
 
     @property
     def exposed(self) -> Any:
-        """What the main coroutine of the present life has exposed; None if it has not, or there is none."""
+        """The object that the main coroutine of the present life has exposed, or None."""
         return self.process.exposed if self.process is not None and self.process.alive else None
 
     def start(self) -> None:
-        """Begin a life, on a host that is powered on where needed."""
+        """Begin a life, on a host that is powered on if needed."""
         if self.state is not NodeState.DOWN:
             raise ValueError(f"process {self.name} is {self.state} already")
         self.host.powered = True
@@ -218,7 +220,7 @@ class Node:
         self.process.begin()
 
     def stop(self) -> None:
-        """Ask it to end, as SIGTERM does; a paused one hears of it when it is resumed."""
+        """Ask it to end, like SIGTERM; a paused process notices when it is resumed."""
         process = self._living()
         process.asked_to_end = True
         process.loop.call_soon(process.stopping.set)

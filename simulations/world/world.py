@@ -1,14 +1,14 @@
 """A world of processes on hosts, run in virtual time from one seed.
 
-`World` owns the clock, the network, the disks and the fault schedule, and decides whose turn it is; who has
-turns is told in `simulations.world.processes`.
+`World` owns the clock, the network, the disks and the fault schedule, and decides whose turn it is. The
+processes that take the turns are in `simulations.world.processes`.
 
-Everything random comes from streams named ``seed:stream:place``, so one more draw in one place does not
+All randomness comes from streams named ``seed:stream:place``, so one more draw in one place does not
 reshuffle the rest. Every turn, arrival and fault goes into the run's `History`: two runs of one seed have one
 hash.
 
-The world is a context manager: inside, the fence of `simulations.kernel.guards` is up and the garbage
-collector runs only at fixed points, since finalisers run code; at the end the dead processes are taken apart.
+The world is a context manager. Inside, the fence of `simulations.kernel.guards` is up, and the garbage
+collector runs only at fixed points, since finalisers run code. At the end the dead processes are taken apart.
 """
 
 from __future__ import annotations
@@ -41,34 +41,36 @@ from simulations.world.failures import Failure, ProgramFailed
 from simulations.world.processes import Main, Node, NodeState, Process
 
 ADDRESS: Final = re.compile(r"\bat 0x[0-9a-f]+")
-"""Where an object is differs between two equal runs."""
+"""Addresses of objects, which differ between two equal runs."""
 COLLECT_EVERY: Final = 20_000
-"""Events between two collections of garbage."""
+"""Events between two garbage collections."""
 LOOK_AT_ALL_EVERY: Final = 50
-"""Worlds of one process between two collections of all that lives outside of worlds."""
+"""Worlds of one process between two collections of all objects outside worlds."""
 COLLECTIONS_YOUNG: Final = 64
-"""The last of so many of them looks at all objects: at 100 brokers that takes half a second."""
+"""How many of these collections pass until one checks all objects: at 100 brokers that takes half a
+second.
+"""
 
 
 class Deadlock(RuntimeError):
-    """Nothing will ever happen again, and something is still waited for."""
+    """Nothing will ever happen again, and a condition is still waited for."""
 
 
 class ConditionNotMet(TimeoutError):
-    """What was waited for did not come true in time."""
+    """The condition did not become true in time."""
 
 
 _worlds = count()
 _last: weakref.ref[World] | None = None
-"""The last world of this process, if it is still there."""
+"""The last world of this process, if it still exists."""
 
 
 def _spare_what_is_old() -> None:
-    """Let no collection in a new world look at what lives already: modules, and what a program with many
-    worlds, such as pytest, has gathered. Of a million objects each look takes 0.2 s.
+    """Exclude older objects from collections in a new world.
 
-    What is frozen and dropped later is not collected before the next look at everything, if it is in a cycle.
-    So nothing is frozen while the world before is still there.
+    These are modules, and the objects of a program with many worlds, such as pytest. Checking a million
+    objects takes 0.2 s each time. A frozen object that is dropped later and is in a cycle is not collected
+    before the next check of everything. So nothing is frozen while the previous world still exists.
     """
     if not next(_worlds) % LOOK_AT_ALL_EVERY:
         gc.unfreeze()
@@ -78,20 +80,21 @@ def _spare_what_is_old() -> None:
 
 
 class World:
-    """All of it. Use it as a context manager, add nodes, then let time pass by `run_for` and `run_until`.
+    """The whole world. Use it as a context manager, add nodes, then let time pass by `run_for` and
+    `run_until`.
 
     A program that fails unhandled ends the test at once: the call that lets time pass raises `ProgramFailed`,
-    and so does leaving the world. What was raised is no longer in ``failures``.
+    and so does leaving the world. A failure that was raised is no longer in ``failures``.
 
     Args:
         chunked: let every read end at a random boundary.
         permuted: serve sockets that are ready in one turn of an event loop in a random order.
-        keep_history: keep the lines of the history, to find where two runs part.
+        keep_history: keep the lines of the history, to find where two runs diverge.
         keep_failures: let time pass in spite of failures; they stay in ``failures``.
     """
 
     def __new__(cls, *_: object, **__: object) -> Self:
-        """What is old is frozen before there is a world: it would be frozen with it, and never collected."""
+        """Freeze older objects before the world exists: it would be frozen with them, and never collected."""
         global _last
         if not gc.isenabled():  # inside another world
             return super().__new__(cls)
@@ -120,11 +123,11 @@ class World:
         self.fence = Fence()
         self.nodes: dict[str, Node] = {}
         self.processes: list[Process] = []
-        """Every life there was, in order of birth."""
+        """All lives, in order of birth."""
         self.failures: list[Failure] = []
-        """What failed unhandled and was not raised yet."""
+        """Unhandled failures that were not raised yet."""
         self.faults: list[tuple[float, Fault]] = []
-        """What was done, and when."""
+        """The faults as they were done, with their times."""
         self.ongoing = faults.Ongoing(self)
         self.on_second: Callable[[float], None] | None = None
         """Called at every virtual second, when all that is due by then is done."""
@@ -151,7 +154,7 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        gc.collect()  # a task that failed unseen is reported by its finaliser
+        gc.collect()  # the finaliser of a task that failed unseen reports it
         self._over = True
         try:
             for process in self.processes:
@@ -165,7 +168,7 @@ class World:
             self._raise_failures()
 
     def _raise_failures(self) -> None:
-        """Raises `ProgramFailed` for what failed since the last time."""
+        """Raise `ProgramFailed` for failures since the last time."""
         if self.failures and not self.keep_failures:
             failures = [*self.failures]
             self.failures.clear()
@@ -174,8 +177,10 @@ class World:
     # --- building
 
     def add_node(self, name: str, main: Main, *, host: str | None = None, once: bool = False) -> Node:
-        """A program, on a host of its own or beside others; it is not started. ``once``: nor does `heal`
-        start it again."""
+        """Add a program, on a new host or an existing one, without starting it.
+
+        ``once``: `heal` does not start it again.
+        """
         if name in self.nodes:
             raise ValueError(f"there is a process {name} already")
         host_name = host or name
@@ -189,7 +194,7 @@ class World:
         return self.nodes[name]
 
     def disk(self, host: str) -> Disk:
-        """The disk of a host, which survives everything but is not always complete."""
+        """The disk of a host, which survives everything but may be damaged."""
         if host not in self._disks:
             self._disks[host] = Disk(random.Random(f"{self.seed}:disk:{host}"))
         return self._disks[host]
@@ -214,7 +219,7 @@ class World:
         return self._wall_clocks.setdefault(host, WallClock())
 
     def drift_ppb(self, host: str) -> int:
-        """What the monotonic clocks of a host gain on top of what each gains by itself."""
+        """The drift of a host's monotonic clocks, in addition to that of each clock."""
         return self._drifts_ppb.get(host, 0)
 
     def set_drift(self, host: str, ppb: int) -> None:
@@ -228,7 +233,7 @@ class World:
 
         Raises:
             ProgramFailed: a program failed unhandled.
-            ValueError: that is no time that can pass.
+            ValueError: the time cannot pass.
         """
         if not 0 <= seconds < inf:
             raise ValueError(f"{seconds} s cannot pass; name a time from 0 on")
@@ -242,19 +247,19 @@ class World:
         what: str = "a condition",
         poll_s: float = 0.01,
     ) -> float:
-        """Let time pass until the condition holds; it is looked at every ``poll_s``. Returns the seconds that
+        """Let time pass until the condition holds; it is checked every ``poll_s``. Returns the seconds that
         took.
 
         Raises:
             Deadlock: nothing is scheduled any more.
             ProgramFailed: a program failed unhandled.
             ConditionNotMet: it did not hold within ``timeout_s``.
-            ValueError: these are no times that can pass.
+            ValueError: the times are invalid.
         """
         if not 0 <= timeout_s < inf:
             raise ValueError(f"{timeout_s} s cannot pass; name a timeout from 0 on")
         if not 1 / SECOND <= poll_s < inf:
-            raise ValueError(f"cannot look every {poll_s} s; name a pause from a nanosecond on")
+            raise ValueError(f"cannot check every {poll_s} s; name a pause from a nanosecond on")
         start_ns = self.scheduler.now_ns
         end_ns = start_ns + nanoseconds(timeout_s)
         while not condition():
@@ -286,7 +291,9 @@ class World:
                 return
 
     def _collect(self) -> None:
-        """Garbage, at fixed numbers of events; what is old now and then, since connections grow old."""
+        """Collect garbage at fixed numbers of events; older objects now and then, since connections grow
+        old.
+        """
         self._next_collection += COLLECT_EVERY
         self._collections += 1
         gc.collect(1 if self._collections % COLLECTIONS_YOUNG else 2)
@@ -298,7 +305,7 @@ class World:
             self.on_second(self.now_s)
 
     def waiting(self) -> str:
-        """Who waits for what: every task of every process that lives, and who is down."""
+        """What every task of every living process waits for, and which processes are down."""
         lines = []
         for node in self.nodes.values():
             if node.process is not None and node.process.alive:
@@ -313,7 +320,7 @@ class World:
     # --- faults
 
     def schedule(self, plan: Iterable[Fault]) -> None:
-        """Let the faults come at their times."""
+        """Apply the faults at their times."""
         for fault in plan:
             self.scheduler.at(nanoseconds(fault.at_s), faults.apply, self, fault)
 
@@ -327,17 +334,17 @@ class World:
         for_s: float | None = None,
         **more: float | str,
     ) -> None:
-        """Do something now, to one or several by name; ``value`` is the kind's own if it is None.
+        """Apply a fault now, to one or several by name; if ``value`` is None, the kind's own is used.
 
         Raises:
-            ValueError: there is no such kind, nobody of that name, or a number out of range.
+            ValueError: there is no such kind or target, or a number is out of range.
         """
         one, other = ((side,) if isinstance(side, str) else tuple(side) for side in (a, b))
         fault = Fault(self.now_s, kind, one, other, for_s, value, tuple(sorted(more.items())))
         faults.apply(self, fault)
 
     def heal(self) -> None:
-        """Undo all faults that last, and start what is down."""
+        """Undo all lasting faults, and start what is down."""
         self.ongoing.end_if(lambda kind, fault: True)
         self.inject("heal")
         down = [
@@ -349,7 +356,7 @@ class World:
             self.inject("start", down)
 
     def note(self, fault: Fault) -> None:
-        """Remember that this is being done."""
+        """Record that this fault is being applied."""
         self.faults.append((self.now_s, fault))
         self.history.record(self.scheduler.now_ns, "world", "fault", str(fault))
 
@@ -368,12 +375,12 @@ class World:
         self.disk(host).lose_power()
 
     def fail(self, process: str, message: str, exception: BaseException | None = None) -> None:
-        """Something went wrong that nobody handled; what the clean-up after the run meets does not count."""
+        """An unhandled failure; those in the clean-up after the run do not count."""
         if self._over:
             return
         self.failures.append(Failure(self.now_s, process, message, exception))
         if not self.keep_failures:
-            # An action of its own, since this is called from within the loops of processes.
+            # A separate action, since this is called from within the loops of processes.
             self.scheduler.after(0, self._raise_failures)
         kind = "" if exception is None else type(exception).__name__
         self.history.record(self.scheduler.now_ns, process, "failure", ADDRESS.sub("at ...", message), kind)

@@ -1,6 +1,6 @@
-"""The network between simulated hosts, at the level at which a kernel gives it to asyncio: TCP streams.
+"""The network between simulated hosts, at the level at which a kernel offers it to asyncio: TCP streams.
 
-`hosts` has machines and what listens on them, `links` what lies between two of them, `tcp` the two ends of a
+`hosts` has machines and their listeners, `links` the network between two of them, `tcp` the two ends of a
 connection, `handshake` how it is made, `network` all of it together.
 """
 

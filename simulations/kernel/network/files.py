@@ -1,8 +1,8 @@
 """The files of simulated unix sockets, as programs see them through ``os``.
 
-Code under simulation asks the real ``os`` about the file of a socket: whether it is one, whose it is, and to
-make it private or remove it. Such calls get the file of the simulated host they run on, and the real disk
-never hears of it. What they ask about other paths is for the fence to answer.
+Code under simulation asks the real ``os`` about the file of a socket: its type, its owner, and to make it
+private or remove it. Such calls get the file of the simulated host they run on, and the real disk is not
+involved. The fence handles calls about other paths.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from simulations.kernel.network.hosts import Host, SocketFile
 
 DEVICE: Final = 0x51A1
-"""No real file is on it."""
+"""No real file is on this device."""
 
 
 def _stat(host: Host, path: str, file: SocketFile, **_options: Any) -> os.stat_result:
@@ -46,11 +46,11 @@ CALLS: Final[dict[str, Callable[..., Any]]] = {
     "chown": _chown,
     "unlink": _unlink,
 }
-"""By their names in ``os``."""
+"""The functions by their names in ``os``."""
 
 
 def shown(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """That function of ``os``, answering for sockets of the host on which the running loop's process is."""
+    """That function of ``os``, answering for sockets of the running process's host."""
     simulated = CALLS[name]
 
     def call(path: Any, *arguments: Any, **options: Any) -> Any:

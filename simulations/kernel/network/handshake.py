@@ -1,7 +1,7 @@
-"""How a connection is made: SYN, SYN-ACK, and the ACK that lets the server's program see it.
+"""The making of a connection: SYN, SYN-ACK, and the ACK that lets the server's program see it.
 
-A SYN that is lost, or that finds the backlog full, is sent again after 1, 3, 7 ... seconds, up to
-ETIMEDOUT after 127. On a link it may also be answered as a fault wants it (`Dialling`).
+A SYN that is lost, or that finds the backlog full, is sent again after 1, 3, 7 ... seconds, up to ETIMEDOUT
+after 127. On a link, a fault may also choose the answer (`Dialling`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SYN_TIMES_S: Final = (0, 1, 3, 7, 15, 31, 63, 127)
 
 
 class Dialling(StrEnum):
-    """What becomes of a SYN on purpose."""
+    """A fault's treatment of a SYN."""
 
     REFUSED = "refused"
     DROPPED = "dropped"
@@ -80,7 +80,7 @@ class Attempt:
             there.post(self._syn_arrived, there)
 
     def _target(self) -> Host | None:
-        """Who has the address now."""
+        """The present owner of the address."""
         if isinstance(self._destination, str):
             return self._host
         return self._network.host_at(self._host, self._destination[0])
@@ -103,7 +103,7 @@ class Attempt:
             self._answer(there, listener, None)
 
     def _destination_exists(self, host: Host) -> bool:
-        """An abstract name always does, as a name."""
+        """True if the destination exists; an abstract name always does."""
         assert isinstance(self._destination, str)
         return self._destination.startswith("\0") or self._destination in host.unix
 

@@ -1,8 +1,8 @@
-"""Machines: their addresses, what listens on them, and whether they have power.
+"""Machines: their addresses, their listeners, and whether they have power.
 
 A host has one address (10.0.0.n), which exists only in the simulation; 127.0.0.1 is the host itself. A unix
 socket's file exists only here too (`simulations.kernel.network.files` shows it to programs), and stays behind
-when its listener goes; an abstract name (a zero in front) has no file and goes with it.
+when its listener goes. An abstract name (a zero in front) has no file and disappears with its listener.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Owner(Protocol):
 
 @dataclass(slots=True)
 class SocketFile:
-    """Where a unix socket is bound."""
+    """The path to which a unix socket is bound."""
 
     listener: Listener | None
     """None: nobody listens any more."""
@@ -55,7 +55,7 @@ class Host:
         self.name = name
         self.address = address
         self.links: list[Link] = []
-        """Those from here and to here that were ever used."""
+        """Links from here and to here that were ever used."""
         self.listeners: dict[tuple[str, int], Listener] = {}
         self.unix: dict[str, SocketFile] = {}
         self._powered = True
@@ -73,7 +73,7 @@ class Host:
             link.ends_changed()
 
     def free_port(self) -> int:
-        """A port nobody listens on; they are given in turn."""
+        """A port without a listener; they are assigned in turn."""
         while True:
             self._port = PORT_FIRST if self._port >= PORT_LAST else self._port + 1
             if not any(port == self._port for _, port in self.listeners):
@@ -93,8 +93,10 @@ class Host:
         return address, port
 
     def bind_unix(self, listener: Listener, path: str) -> None:
-        """Take a path or an abstract name. asyncio removes a socket's file that is in the way, listened at or
-        not; an abstract name that somebody has is in use.
+        """Take a path or an abstract name.
+
+        asyncio removes a socket's file at that path, even one with a listener. An abstract name that has an
+        owner is in use.
         """
         if path.startswith("\0") and path in self.unix:
             raise OSError(errno.EADDRINUSE, f"{path!r} is in use on host {self.name}")
@@ -119,7 +121,7 @@ class Listener:
         self.accept = accept
         self.backlog = backlog
         self.waiting = 0
-        """Connections the program has not taken yet."""
+        """Connections that the program has not taken yet."""
         self.listening = False
         self.address: Address = ""
 

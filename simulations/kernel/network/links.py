@@ -1,20 +1,20 @@
-"""What lies between two hosts, one direction of it: delays, losses, a narrow line, cuts.
+"""One direction of the network between two hosts: delays, losses, a narrow line, cuts.
 
-**A packet's delay** is drawn from the link's own random stream: a base, and jitter of one of three shapes
-(even; exponential; log-normal, whose 99th percentile is ten times its median), and with a share of
-packets a tail on top. What `impair` adds comes on top again, drawn for itself: delays add up, chances of
-loss combine as independent ones, the narrowest line holds.
+**A packet's delay** is drawn from the link's own random stream. It is a base, plus jitter of one of three
+shapes (even; exponential; log-normal, whose 99th percentile is ten times its median), plus a tail for a share
+of packets. The effects of `impair` are added, each with its own draws: delays add up, chances of loss combine
+as independent ones, and the narrowest line applies.
 
-**A lost packet** is sent again by TCP 0.2, 0.4, 0.8, 1.6 ... seconds after it was (`wait_ns`), each time
-meeting the link as it then is, and everything behind it waits. Losses come evenly, or in bursts (Gilbert and
-Elliott's chain in continuous time: good and bad periods of exponentially distributed lengths, with a chance
-of loss for the bad ones).
+**A lost packet** is retransmitted by TCP 0.2, 0.4, 0.8, 1.6 ... seconds later (`wait_ns`), each time under
+the link's conditions at that moment. Everything behind it waits. Losses come evenly, or in bursts. A burst
+model is Gilbert and Elliott's chain in continuous time: good and bad periods of exponentially distributed
+lengths, with a chance of loss for the bad ones.
 
-**A narrow line** sends one byte after the other; packets queue before it, and one that finds the queue
-full is lost.
+**A narrow line** sends one byte after the other; packets queue before it, and one that finds the queue full
+is lost.
 
-**A cut** loses everything (`simulations.kernel.network.tcp` tells what TCP makes of it). **A clog** loses
-nothing: what comes to it waits, and goes on when it is gone.
+**A cut** loses everything (`simulations.kernel.network.tcp` describes TCP's reaction). **A clog** loses
+nothing: packets wait, and go on when it is gone.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ RTO_MAX_NS: Final = 120 * SECOND
 
 
 def wait_ns(sent_again: int) -> int:
-    """How long TCP waits for an acknowledgement of what was sent again so many times. The first probe of
-    Linux (TLP) does not double the wait, so the first two are equal."""
+    """How long TCP waits for an acknowledgement after so many retransmissions.
+
+    The first probe of Linux (TLP) does not double the wait, so the first two are equal.
+    """
     return min(RTO_FIRST_NS << max(sent_again - 1, 0), RTO_MAX_NS)
 
 
@@ -63,7 +65,7 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True)
 class LinkQuality:
-    """One direction between two hosts, or what is added to one."""
+    """One direction between two hosts, or an addition to one."""
 
     latency_s: float = 0.0003
     jitter_s: float = 0.0002
@@ -76,7 +78,7 @@ class LinkQuality:
     """The share of packets that take ``tail_s`` longer."""
     tail_s: float = 0.0
     queue_bytes: float = QUEUE_BYTES
-    """What may wait before a line with a bandwidth."""
+    """Bytes that may wait before a line with a bandwidth."""
     bursts: Bursts | None = None
 
     def __post_init__(self) -> None:
@@ -95,7 +97,7 @@ WITHIN_HOST: Final = LinkQuality(latency_s=0.00003, jitter_s=0.00001)
 
 
 class Link:
-    """One direction between two hosts. Connections hold it and ask `up` for every packet."""
+    """One direction between two hosts. Connections hold it and check `up` for every packet."""
 
     __slots__ = (
         "_added",
@@ -136,20 +138,21 @@ class Link:
         self.target = target
         self.rng = rng
         self.up = True
-        """A packet sent now is not lost to a cut or to a host without power."""
+        """True if a packet sent now is not lost to a cut or to a host without power."""
         self.smooth = False
-        """Nothing is done to it: a packet sent now arrives after ``latency_ns``, a share of ``jitter_ns``
-        drawn by ``random`` added, and that is all."""
+        """True without any fault: a packet sent now arrives after ``latency_ns`` plus a share of
+        ``jitter_ns`` drawn by ``random``.
+        """
         self.clogs: list[object] = []
-        """Who wants all to wait."""
+        """The faults that clog it."""
         self.held: list[Callable[[], object]] = []
-        """What waits for the end of a clog, in order."""
+        """Packets that wait for the end of a clog, in order."""
         self.dialling: list[str] = []
-        """What becomes of SYNs, by `simulations.kernel.network.handshake.Dialling`; the last one counts."""
+        """The treatments of SYNs, by `simulations.kernel.network.handshake.Dialling`; the last one counts."""
         self.unheard: list[Half] = []
         """The far ends of connections that were answered and are never served."""
         self.portions: list[int] = []
-        """At most so many bytes of what arrives are read at once; the least one counts."""
+        """The most bytes that one read returns; the least limit counts."""
         self._cuts: list[object] = []
         self._base = self._part(quality)
         self._added: list[_Part] = []
@@ -183,7 +186,7 @@ class Link:
         self.ends_changed()
 
     def mend(self, by: object = None) -> None:
-        """Take one cut by the same back, if there is one."""
+        """Remove one cut by the same fault, if there is one."""
         if by in self._cuts:
             self._cuts.remove(by)
             self.ends_changed()
@@ -198,7 +201,7 @@ class Link:
         self._see_whether_smooth()
 
     def unclog(self, by: object = None) -> None:
-        """Take one clog by the same back; after the last, what waited goes on in its order."""
+        """Remove one clog by the same fault; after the last, the waiting packets go on in order."""
         if by not in self.clogs:
             return
         self.clogs.remove(by)
@@ -209,17 +212,17 @@ class Link:
                 go_on()
 
     def set_base(self, quality: LinkQuality) -> None:
-        """What the link is like where nothing is done to it."""
+        """Set the link's properties without faults."""
         self._base = self._part(quality)
         self._compile()
 
     def impair(self, quality: LinkQuality) -> None:
-        """Add this to what the link is like."""
+        """Add this to the link's properties."""
         self._added.append(self._part(quality))
         self._compile()
 
     def repair(self, quality: LinkQuality) -> None:
-        """Take back what one `impair` added."""
+        """Remove the addition of one `impair`."""
         for part in self._added:
             if part.quality == quality:
                 self._added.remove(part)
@@ -227,12 +230,12 @@ class Link:
                 return
 
     def lump(self, every_s: float) -> None:
-        """Let bytes arrive at whole multiples of so many seconds only."""
+        """Let bytes arrive only at whole multiples of so many seconds."""
         self._lumps_ns.append(nanoseconds(every_s))
         self._compile()
 
     def unlump(self, every_s: float) -> None:
-        """Take back what one `lump` did."""
+        """Undo one `lump`."""
         if nanoseconds(every_s) in self._lumps_ns:
             self._lumps_ns.remove(nanoseconds(every_s))
             self._compile()
@@ -244,7 +247,7 @@ class Link:
         )
 
     def _compile(self) -> None:
-        """What every packet needs, so that one on a link to which nothing is done costs one draw."""
+        """Precompute what every packet needs, so that one on a link without faults costs one draw."""
         parts = [self._base, *self._added]
         qualities = [part.quality for part in parts]
         base = qualities[0]
@@ -281,7 +284,7 @@ class Link:
         return delay_ns if self._plain else delay_ns + self._extra_ns()
 
     def arrival_ns(self, size: int) -> int | None:
-        """When so many bytes sent now have arrived, behind what the line carries already.
+        """When so many bytes sent now have arrived, behind the line's earlier load.
 
         None: they found its queue full.
         """
@@ -299,7 +302,7 @@ class Link:
         return arrival_ns
 
     def loses(self) -> bool:
-        """A packet sent now is lost, though there is no cut. Only a `lossy` link need be asked."""
+        """True if a packet sent now is lost without a cut. Only a `lossy` link needs this check."""
         now_ns = self.scheduler.now_ns
         if self._loss and self.random() < self._loss:
             return True

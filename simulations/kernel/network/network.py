@@ -1,4 +1,4 @@
-"""All hosts, the links between them and the connections over those: what a kernel would do for sockets."""
+"""All hosts, the links between them and the connections over those: the kernel's work for sockets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from simulations.kernel.network.tcp import GIVE_UP_S, Half, Pace
 from simulations.kernel.scheduler import Scheduler, nanoseconds
 
 FORGET_EVERY: Final = 256
-"""Connections between two looks for those that are over."""
+"""The number of new connections between two searches for finished ones."""
 
 
 class Network:
-    """All hosts and what lies between them."""
+    """All hosts and the links between them."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class Network:
         self.scheduler = scheduler
         self.history = history
         self.note: Callable[[Line], object] = _forget if history is None else history.note
-        """Where arrivals are written down."""
+        """Where arrivals are recorded."""
         self.hosts: dict[str, Host] = {}
         self.give_up_ns = nanoseconds(GIVE_UP_S)
         self.connections = 0
         self.on_attempt: Callable[[str, Address], object] | None = None
-        """Told of every attempt at a connection when it begins: by which process, and whither."""
+        """Called for every attempt at a connection when it begins: by which process, and to where."""
         self._seed = seed
         self._default = quality
         self._links: dict[tuple[str, str], Link] = {}
@@ -60,8 +60,10 @@ class Network:
         return host
 
     def readdress(self, name: str) -> str:
-        """Give a host another address, as after a move; its connections are gone without a word, and nobody
-        answers any more to who sends to the old address."""
+        """Give a host another address, as after a move.
+
+        Its connections disappear silently, and packets to the old address get no answer any more.
+        """
         host = self.hosts[name]
         for half in self._halves:
             if half.host is host and not half.peer.ended:
@@ -95,7 +97,7 @@ class Network:
     # --- links
 
     def link(self, source: Host, target: Host) -> Link:
-        """One direction between two hosts, which need not be different ones."""
+        """One direction between two hosts, which may be the same."""
         pair = (source.name, target.name)
         link = self._links.get(pair)
         if link is None:
@@ -105,7 +107,7 @@ class Network:
         return link
 
     def dead_link(self, source: Host, target: Host) -> Link:
-        """For connections of the two on which nothing passes though it does between the hosts."""
+        """For connections of the two on which nothing passes, though packets pass between the hosts."""
         pair = (source.name, target.name)
         link = self._dead_links.get(pair)
         if link is None:
@@ -123,7 +125,7 @@ class Network:
 
     @property
     def cuts(self) -> list[tuple[str, str]]:
-        """The directions, source and target, in which all is lost now."""
+        """The directions, source and target, in which all packets are lost now."""
         return [pair for pair, link in self._links.items() if link.is_cut]
 
     def cut(self, sources: Iterable[str], targets: Iterable[str], by: object = None) -> None:
@@ -132,7 +134,7 @@ class Network:
             link.cut(by)
 
     def mend(self, sources: Iterable[str], targets: Iterable[str], by: object = None) -> None:
-        """Take one `cut` by the same back, wherever there is one."""
+        """Remove one `cut` by the same fault, wherever there is one."""
         for link in self.directions(sources, targets):
             link.mend(by)
 
@@ -145,7 +147,7 @@ class Network:
         return link is not None and link.is_cut
 
     def set_quality(self, source: str, target: str, quality: LinkQuality | None) -> None:
-        """Change what one direction is like from now on; None is the default again."""
+        """Change the properties of one direction from now on; None means the default."""
         self.link(self.hosts[source], self.hosts[target]).set_base(quality or self._default)
 
     # --- connections
@@ -157,7 +159,7 @@ class Network:
         destination: Address,
         done: Callable[[Half | None, OSError | None], None],
     ) -> Attempt:
-        """Begin to connect; ``done`` is told once, unless the attempt is cancelled."""
+        """Begin to connect; ``done`` is called once, unless the attempt is cancelled."""
         if self.on_attempt is not None:
             self.on_attempt(owner.name, destination)
         return Attempt(self, host, owner, destination, done)
@@ -172,7 +174,7 @@ class Network:
         *,
         unheard: bool = False,
     ) -> Half:
-        """The SYN-ACK has arrived: make both halves and send the ACK, behind which data may follow.
+        """The SYN-ACK has arrived: make both halves and send the ACK, which data may follow.
 
         ``unheard``: the server's program will never take the connection.
         """
@@ -199,7 +201,7 @@ class Network:
         """The ACK has arrived: the server's program may take the connection."""
         listener = self._opening.pop(half, None)
         if listener is None:
-            return  # nobody will
+            return  # nobody will take it
         if not listener.listening:
             half.reset()
             return
@@ -211,7 +213,7 @@ class Network:
 
     @property
     def halves(self) -> list[Half]:
-        """All ends of connections that somebody may still hear of."""
+        """All ends of connections that may still get an event."""
         return list(self._halves)
 
     def between(self, some: Iterable[str], others: Iterable[str]) -> list[tuple[Half, Half]]:
@@ -228,12 +230,11 @@ class Network:
         ]
 
     def break_in_two(self, half: Half) -> None:
-        """Something between the two ends tells this one, in the other's name, that the connection is over."""
+        """A device between the two ends tells this one, in the other's name, that the connection is over."""
         half.peer.link.post(self._reset_arrived, half.peer, half)
 
     def send_reset(self, source: Half, target: Half, behind_ns: int = 0) -> None:
-        """An RST on its way, behind what was sent before it; unlike data it is not sent again when it is
-        lost."""
+        """An RST on its way, behind earlier data; unlike data it is not retransmitted when it is lost."""
         source.link.post(self._reset_arrived, source, target, behind_ns)
 
     def _reset_arrived(self, source: Half, target: Half, behind_ns: int = 0) -> None:
@@ -256,7 +257,7 @@ class Network:
         self._repace(process)
 
     def usual_reader(self, process: str, bytes_s: float) -> None:
-        """Take one `slow_reader` back."""
+        """Undo one `slow_reader`."""
         self._unpace(process, (bytes_s, False))
 
     def block_io(self, process: str) -> None:
@@ -265,7 +266,7 @@ class Network:
         self._repace(process)
 
     def unblock_io(self, process: str) -> None:
-        """Take one `block_io` back."""
+        """Undo one `block_io`."""
         self._unpace(process, (0.0, True))
 
     def _unpace(self, process: str, pace: tuple[float, bool]) -> None:
@@ -294,7 +295,7 @@ class Network:
     # --- ends of processes and hosts
 
     def close_sockets(self, owner: Owner) -> None:
-        """The process ended, by itself or killed: its ports are free, and its kernel closes what it left."""
+        """The process ended, by itself or killed: its ports are free, and its kernel closes its sockets."""
         self._drop(
             lambda half: half.owner is owner and not half.closed,  # the kernel goes on with those
             lambda listener: listener.owner is owner,
@@ -327,4 +328,4 @@ class Network:
 
 
 def _forget(line: Line) -> None:
-    """Of a network without a history."""
+    """The record of a network without a history."""

@@ -1,23 +1,21 @@
 """The two ends of a TCP connection, as their kernels know them.
 
-**What a stream does.** Bytes of one direction arrive in order, after the delays of
-`simulations.kernel.network.links`. The sender may be `WINDOW_BYTES` ahead of what the receiver's program has
-read; beyond that its transport's buffer fills.
+**Streams.** Bytes of one direction arrive in order, after the delays of `simulations.kernel.network.links`.
+The sender may be `WINDOW_BYTES` ahead of what the receiver's program has read; beyond that its transport's
+buffer fills.
 
-**What a cut does.** It loses packets silently, in one direction or both. TCP notices at the next packet
-and sends it again 0.2, 0.4, 0.8, 1.6 ... seconds later, so bytes held back by a cut arrive up to one such
-step after the cut has healed, and after `GIVE_UP_S` without an answer the sender's connection ends with
-ETIMEDOUT. A lost acknowledgement starts the same ladder: with only the way back cut, data still arrive,
-until the window is full. A host without power is a cut in all directions.
+**Cuts** lose packets silently, in one direction or both. TCP notices at the next packet and retransmits it
+0.2, 0.4, 0.8, 1.6 ... seconds later. So bytes held back by a cut arrive up to one such step after the cut has
+healed. After `GIVE_UP_S` without an answer the sender's connection ends with ETIMEDOUT. A lost
+acknowledgement starts the same ladder: with only the way back cut, data still arrive, until the window is
+full. A host without power is a cut in all directions.
 
-**What ends do.** A closed socket sends FIN behind its data, or RST if it leaves bytes unread; its kernel does
-that also for a process that is killed. The sockets of a host that lost power send nothing, and answer RST
-once the host is back and hears of them. An RST does not overtake data, and what had arrived before it is
-still read.
+**Ends.** A closed socket sends FIN after its data, or RST if it leaves bytes unread. The kernel does the same
+for a process that is killed. The sockets of a host that lost power send nothing, and answer RST once the host
+is back and gets their packets. An RST does not overtake data, and data that arrived before it is still read.
 
-**What is done to ends on purpose.** One may be deaf (nothing passes on this connection, though it does
-between the hosts), may have its next bytes cut short by FIN, and its program may be slow to read
-(`Pace`).
+**Faults of ends.** One may be deaf (nothing passes on this connection, though packets pass between the
+hosts), may have its next bytes cut short by FIN, and its program may be slow to read (`Pace`).
 """
 
 from __future__ import annotations
@@ -44,17 +42,17 @@ GIVE_UP_S: Final = 924.6
 """Linux: fifteen retransmissions (tcp_retries2)."""
 RESENDS_MAX: Final = 15
 SLOW_READ_S: Final = 0.05
-"""A slow program reads what it may read in so long at once."""
+"""A slow program reads the allowance of so many seconds at once."""
 
 
 class SocketUser(Protocol):
-    """A transport, told by its kernel half that something may be done."""
+    """A transport; its kernel half tells it that it may act."""
 
     def arrived(self) -> None:
         """Bytes came in, just now."""
 
     def readable(self) -> None:
-        """Bytes, the end of the stream or an error wait to be read."""
+        """Bytes, the end of the stream or an error can be read."""
 
     def writable(self) -> None:
         """There is room for bytes again, or an error."""
@@ -73,7 +71,9 @@ class Pace:
 
 
 class Half:
-    """One end of a connection as its kernel knows it: what has arrived, what is on its way to the peer."""
+    """One end of a connection as its kernel knows it: the bytes that have arrived, and those on their way to
+    the peer.
+    """
 
     __slots__ = (
         "_acknowledged",
@@ -111,7 +111,7 @@ class Half:
     )
 
     link: Link
-    """To the peer."""
+    """The link to the peer."""
     peer: Half
 
     def __init__(
@@ -128,7 +128,7 @@ class Half:
         self.error: OSError | None = None
         self.closed = False
         self.vanished = False
-        """Process or host died: the kernel knows nothing of this connection any more."""
+        """Process or host died: the kernel has forgotten this connection."""
         self.pace: Pace | None = None
         """How fast the program reads, if not as fast as it can."""
         self.cut_short = False
@@ -137,10 +137,10 @@ class Half:
         self.consumed = 0
         """How many of them our program has read."""
         self.sent_bytes = 0
-        self._touched = False  # one of the above was ever set, so that `send` looks which
+        self._touched = False  # one of the above was ever set, so `send` must check which
         self._network = network
         self._received: deque[bytes] = deque()
-        self._acknowledged = 0  # of what we sent, read by the peer's program as far as we have heard
+        self._acknowledged = 0  # bytes of ours that the peer's program has read, as far as we know
         self._blocked = False
         self._cut_off = False
         self._ended = False  # FIN is on its way
@@ -153,7 +153,7 @@ class Half:
         self._stalled_since_ns: int | None = None
         self._tries = 0  # since it stalled
 
-    # --- what a transport calls
+    # --- called by a transport
 
     @property
     def pending(self) -> int:
@@ -182,7 +182,7 @@ class Half:
 
     @property
     def portion(self) -> int:
-        """How many bytes one read returns at most."""
+        """The most bytes that one read returns."""
         size = self.received_bytes - self.consumed
         if size > READ_MAX:
             size = READ_MAX
@@ -193,7 +193,7 @@ class Half:
         return size
 
     def send(self, data: bytes) -> int:
-        """Put as many leading bytes as the window has room for on the wire; returns how many."""
+        """Put as many leading bytes on the wire as the window has room for; return how many."""
         taken = len(data)
         if self._touched:
             if self.pace is not None and self.pace.stopped:
@@ -217,7 +217,7 @@ class Half:
         if not link.smooth:
             self._transmit("data", data)
             return taken
-        # What `_launch` does there, without the calls: nearly all packets come this way.
+        # The work of `_launch` without the calls: nearly all packets come this way.
         number = self._next_number = self._next_number + 1
         scheduler, random = link.scheduler, link.random
         arrival_ns = scheduler.now_ns + link.latency_ns + int(link.jitter_ns * random())
@@ -225,13 +225,13 @@ class Half:
             arrival_ns = self._last_arrival_ns
         else:
             self._last_arrival_ns = arrival_ns
-        # And what `Scheduler.at` does: nothing arrives before now.
+        # And the work of `Scheduler.at`: nothing arrives before now.
         scheduler.serial = serial = scheduler.serial + 1
         heappush(scheduler.heap, (arrival_ns, serial, _arrive, (self, number, "data", data)))
         return taken
 
     def read(self, size: int) -> bytes:
-        """Up to so many of the bytes that have arrived, as far as one read goes (`portion`)."""
+        """Return up to so many of the arrived bytes, at most what one read may return (`portion`)."""
         received, peer = self._received, self.peer
         if len(received) == 1 and self.pace is None and len(received[0]) <= size and self.link.smooth:
             if not peer.link.portions and not peer._blocked:  # the usual case, without a call
@@ -265,7 +265,7 @@ class Half:
             self._transmit("fin", b"")
 
     def close(self) -> None:
-        """The program closed the socket: FIN follows what was sent, or RST if bytes were left unread."""
+        """The program closed the socket: FIN follows its data, or RST if bytes were left unread."""
         if self.closed or self.vanished:
             return
         self.closed = True
@@ -291,8 +291,9 @@ class Half:
         self._stalled_since_ns = None
 
     def fail(self, error: OSError) -> None:
-        """The kernel ended the connection; the program learns of it when it has read what came before, or at
-        its next write."""
+        """The kernel ended the connection; the program learns of it when it has read the earlier bytes, or at
+        its next write.
+        """
         if self.error is not None or self.vanished:
             return
         self.error, self._touched = error, True
@@ -303,7 +304,7 @@ class Half:
         if self._blocked and self.user is not None:
             self.user.writable()
 
-    # --- what is done to it on purpose
+    # --- faults
 
     def deafen(self, by: object) -> None:
         """Let nothing pass from here to the peer any more; this adds up."""
@@ -311,14 +312,14 @@ class Half:
         self.link = self._network.dead_link(self.host, self.peer.host)
 
     def undeafen(self, by: object) -> None:
-        """Take one `deafen` by the same back, if there is one."""
+        """Remove one `deafen` by the same fault, if there is one."""
         if by in self._deaf:
             self._deaf.remove(by)
             if not self._deaf:
                 self.link = self._network.link(self.host, self.peer.host)
 
     def cut_next(self) -> None:
-        """Let half of the next bytes be sent, and then the stream end."""
+        """Send half of the next bytes, and then end the stream."""
         self.cut_short = self._touched = True
 
     def set_pace(self, pace: Pace | None) -> None:
@@ -331,7 +332,7 @@ class Half:
                 self.user.writable()
 
     def _may_read(self, pace: Pace) -> bool:
-        """Else it will be asked to read again when it may."""
+        """True if the program may read now; otherwise it is called again when it may."""
         if not pace.bytes_s or pace.stopped:
             return False
         scheduler = self._network.scheduler
@@ -348,7 +349,7 @@ class Half:
             self.user.readable()
 
     def _send_cut_short(self, data: bytes) -> int:
-        """As if something between the two had died: half of it, FIN to the peer, RST to us."""
+        """As if a device between the two had died: half of it, FIN to the peer, RST to us."""
         self.cut_short = False
         self._cut_off = True
         part = data[: len(data) // 2]
@@ -361,7 +362,9 @@ class Half:
     # --- the wire
 
     def _transmit(self, kind: str, data: bytes) -> None:
-        """A new packet, numbered, so that the peer takes it in its turn whatever became of the others."""
+        """Send a new packet, numbered, so that the peer takes it in its turn whatever happens to the
+        others.
+        """
         self._next_number += 1
         self._launch(self._next_number, kind, data)
 
@@ -384,7 +387,7 @@ class Half:
         link.scheduler.at(arrival_ns, self._arrive, number, kind, data)
 
     def _resend(self, number: int, kind: str, data: bytes, resends: int) -> None:
-        """A single packet was lost; what comes behind it arrives and waits."""
+        """A single packet was lost; later ones arrive and wait."""
         if self.vanished or self.error is not None:
             return
         if resends > RESENDS_MAX:
@@ -393,8 +396,10 @@ class Half:
             self._launch(number, kind, data, resends)
 
     def _arrive(self, number: int, kind: str, data: bytes) -> None:
-        """A packet is at the peer; if its turn has come, it is delivered, and what waited for it. Last of all
-        the reader is told, who may run at once."""
+        """A packet is at the peer. If its turn has come, deliver it and those that waited for it.
+
+        The reader is told last, since it may run at once.
+        """
         if not self.link.up:
             self._lose(number, kind, data)
             return
@@ -404,7 +409,7 @@ class Half:
             self._arrived[number] = (kind, data)
             return
         network, peer, arrived = self._network, self.peer, self._arrived
-        note = network.note  # an attribute is read faster than called
+        note = network.note  # reading an attribute is faster than calling it
         while True:
             self._delivered = number
             size = len(data)
@@ -423,7 +428,7 @@ class Half:
             kind, data = arrived.pop(number)
 
     def _incoming(self, kind: str) -> None:
-        """Anything but data that somebody may read."""
+        """Handle anything but data that a program may read."""
         if self.vanished or (self.closed and kind == "data"):
             self._network.send_reset(self, self.peer)
         elif self.closed:
@@ -436,7 +441,7 @@ class Half:
                 self.user.readable()
 
     def _tell_window(self) -> None:
-        """The peer hears how far we have read, unless the way there is cut."""
+        """Tell the peer how far we have read, unless the way there is cut."""
         peer, link = self.peer, self.link
         if peer.vanished:
             return
@@ -494,4 +499,4 @@ class Half:
 
 
 _arrive: Final[Callable[[Half, int, str, bytes], None]] = Half._arrive
-"""Without a half bound to it: that would be an object for each packet."""
+"""Not bound to a half: that would cost an object for each packet."""
