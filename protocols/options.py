@@ -40,11 +40,11 @@ def seconds(timeout: TimeLimit, default_s: float | None) -> float | None:
     if timeout is None:
         return None
     if not isinstance(timeout, Real):
-        raise TypeError(f"timeout is {timeout!r}; it is seconds from 0, or None to wait for ever")
+        raise TypeError(f"timeout is {timeout!r}; it is seconds from 0, or None to wait forever")
     if timeout >= 0:  # this form is false for nan
         return min(timeout, TIME_MAX_S)
     shown = max(timeout, -TIME_MAX_S)
-    raise ValueError(f"timeout is {shown:g}; it is seconds from 0, or None to wait for ever")
+    raise ValueError(f"timeout is {shown:g}; it is seconds from 0, or None to wait forever")
 
 
 def survey_seconds(survey_s: float | Default) -> float | None:
@@ -280,7 +280,7 @@ def _check_time(name: str, value: object, optional: bool, positive: bool) -> Non
         raise TypeError(f"{name} is a number of seconds{' or None' if optional else ''}, not {value!r}")
     if not 0 <= value <= TIME_MAX_S or (positive and value == 0):  # this form is false for nan
         allowed = "more than 0 and at most 1e9" if positive else "from 0 to 1e9"
-        forever = ", or None for ever" if optional else ""
+        forever = ", or None for no limit" if optional else ""
         raise ValueError(f"{name} is {value}; it must be {allowed} seconds{forever}")
 
 

@@ -195,9 +195,9 @@ class Scenario:
     compared: str = ""
     """Our figures to be printed beside that: names of measures, and of checks that it expects."""
     known_failure: str = ""
-    """What happens instead of what is expected, if today's membership cannot do it."""
+    """The known deviation from the expectations, if today's membership cannot meet them."""
     waiting_for: str = ""
-    """What is missing to play this at its full size."""
+    """The feature that is missing to play this at its full size."""
     brokers: int = 5
     """They are called broker-1, broker-2 ..., each on a host of the same name."""
     spares: int = 0

@@ -285,7 +285,7 @@ class Socket(Channel):
     async def dial_once(
         self, url: str, timeout: TimeLimit = DEFAULT, *, options: SocketOptions | None = None
     ) -> NoReturn:
-        raise NotSupported("NNG dials for ever; use dial() and wait_for_peers()")
+        raise NotSupported("NNG dials until closed; use dial() and wait_for_peers()")
 
     async def recv_message(self, timeout: TimeLimit = DEFAULT) -> NoReturn:
         raise NotSupported("pynng's coroutines do not tell which peer a message came from")

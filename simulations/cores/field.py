@@ -113,7 +113,7 @@ class Field:
         self._due_ns: list[int] = []
         """When the core wants to be called, by place."""
         self._piles: dict[int, list[tuple[int, Message | None]]] = {}
-        """What came to paused places; None is a reset."""
+        """Messages to paused places; None is a reset."""
         self._serial = 0
         self._checksum = 0
         self._next_second_ns = SECOND

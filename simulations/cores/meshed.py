@@ -56,7 +56,7 @@ PAUSED_NS: Final = 10 * MILLISECOND
 
 
 class Identity:
-    """What survives a restart: the id, and the incarnation to begin with."""
+    """The data that survives a restart: the id, and the incarnation to begin with."""
 
     def __init__(self, number: int, rng: random.Random) -> None:
         self.id = rng.getrandbits(48) << 14 | number

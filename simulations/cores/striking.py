@@ -39,7 +39,7 @@ class Striking:
     def __init__(self, field: Field) -> None:
         self.field = field
         self.done: list[tuple[float, Fault]] = []
-        """What was done, and when."""
+        """The times and faults so far."""
         self._lasting: list[Lasting] = []
         self._alike: Counter[str] = Counter()
         self._holders: dict[tuple[str, int], list[Fault]] = {}

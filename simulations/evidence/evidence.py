@@ -98,9 +98,9 @@ class Evidence:
     ends last had it.
     """
     journals: list[JournalLeft] = field(default_factory=list)
-    """What homes keep at the end."""
+    """The content of homes at the end."""
     outboxes: list[OutboxLeft] = field(default_factory=list)
-    """What outboxes hold at the end."""
+    """The content of outboxes at the end."""
     hashes: list[tuple[str, str]] = field(default_factory=list)
     """The history's hash, and those of repetitions, each with a word on where it was made."""
 

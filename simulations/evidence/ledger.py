@@ -15,7 +15,7 @@ from mesh.wire.blocks import HeaderValue
 
 
 class Outcome(StrEnum):
-    """What the publisher was told."""
+    """The answer to the publisher."""
 
     PENDING = "pending"
     """Nothing yet, or never: it was killed while it waited."""

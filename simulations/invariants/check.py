@@ -85,7 +85,7 @@ class Check:
     it fails.
     """
     needs: Callable[[Evidence], bool] = lambda evidence: True
-    """What a run must have for it to apply; then there must be something to judge."""
+    """The conditions on a run for it to apply; then there must be something to judge."""
     elsewhere: str = ""
     """Where it is judged, if a single run leaves nothing to judge."""
 

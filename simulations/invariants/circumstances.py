@@ -533,7 +533,7 @@ class Circumstances:
         return self._beliefs.get((observer.name, observer.boot), {}).get(subject, [])
 
     def belief(self, observer: Life, subject: int, at_s: float) -> Belief | None:
-        """What it held at that time; None if it did not know the member."""
+        """The state that it held at that time; None if it did not know the member."""
         held = [each for each in self.beliefs(observer, subject) if each.at_s <= at_s]
         return held[-1] if held else None
 

@@ -133,7 +133,7 @@ class RestartsAreOneMember(Judge):
 
 
 class OneOfEachId(Judge):
-    """Of two brokers with one id, only one goes on after a while."""
+    """If two brokers have one id, only one goes on after a while."""
 
     def __init__(self, evidence: Evidence, within_s: float = 0.0) -> None:
         super().__init__(evidence)
@@ -207,7 +207,7 @@ CHECKS: Final[Sequence[Check]] = (
         "M14",
         "one_of_each_id",
         "eventually",
-        "Of two brokers with one id, at most one goes on.",
+        "If two brokers have one id, at most one goes on.",
         OneOfEachId,
         (within("seconds for which both may; 0 is the scenario's bound"),),
     ),

@@ -140,7 +140,7 @@ class OnlyOwnersRaise(Judge):
             for record in holder.table[1:] if holder is not None else ():
                 if (name, record.id) in doubtful:
                     said = self._most(record.id)
-                    if said is None:  # nothing was heard of it yet
+                    if said is None:  # no record of it has arrived yet
                         self._doubtful[name, record.id] = None
                         continue
                     most = said + self._unlogged * (record.id in ended)

@@ -128,7 +128,7 @@ class Escaped(RuntimeError):
 
 
 class Fence:
-    """Whether code under test is running; then the patched names refuse."""
+    """True while code under test is running; then the patched names refuse."""
 
     __slots__ = ("_saved", "closed", "escapes", "thread")
 

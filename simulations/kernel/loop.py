@@ -162,7 +162,7 @@ def _is_cancelled(_action: object, arguments: tuple[Any, ...]) -> bool:
 
 
 class Machine(Protocol):
-    """What a loop needs of its process: its name, its network and where to report."""
+    """A process as its loop sees it: its name, its network and where to report."""
 
     @property
     def name(self) -> str: ...
@@ -173,7 +173,7 @@ class Machine(Protocol):
 
     @property
     def history(self) -> History:
-        """Where turns are recorded."""
+        """The record of turns."""
 
     def exits(self, error: SystemExit) -> None:
         """Code of the process called ``sys.exit``: the process is over."""

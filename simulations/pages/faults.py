@@ -15,22 +15,22 @@ HEAD: Final = """# Faults
 Made from the catalogue by `python -m simulations.pages.faults > docs/reference/faults.md`; a test
 compares them.
 
-A fault has a time (`at_s`), a `kind`, whom it strikes (`a`, and `b` for what happens between two sides),
-perhaps how long it lasts (`for_s`) and its numbers: `value` is the kind's main one, further ones stand beside
-it under their names. `World.inject(kind, a, b, value, for_s=..., ...)` does one now; in a
-[scenario](scenario-format.md) each is a `[[fault]]`.
+A fault has a time (`at_s`), a `kind` and targets (`a`, and `b` for a fault between two sides). It may have a
+duration (`for_s`) and numbers: `value` is the kind's main number, and further ones have names.
+`World.inject(kind, a, b, value, for_s=..., ...)` applies a fault now. In a [scenario](scenario-format.md)
+each fault is a `[[fault]]`.
 
-* Kinds of **processes** and **hosts** strike whom `a` names.
-* Kinds of **links** happen between the hosts of `a` and those of `b`. One of the two may be left out: it is
-  all other hosts then. What only makes links slow, lossy or narrow may name the same hosts in both: it
-  strikes all links among them. A host always reaches itself.
-* What **lasts** ends after `for_s`, by a `heal` of links, or by the heal of the whole world (`World.heal`),
-  and takes back exactly what it did: faults of one kind add up. Whom several faults keep down starts when the
-  last of them is over; a side left out are the hosts that there were when the fault began.
-* What cannot be done to a process, since it is down, passes it over.
+* Kinds of **processes** and **hosts** strike the targets that `a` names.
+* Kinds of **links** act between the hosts of `a` and those of `b`. One of the two may be left out; it then
+  means all other hosts. A fault that only makes links slow, lossy or narrow may name the same hosts in both:
+  it strikes all links among them. A host always reaches itself.
+* A **lasting** fault ends after `for_s`, by a `heal` of links, or by the heal of the whole world
+  (`World.heal`). It reverses only its own effects: faults of one kind add up. A process held down by several
+  faults restarts when the last one ends. A side left out means the hosts that existed when the fault began.
+* A process that is down is skipped by faults that need it up.
 * A `value` left out is the default; 0 is 0, where the kind can have that.
-* **Compound** kinds unfold into simple ones, each of which stands in the history; what the seed chooses comes
-  from a random stream of that fault alone.
+* **Compound** kinds unfold into simple ones, each of which is in the history. The seed's choices come from a
+  random stream of that fault alone.
 
 """
 GROUPS: Final = (
@@ -47,7 +47,7 @@ def page() -> str:
     for title, of in GROUPS:
         kinds = [kind for kind in KINDS.values() if kind.of == of]
         if kinds:
-            parts += [f"## {title}\n\n", "| kind | what it does | lasts | numbers |\n|---|---|---|---|\n"]
+            parts += [f"## {title}\n\n", "| kind | effect | lasts | numbers |\n|---|---|---|---|\n"]
             parts += [_row(kind) for kind in kinds]
             parts.append("\n")
     return "".join(parts).rstrip() + "\n"

@@ -12,32 +12,36 @@ HEAD: Final = """# Invariants and expectations
 Made from the catalogue by `python -m simulations.pages.invariants > docs/reference/invariants.md`; a test
 compares them.
 
-A check looks at what a run left: the brokers' event logs, what they looked like once a simulated second,
-what clients sent and got, and what was really done. It says how many things it looked at and what it found
-wrong. All checks read a run together, once, in the order of time: rows of the logs, what is new of a broker
-at a look, and the look as a whole (`simulations/evidence/reading.py`). Each keeps only what it needs, so
-what checks take grows with the links and with what happens, and not with how long heartbeats go on.
+A check judges the evidence of a run: the brokers' event logs, their state once a simulated second (a
+*look*), the messages that clients sent and received, and the faults as they were done. It reports how many
+things it considered and its violations. All checks read a run together, once, in the order of time: rows of
+the logs, the changes of each broker at a look, and the look as a whole
+(`simulations/evidence/reading.py`). Each keeps only what it needs. So the cost of checks grows with the links
+and with events, and not with the number of heartbeats.
 
-* Those of **every run** need not be asked for. Some are about what does not happen in every run (a broker
-  that leaves, a void round); they say nothing where it did not.
+* Invariants of **every run** always apply. Some are about events that do not occur in every run (a broker
+  that leaves, a void round); they are silent if there were none.
 * An `[[expect]]` of a [scenario](scenario-format.md) asks for any check by its id or its name, with its
-  parameters, and takes the place of the one of every run. It fails where there is nothing to look at.
-* One run by itself leaves nothing to look at for what is asked **by** somebody else.
+  parameters, and replaces the invariant of the same check. It fails if there is nothing to judge.
+* A check asked **by** another program has nothing to judge in a single run.
 
-**When**: `always` is judged of the whole run, `eventually` of the time after the heal or after a bound, `end`
-of what the run leaves. *At rest* is from the time at which the mesh is whole again and has stayed so, until
-everybody leaves; a difference that is gone a second later is none. What excuses a death: being down, silent
-for more than 2.5 periods (the caller's silence right behind counts) or struck otherwise, or being parted from
-whoever calls it, up to ten periods before; but no trouble shorter than two rounds between two that stayed
-linked. A loss of up to a tenth of the packets, or a latency that fits into half a deadline both ways, excuses
-nothing. Short stalls queue in their process, and count together; nothing is done to who is down. A death that
-no log has was called by somebody whose log is lost or lacks its last rows. Who must *notice* a loss: most of
-those who are left, if they were well from a period and a deadline before it, linked to the lost one and to
-each other.
+**When**: `always` judges the whole run, `eventually` the time after the heal or after a bound, `end` the
+state at the end. *At rest* begins when the mesh is whole again and stays so, and ends when everybody leaves.
+A difference that is gone a second later does not count.
 
-What a home of durable subscriptions keeps is read from its journal at the end. Only damage excuses a loss:
-files of its state that were torn, lost or had bits flipped, and a power loss while its disk lied. What was
-acknowledged before it started again is owed no more then.
+**Excuses for a death**: the member was down, was struck by another fault, or was silent for more than 2.5
+periods (a silence of the accuser right after it counts). Being parted from the accuser up to ten periods
+before is an excuse, too. Trouble shorter than two rounds between two brokers that stayed linked is none. A
+loss of up to a tenth of the packets is no excuse, nor is a latency that fits into half a deadline both ways.
+Short stalls queue in their process, and count together. Faults do not affect a process that is down. If no
+log has a death, its accuser is a broker whose log is lost or lacks its last rows.
+
+**Brokers that must notice a loss**: most of those that are left, if they were well from a period and a
+deadline before it, linked to the lost one and to each other.
+
+The content of a home of durable subscriptions is read from its journal at the end. Only damage excuses a
+loss: files of its state that were torn, lost or had bits flipped, and a power loss while its disk lied. Then
+messages acknowledged before its next start are no longer owed.
 
 """
 GROUPS: Final = (
@@ -49,10 +53,10 @@ GROUPS: Final = (
 TAIL: Final = """
 ## Breaking them
 
-Each check has tests in which its subject is broken on purpose: in a right history written by hand
-(`SPOILT` in the tests of its subject, in `tests/simulations/invariants/`), and, where the brokers have the
-subject, by running brokers with a bug put in (`test_broken_brokers.py`, `test_broken_homes.py`). Both tables
-are held to be complete.
+Each check has tests that break its subject on purpose, in two ways. One changes a correct history written by
+hand (`SPOILT` in the tests of its subject, in `tests/simulations/invariants/`). The other runs brokers with
+an injected bug, where the subject is in brokers (`test_broken_brokers.py`, `test_broken_homes.py`). Tests
+ensure that both tables are complete.
 [How many seeds of the swarm find a bug](../results/sensitivity.md) is counted by a command.
 """
 

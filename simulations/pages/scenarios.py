@@ -51,7 +51,7 @@ measured hundreds of members or more, so compare the kind of figure and not its 
 WAITING: Final = """
 ## What waits
 
-Today every broker has a link to every other one, so more than 100 of them are left to an overlay of bounded
+Today every broker has a link to every other one. Meshes of more than 100 brokers need an overlay of bounded
 degree: {names}. Their CI sizes are played.
 """
 FULL: Final = """
@@ -65,8 +65,8 @@ are those of the machine that played it.
 |---|---|---|---|---|---|---|---|
 """
 UNPLAYED: Final = """
-Not played by whole brokers at their full size yet, for want of processor time, of which a hundred brokers
-take one and a half to two seconds a virtual one: {names}.
+These have not been played by whole brokers at their full size: a hundred brokers take one and a half to two
+seconds of processor time for each virtual second: {names}.
 """
 CORES: Final = """
 ### By the cores alone

@@ -305,7 +305,7 @@ class World:
             self.on_second(self.now_s)
 
     def waiting(self) -> str:
-        """What every task of every living process waits for, and which processes are down."""
+        """A text: what each task of each living process waits for, and which processes are down."""
         lines = []
         for node in self.nodes.values():
             if node.process is not None and node.process.alive:

@@ -32,7 +32,7 @@ async def test_a_negative_timeout_is_refused(timeout: float) -> None:
             pair.dial_once("inproc://nobody", timeout),
         ]
         for call in calls:
-            with pytest.raises(ValueError, match="seconds from 0, or None to wait for ever"):
+            with pytest.raises(ValueError, match="seconds from 0, or None to wait forever"):
                 await call
         assert await pair.recv(0) == b"there"
 
@@ -40,7 +40,7 @@ async def test_a_negative_timeout_is_refused(timeout: float) -> None:
 @pytest.mark.parametrize("timeout", ["1", b"1", [1], 1j, Decimal(1)])
 def test_what_is_no_number_is_refused_by_name(timeout: Any) -> None:
     """It said that '>=' is not supported between 'str' and 'int'."""
-    with pytest.raises(TypeError, match="^timeout is .*; it is seconds from 0, or None to wait for ever"):
+    with pytest.raises(TypeError, match="^timeout is .*; it is seconds from 0, or None to wait forever"):
         seconds(timeout, None)
 
 

@@ -33,7 +33,7 @@ class Network:
         self.scheduler = scheduler
         self.history = history
         self.note: Callable[[Line], object] = _forget if history is None else history.note
-        """Where arrivals are recorded."""
+        """The record of arrivals."""
         self.hosts: dict[str, Host] = {}
         self.give_up_ns = nanoseconds(GIVE_UP_S)
         self.connections = 0

@@ -65,7 +65,7 @@ def _one_alone(evidence: Evidence) -> None:
 SPOILT: list[Spoilt] = [
     spoilt("converged", _dead_at_rest, "broker-1 does not see broker-2 alive at 18.0 s"),
     spoilt("converged", _absent_at_rest, "broker-2 is not up at 18.0 s"),
-    spoilt("converged", _absent_at_rest, "broker-1 sees broker-2 alive at 18.0 s, which is not"),
+    spoilt("converged", _absent_at_rest, "broker-1 sees broker-2 alive at 18.0 s, but it is not"),
     spoilt("converged", _never_started, "broker-4 is not up"),
     spoilt("converged", _never_whole, "broker-3 does not see"),
     spoilt("one_digest", _two_digests, "at 18.0 s the digests differ"),

@@ -107,9 +107,9 @@ PROOFS = [
     ),
     Proof("deaf_know_it", "broker-1 is ready", bugs.never_isolated, SPLIT),
     Proof("dead_links_end", "still has its link to broker-1", bugs.keep_dead_links, SPLIT),
-    Proof("left_by_own_word", "which never said so", bugs.about(TWO, bugs.bid_farewell)),
+    Proof("left_by_own_word", "though it never said so", bugs.about(TWO, bugs.bid_farewell)),
     Proof("left_by_own_word", "dialled broker-3 at", bugs.dial_who_left, LEAVE),
-    Proof("leaves_are_seen", "called broker-3 dead, which left", bugs.leave_in_silence, LEAVE),
+    Proof("leaves_are_seen", "called broker-3 dead, though it left", bugs.leave_in_silence, LEAVE),
     Proof("restarts_are_one_member", "of broker-3, which was started again", bugs.begin_anew, CRASH),
     Proof("healed", "does not see broker-1", bugs.deaf, SPLIT, {"within_s": 10.0}),
     Proof("degree", "broker-1 has 0 links, fewer than 2", bugs.dial_for_a_while, RESET),
@@ -143,7 +143,7 @@ PROOFS = [
     Proof(
         "accuses_nobody", "broker-1 called broker-2", bugs.about(TWO, bugs.kill), NOTHING, {"whom": (ONE,)}
     ),
-    Proof("never_left", "holds that broker-2 left", bugs.about(TWO, bugs.bid_farewell)),
+    Proof("never_left", "records that broker-2 left", bugs.about(TWO, bugs.bid_farewell)),
     Proof("refuted", "held broker-3 suspect", bugs.deaf, PAUSE, {"whom": (THREE,), "within_s": 5.0}),
     Proof("isolated", "it was still ready", bugs.never_isolated, SPLIT, {"whom": (ONE,)}),
     Proof("back_within", "holds broker-1 dead 10 s after", bugs.deaf, SPLIT, {"whom": (ONE,)}),

@@ -35,7 +35,7 @@ SPOILT: list[Spoilt] = [
     log_spoilt(
         "no_false_deaths",
         false_death,
-        "broker-1 called broker-2 dead at 22.000 s (by hand), to which nothing was done",
+        "broker-1 called broker-2 dead at 22.000 s (by hand), though no fault affected it",
     ),
     log_spoilt("no_false_deaths", _false_death_heard, "broker-1 called broker-2 dead at 22.000 s"),
     log_spoilt(

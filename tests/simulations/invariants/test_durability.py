@@ -131,11 +131,11 @@ def on_time(evidence: Evidence) -> None:
 
 SPOILT: list[Spoilt] = [
     spoilt("stored_is_kept", lose, "number 4 of pub-1, acknowledged as stored by broker-2", right=stored),
-    spoilt("stored_is_kept", undone, "is neither worked off nor in queue-1 at broker-2", right=stored),
-    spoilt("stored_is_kept", untold, "is neither worked off nor in queue-1 at broker-2", right=stored),
-    spoilt("stored_is_kept", dropped, "is neither worked off nor in queue-1 at broker-2", right=stored),
-    spoilt("settled_once", again, "of which worker-1 had said done at 12.130 s", right=stored),
-    spoilt("held_once", held, "which worker-1 has had in hand since 12.120 s", right=lambda: _retried()),
+    spoilt("stored_is_kept", undone, "is neither processed nor in queue-1 at broker-2", right=stored),
+    spoilt("stored_is_kept", untold, "is neither processed nor in queue-1 at broker-2", right=stored),
+    spoilt("stored_is_kept", dropped, "is neither processed nor in queue-1 at broker-2", right=stored),
+    spoilt("settled_once", again, "though worker-1 had said done at 12.130 s", right=stored),
+    spoilt("held_once", held, "while worker-1 has had it in hand since 12.120 s", right=lambda: _retried()),
     spoilt("refused_is_nowhere", keep_refused, "broker-2 keeps in queue-1 number 9 of pub-1", right=stored),
     spoilt("refused_is_nowhere", work_on_refused, "worker-1 got number 9 of pub-1", right=stored),
     spoilt("work_is_genuine", lambda e: altered(e, body=b"x"), "was published by nobody", right=stored),

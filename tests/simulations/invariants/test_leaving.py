@@ -77,13 +77,13 @@ SPOILT: list[Spoilt] = [
     log_spoilt(
         "left_by_own_word",
         _rumoured_leave,
-        "broker-1 holds that broker-2 left at 12.000 s, which never said so",
+        "broker-1 records that broker-2 left at 12.000 s, though it never said so",
     ),
     spoilt("left_by_own_word", _redialled, "broker-3 dialled broker-1 at 28.500 s, which had left"),
     log_spoilt(
-        "leaves_are_seen", _leave_taken_for_death, "broker-2 called broker-1 dead, which left at 24.000 s"
+        "leaves_are_seen", _leave_taken_for_death, "broker-2 called broker-1 dead, though it left at 24.000 s"
     ),
-    log_spoilt("never_left", _rumoured_leave, "broker-1 holds that broker-2 left at 12.000 s"),
+    log_spoilt("never_left", _rumoured_leave, "broker-1 records that broker-2 left at 12.000 s"),
     Spoilt(
         "left_seen",
         _two_leaves,

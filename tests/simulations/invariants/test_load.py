@@ -36,7 +36,7 @@ def _refused_twice() -> Evidence:
 SPOILT: list[Spoilt] = [
     spoilt("no_storm", _chatter, "broker-1 said"),
     spoilt("memory_bounded", _too_many_members, "broker-1 holds 4 members at 12.0 s, more than 3"),
-    spoilt("memory_bounded", _something_waits, "broker-1 still holds 2 questions after all is well"),
+    spoilt("memory_bounded", _something_waits, "broker-1 still holds 2 questions when all is well"),
     Spoilt(
         "counted",
         _refused_twice,

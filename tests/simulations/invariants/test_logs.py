@@ -46,10 +46,10 @@ SPOILT: list[Spoilt] = [
     log_spoilt(
         "answers_are_traced", _answer_from_nowhere, "broker-1 heard broker-2 answer round 77 at 5.300 s"
     ),
-    log_spoilt("answers_are_traced", _question_unheard, "and broker-2 heard no such question"),
+    log_spoilt("answers_are_traced", _question_unheard, "but broker-2 heard no such question"),
     spoilt("logs_are_whole", _row_missing, "the log of broker-1 has no row"),
     spoilt(
-        "logs_are_whole", _change_untold, "broker-1 holds broker-2 suspect at 9.0 s, and its log says alive"
+        "logs_are_whole", _change_untold, "broker-1 holds broker-2 suspect at 9.0 s, but its log says alive"
     ),
 ]
 

@@ -61,7 +61,7 @@ SPOILT: list[Spoilt] = [
     spoilt("outbox_is_kept", emptied, "and not in queue-1 at broker-2", right=outboxes),
     spoilt("outbox_drained", kept_back, "1 message(s) still lie in the outbox of pub-1", right=outboxes),
     spoilt("outbox_drained", unreadable, "the outbox of pub-1 cannot be read", right=outboxes),
-    spoilt("outbox_in_order", swapped, "behind number 20", right=outboxes),
+    spoilt("outbox_in_order", swapped, "after number 20", right=outboxes),
 ]
 
 

@@ -49,7 +49,7 @@ SPOILT: list[Spoilt] = [
         "refuted",
         lambda: history(_accuse),
         _answered_late,
-        "broker-1 held broker-2 suspect at 12.000 s and heard no other within 2 s",
+        "broker-1 held broker-2 suspect at 12.000 s and heard nothing else within 2 s",
         {"whom": (TWO,)},
     ),
 ]

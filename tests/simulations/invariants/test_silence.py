@@ -74,7 +74,7 @@ SPOILT: list[Spoilt] = [
     spoilt(
         "dead_links_end",
         _keeps(ONE, TWO),
-        "broker-1 still has its link to broker-2 at 18.0 s, over which nothing passes since 12.500 s",
+        "broker-1 still has its link to broker-2 at 18.0 s, over which nothing has passed since 12.500 s",
         right=_alone,
     ),
     spoilt("dead_links_end", _keeps(TWO, ONE), "broker-2 still has its link to broker-1", right=_alone),

@@ -87,7 +87,7 @@ SPOILT: list[Spoilt] = [
     spoilt(
         "repeatable", lambda evidence: evidence.hashes.append(("a third", "abd")), "a third has history abd"
     ),
-    spoilt("bytes_conserved", _stream(10, 12), "12 bytes came of 10 that were sent"),
+    spoilt("bytes_conserved", _stream(10, 12), "12 bytes arrived, but 10 were sent"),
     spoilt("bytes_conserved", _stream(10, 8), "2 of 10 bytes vanished, though it did not break"),
     Spoilt("foreign_input_is_harmless", _foreign, _uncounted, "was not counted"),
     log_spoilt("foreign_input_is_harmless", _lost_a_link, "the link to broker-3 went down", right=_foreign),

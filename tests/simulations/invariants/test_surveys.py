@@ -47,7 +47,7 @@ SPOILT: list[Spoilt] = [
     spoilt(
         "answers_count_once",
         _survey(answers=[Answered("x", "question 0", 5.1)]),
-        "which was one to question 0",
+        "which belongs to question 0",
     ),
     spoilt(
         "answers_count_once", _survey(answers=[Answered("x", "question 1", 6.1)]), "after the survey was over"

@@ -87,7 +87,7 @@ def test_clients_are_spread_over_the_brokers() -> None:
     [
         ("broker-11x", "there is no 'broker-11x'; there are broker-1 to broker-10"),
         ("11 of brokers", "are 11, but there are only 10"),
-        ("1% of brokers", "is nobody here"),
+        ("1% of brokers", "matches nobody here"),
         ("many of brokers", "say how many of whom"),
         ("5 to 2 of brokers", "from 5 to 2, which is no span"),
         ("rest of brokers of mine", "there is no 'mine'"),
