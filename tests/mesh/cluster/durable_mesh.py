@@ -1,8 +1,8 @@
-"""Tables of durable interest over links that lose what is on its way when they end, with disks and journals.
+"""Tables of durable interest over links that lose frames in flight when they end, with disks and journals.
 
-Links keep the order of frames. A broker that restarts has its id, what its journal says of its own durable
-subscriptions, and its file, unless that was lost. `Brokers` checks after every step that no version of a
-table has two contents, and that no barrier said of somebody that it holds what it never held.
+Links keep the order of frames. A broker that restarts has its id, its journal's durable subscriptions, and
+its file, unless that was lost. `Brokers` checks after every step that no version of a table has two contents,
+and that no barrier counted a member that never held the version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Table = dict[str, tuple[str, ...]]
 
 
 class DurableBroker:
-    """One broker: the machine, what its data plane was told, its file and its journal."""
+    """One broker: the machine, the calls to its data plane, its file and its journal."""
 
     def __init__(self, brokers: Brokers, id: int) -> None:
         self.brokers = brokers
@@ -28,7 +28,7 @@ class DurableBroker:
         self.file: dict[int, HomeTable] = {}
         self.journal: Table = {}
         self.held: set[tuple[int, int]] = set()
-        """What was on its disk at any time: home and version."""
+        """Everything that was ever on its disk: home and version."""
         self.made: list[int] = []
         """Versions of its own table in this run."""
         self.alive = False
@@ -86,7 +86,7 @@ class DurableBroker:
         self.interest.saved(self.interest.versions())
 
     def tables(self) -> dict[int, tuple[int, Table]]:
-        """Version and content of all, without those that never had any."""
+        """Version and content of all tables, without those that never had any content."""
         return {
             home: (table.version, dict(table.subscriptions)) for home, table in self.interest.homes.items()
         }
@@ -164,7 +164,7 @@ class Brokers:
         self.members_changed()
 
     def say(self, frames_max: int = 1000) -> None:
-        """All brokers say up to so many frames on each link."""
+        """All brokers send up to so many frames on each link."""
         for (sender, receiver), wire in self.wires.items():
             for _ in range(frames_max):
                 frame = self.broker(sender).interest.pending(receiver)
@@ -184,7 +184,7 @@ class Brokers:
             broker.done(*broker.interest.tick(self.now))
 
     def settle(self) -> None:
-        """Until nobody has anything to say."""
+        """Run until nobody has anything to send."""
         for _ in range(1000):
             for broker in self.live:
                 broker.apply()
@@ -200,7 +200,7 @@ class Brokers:
         assert not any(broker.interest.behind() for broker in self.live)
 
     def heal(self) -> None:
-        """All that are alive are linked, and say what there is to say."""
+        """Link all live brokers, and let them send everything."""
         for one in self.live:
             for other in self.live:
                 if one.id < other.id and (one.id, other.id) not in self.wires:
@@ -210,7 +210,7 @@ class Brokers:
             self.tick(2.0)
 
     def check(self) -> None:
-        """What must hold after every step."""
+        """The invariants after every step."""
         for broker in self.live:
             for home, (version, content) in broker.tables().items():
                 known = self.contents.setdefault((home, version), content)
@@ -218,7 +218,7 @@ class Brokers:
             self._check_known(broker)
 
     def _check_known(self, broker: DurableBroker) -> None:
-        """Who is not unknown told of no home that is not held here."""
+        """A member that is not unknown named no home that is not held here."""
         unknown, tables = broker.interest.unknown(), broker.tables()
         for member, versions in broker.greeted.items():
             if f"n{member}" in unknown or not self.broker(member).alive:

@@ -1,4 +1,4 @@
-"""Admission lets in whom it should, in the newest version that both sides speak."""
+"""Admission lets in the right peers, in the newest version that both sides have."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pair(
 
 
 def talk(dialler: Admission, listener: Admission) -> list[bytes]:
-    """Pass frames to and fro until nobody has more to say; returns all."""
+    """Pass frames back and forth until nobody has more to send. Returns all."""
     said = []
     to_listener, to_dialler = dialler.begin(), listener.begin()
     while to_listener or to_dialler:
@@ -179,7 +179,7 @@ def test_who_is_not_of_this_mesh_or_is_this_broker_is_refused(other: Hello, reas
 
 
 def test_an_id_in_use_twice_names_the_usual_cause_and_what_to_do() -> None:
-    """It said only that another process uses the id; a copied state folder has the id in it."""
+    """It said only that another process uses the id. A copied state folder contains the id."""
     dialler, listener = pair(hellos=(hello(1), hello(1, boot=5)))
     with pytest.raises(Refused, match=r"a state folder is copied; .* remove identity\.json from") as refusal:
         talk(dialler, listener)
@@ -188,7 +188,7 @@ def test_an_id_in_use_twice_names_the_usual_cause_and_what_to_do() -> None:
 
 @pytest.mark.parametrize("kind", sorted(LAYOUTS))
 def test_nothing_but_what_is_due_is_taken(kind: int) -> None:
-    """At every stage, every kind of frame that is well formed and not the one waited for."""
+    """At every stage: every kind of well-formed frame that is not the expected one."""
     fields = {
         LinkKind.HELLO: [*decode(hello(2).encode())[1:-1], LINK.packed()],
         LinkKind.PROOF: [b""],

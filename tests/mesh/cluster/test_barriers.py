@@ -1,4 +1,4 @@
-"""Who is waited for, and how long; `test_remote_interest.py` plays it with links."""
+"""Which members a barrier waits for, and how long. `test_remote_interest.py` tests it with links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_version_is_known_when_the_last_has_acknowledged_it_or_a_later_one() -
 
 
 def test_what_a_member_acknowledged_can_be_forgotten() -> None:
-    """It has lost its disk, and is asked again."""
+    """It has lost its disk, and is waited for again."""
     barriers = Barriers()
     barriers.members({A: "a"})
     barriers.acknowledged(A, 5)

@@ -1,4 +1,4 @@
-"""A Bus that was spoken into and stays silent is dead; one at rest is not asked."""
+"""A Bus that stays silent after a frame is dead; one at rest is not probed."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_a_frame_that_takes_long_is_life_while_its_bytes_come() -> None:
 
 
 def test_two_that_answer_each_other_come_to_rest() -> None:
-    """Each counts its PONG as an answer, not as a word that needs an echo."""
+    """Each counts its PONG as an answer, not as a frame that needs a reply."""
     one, other = BusProbe(), BusProbe()
     assert one.round(1, 0), "it said something, and then PING"
-    other.heard(1)  # and has said PONG
+    other.heard(1)  # and has sent PONG
     one.heard(2)
     assert not one.round(2, 10) and not other.round(1, 20)

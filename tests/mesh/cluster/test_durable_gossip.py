@@ -1,4 +1,4 @@
-"""What the data plane is told of durable interest, and when."""
+"""What the data plane is told about durable interest, and when."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh.wire.link_frames import LinkKind
 
 
 class Told:
-    """The hooks: they note what they are told."""
+    """The hooks: they record their calls."""
 
     def __init__(self) -> None:
         self.changes: list[HomeChanged] = []
@@ -44,7 +44,7 @@ def linked(gossip: DurableGossip, links: dict[int, Link], member: int) -> Link:
 
 async def test_who_becomes_unknown_is_told_at_once_and_who_is_known_after_all_changes() -> None:
     """While the data plane was busy with the patterns of one home, it was not told that another one was
-    unknown, and level stored went on by what that one had kept before."""
+    unknown. Level stored continued with the earlier subscriptions of that one."""
     told, links = Told(), dict[int, Link]()
     gossip = DurableGossip(
         1, "n1", cast(Mapping[int, Link], links), wall_time=lambda: 1.0, tables={}, hooks=told

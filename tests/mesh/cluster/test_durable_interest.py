@@ -184,8 +184,8 @@ def test_a_subscription_is_known_only_when_the_home_itself_routes_by_it() -> Non
 
 
 def test_what_comes_while_the_file_is_written_is_held_once_the_data_plane_routes_by_it() -> None:
-    """It was on disk with what had come before, and said to be held: the barrier was over, and for as long as
-    the data plane was busy with many patterns, level stored skipped the home."""
+    """It was saved together with earlier changes and counted as held: the barrier ended, and while the data
+    plane was busy with many patterns, level stored skipped the home."""
     brokers = linked(2)
     brokers.settle()
     home, other = brokers.broker(1), brokers.broker(2)
@@ -236,7 +236,7 @@ def test_a_table_outlives_its_home_and_a_late_broker_learns_it_from_another() ->
 
 
 def test_a_subscription_that_was_removed_does_not_come_back() -> None:
-    """A broker that was away brings the table in which it still was."""
+    """A broker that was away brings the table that still contained it."""
     brokers = linked(3)
     brokers.broker(1).change({"mail": ("m",), "jobs": ("j",)}, [])
     brokers.settle()
@@ -271,7 +271,7 @@ def test_a_home_that_was_forgotten_stays_so_until_it_lives() -> None:
 
 
 def test_a_home_and_who_forgets_it_at_the_same_moment_make_different_versions() -> None:
-    """With the same one, both tables would be taken for the right one, each by some."""
+    """With the same version, some brokers would take one table for the right one, and some the other."""
     brokers = linked(3)
     brokers.broker(1).change({"mail": ("m",)}, [])
     brokers.settle()
@@ -294,7 +294,7 @@ def test_what_cannot_be_forgotten_is_said() -> None:
 
 
 def test_a_member_that_cannot_say_what_it_keeps_can_be_forgotten() -> None:
-    """Neither its journal nor its file can be read, and level stored was refused because of it."""
+    """Neither its journal nor its file can be read, and level stored was refused because of that."""
     brokers = Brokers(2)
     damaged = brokers.broker(1).interest = DurableInterest(1, "n1")
     brokers.members_changed()
@@ -328,7 +328,7 @@ def test_a_barrier_does_not_count_what_an_earlier_run_said_before_the_file_was_l
 
 
 def test_a_broker_whose_journal_is_not_open_takes_the_word_of_others_for_its_own_table() -> None:
-    """Its file is lost as well: with an empty table of its own, level stored would skip it."""
+    """Its file is lost as well. With an empty table of its own, level stored would skip it."""
     brokers = linked(2)
     brokers.broker(1).change({"mail": ("m",)}, [])
     brokers.settle()
@@ -368,8 +368,8 @@ def test_a_live_member_is_unknown_until_what_it_holds_now_is_held_here() -> None
 
 
 def test_a_member_is_unknown_until_all_that_it_held_of_dead_homes_is_held_here() -> None:
-    """It was known with its own table. What it told of homes that are dead came behind that, and a message
-    of level stored was acknowledged meanwhile that these did not have."""
+    """It was known by its own table alone. Its tables of dead homes came behind that, and meanwhile a message
+    of level stored was acknowledged that these homes did not have."""
     brokers = linked(3)
     brokers.broker(1).change({"own": ("o",)}, [])
     brokers.settle()
@@ -488,7 +488,7 @@ def test_a_home_with_another_address_says_so() -> None:
 
 
 def claims(interest: DurableInterest, home: int, subscriptions: list[Any], version: int = 10) -> None:
-    """Member 2 tells the table of a home."""
+    """Member 2 sends the table of a home."""
     parts = [subscriptions[start : start + SENT_MAX] for start in range(0, len(subscriptions), SENT_MAX)] or [
         []
     ]
@@ -607,8 +607,8 @@ VERSIONS = st.sampled_from([0, 1, 2, 10, 1 << 51, CLOCK_MAX, CLOCK_MAX + 1, OWN_
 def test_whatever_a_peer_says_others_can_read_what_is_said_then(
     frames: list[tuple[LinkKind, int, int, int]],
 ) -> None:
-    """One number was enough: a home that was told of version 2^62 of itself said a greater one, which nobody
-    reads, and lost all its links for good."""
+    """One number was enough: a home that was told about version 2^62 of itself announced a greater one, which
+    nobody reads, and lost all its links permanently."""
     interest = one_link()
     interest.set_own({"mail": ("m",)}, 1000)
     for kind, home, version, base in frames:

@@ -1,4 +1,4 @@
-"""Brokers that start together on too little processor form a mesh, however slowly."""
+"""Brokers that start together with too little processor time form a mesh, however slowly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One place decides which members ought to be linked, and its callers follow."""
+"""One place decides which members should be linked, and its callers follow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_everybody_ought_to_have_a_link_to_everybody_else_and_speaks_for_itself(
 def test_brokers_that_ought_to_have_no_link_neither_dial_nor_judge_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A line of three: the ends know each other by the one between them."""
+    """A line of three: the ends know each other through the one between them."""
     world = World(1)
     ends = {world.meshed.identities[id - 1].id for id in (1, 3)}
 

@@ -1,4 +1,4 @@
-"""What brokers hear of each other and what their receipts make of it, in a simulated world."""
+"""The news that brokers get about each other, and its effect on receipts, in a simulated world."""
 
 from __future__ import annotations
 

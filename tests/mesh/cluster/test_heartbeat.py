@@ -1,4 +1,4 @@
-"""What both sides of a heartbeat say and read: kept while nothing changes, and never longer."""
+"""The heartbeats that both sides send and read: cached while nothing changes, and never longer."""
 
 from __future__ import annotations
 

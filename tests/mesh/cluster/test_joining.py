@@ -52,7 +52,7 @@ def test_peers_of_the_last_run_are_waited_for_until_a_table_names_them_in_any_st
     machine.linked(A, 0.1)
     machine.table_heard(A, [A, B])
     assert machine.unheard == ("c",) and not machine.is_complete([A])
-    assert machine.table_heard(A, [C])  # that it died, say
+    assert machine.table_heard(A, [C])  # that it died, for example
     assert not machine.table_heard(A, [C])
     assert machine.is_complete([A])
 

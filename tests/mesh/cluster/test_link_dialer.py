@@ -1,4 +1,4 @@
-"""An attempt at a link gives its place back however it ends."""
+"""An attempt at a link frees its place however it ends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.mesh.loopback import Cluster
 def test_an_attempt_that_meets_a_defect_is_reported_and_dialled_again(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The address counted as being dialled for ever: it was never tried again, and the place under the bound
-    of dials under way was gone."""
+    """The address counted as being dialled forever: it was never tried again, and its place under the bound
+    of concurrent dials was lost."""
     begin, faults = LinkManager.begin, 0
 
     def broken(self: LinkManager, *arguments: object) -> object:
         nonlocal faults
-        if faults < 6 and arguments[1] is not None:  # we dialled
+        if faults < 6 and arguments[1] is not None:  # this side dialled
             faults += 1
             raise LookupError("a defect")
         return begin(self, *arguments)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def test_an_attempt_that_meets_a_defect_is_reported_and_dialled_again(
 async def test_an_address_to_join_at_which_nobody_answers_is_a_warning_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A broker with a wrong --join said nothing and stayed `joining`."""
+    """A broker with a wrong --join logged nothing and stayed `joining`."""
     async with Cluster() as cluster:
         await cluster.broker("alpha", ["tcp://127.0.0.1:1"])
         await asyncio.sleep(4 * UNREACHED_S)
@@ -61,7 +61,7 @@ async def test_an_address_to_join_at_which_nobody_answers_is_a_warning_once(
 async def test_an_address_of_its_own_among_those_to_join_is_no_trouble(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Brokers that were given one list of addresses warned each of its own: "this is the broker itself"."""
+    """Brokers with the same list of addresses each warned about their own: "this is the broker itself"."""
     urls = ["tcp://127.0.0.1:7770", "tcp://127.0.0.1:7771"]
     async with (
         Broker(name="alpha", listen=urls[0], join=urls) as alpha,

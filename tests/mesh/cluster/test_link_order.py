@@ -1,4 +1,4 @@
-"""In which order a broker hears of a link and of what it brings."""
+"""The order in which a broker learns of a link and of its frames."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.mesh.peers import Peers, until
 async def test_a_broker_hears_of_a_link_before_it_hears_that_it_may_route(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A link comes back that was all a joining broker missed: what it held was routed before the data plane
-    knew the link, and lost as `no_link`."""
+    """A link returned, which was all that a joining broker lacked: the messages that it held were routed
+    before the data plane knew the link, and lost as `no_link`."""
     async with Peers() as peers:
         joined = await peers.peer("a")
         joining = await peers.peer("b", joined)

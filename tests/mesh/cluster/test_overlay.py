@@ -1,4 +1,4 @@
-"""Whom to dial and when, over long stretches of time that cost nothing."""
+"""Whom to dial and when, over long periods of time that cost nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Driven:
         self.overlay.member_changed(record(id, state, url), self.now)
 
     def run(self, seconds: float) -> list[tuple[float, str]]:
-        """Dial what is due; all fail. Returns those of this stretch."""
+        """Make the dials that are due; all fail. Returns those of this period."""
         start, end = len(self.dials), self.now + seconds
         while (due := max(self.now, self.overlay.next_deadline())) <= end:
             self.now = due
@@ -146,7 +146,7 @@ def test_peers_of_an_earlier_run_are_tried_while_there_is_no_link() -> None:
 
 
 def test_peers_of_an_earlier_run_that_nobody_knows_are_looked_for_like_the_dead_for_a_day() -> None:
-    """Two that were away come back together and link to each other first; the mesh is elsewhere."""
+    """Two that were away return together and link to each other first; the mesh is elsewhere."""
     driven = Driven(me=1, known=("tcp://3:1", "tcp://4:1", "tcp://8:1", "tcp://9:1"))
     driven.member(9)
     driven.member(8)
@@ -207,7 +207,7 @@ def test_dials_under_way_are_bounded_and_never_lost_count_of() -> None:
 
 @pytest.mark.parametrize("state", [State.ALIVE, State.DEAD])
 def test_a_dial_ends_with_a_link_to_somebody_else_at_the_address(state: State) -> None:
-    """Without a state folder a broker that starts again is another one. Each time one dial went missing."""
+    """Without a state folder a restarted broker has another id. Each time one dial went missing."""
     driven = Driven(me=1)
     for id in range(10, 10 + 2 * DIALS_FIRST):
         url = f"tcp://{id}:1"
@@ -224,7 +224,7 @@ def test_a_dial_ends_with_a_link_to_somebody_else_at_the_address(state: State) -
 
 
 def test_what_membership_forgets_is_forgotten() -> None:
-    """Brokers without a state folder come and go for ever."""
+    """Brokers without a state folder come and go forever."""
     driven = Driven(me=1)
     options = MembershipOptions(members_max=16)
     membership = Membership(record(1), options=options, rng=random.Random(1), now=0.0)
@@ -247,7 +247,7 @@ def test_the_deadline_that_is_kept_is_the_one_that_a_fresh_look_finds(seed: int)
     rng = random.Random(seed)
     urls = [f"tcp://{id}:1" for id in range(1, 9)]
     overlay = Overlay(5, join=urls[:4], known=urls[4:], rng=random.Random(seed), now=0.0)
-    for _ in range(40):  # the window of dials is as wide as it gets, so that it hides no change
+    for _ in range(40):  # the window of dials is at its maximum, so that it hides no change
         overlay.pace.ticked(0.0)
     now, dials = 0.0, []
     for _ in range(300):

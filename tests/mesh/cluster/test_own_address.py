@@ -1,4 +1,4 @@
-"""Which address a broker gives as its own."""
+"""The address that a broker announces as its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a broker takes on at once, by how late its own loop is."""
+"""How much a broker does at once, by how late its own loop is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that was late has no more patience than ever, once it is on time again."""
+"""A broker that was late has no more patience than usual once it is on time again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulations.kernel.network.hosts import Address
 
 
 def test_who_says_nothing_is_closed_soon_after_a_late_broker_is_on_time_again() -> None:
-    """A deadline that was set while the broker was late must not keep the patience of that moment."""
+    """A deadline set while the broker was late must not keep the patience of that moment."""
 
     async def silent(process: Process) -> None:
         reader, writer = await asyncio.open_connection("broker-1", 7770)
@@ -37,7 +37,7 @@ def test_who_says_nothing_is_closed_soon_after_a_late_broker_is_on_time_again() 
 
 
 def test_who_stood_still_soon_gives_up_dials_that_it_began_late() -> None:
-    """Each had the patience of its first moment, half a minute after a pause of four seconds, and kept its
+    """Each had the patience of its first moment: half a minute after a pause of four seconds. That kept its
     address from being dialled again. Swarm seed 5295754949."""
     with World(1) as world:
         mesh = Mesh(world, brokers=3)

@@ -1,4 +1,5 @@
-"""Peerings over real sockets: discovery by joining any one, duplicates, strangers, loss, return, leaving."""
+"""Peerings over real sockets: discovery by joining any broker, duplicates, strangers, loss, return,
+leaving."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.virtual
 
 
 def has_pipes(peer: Peer, count: int) -> bool:
-    """So many of each kind, which is one for each link."""
+    """True if there are so many pipes of each kind, which is one for each link."""
     return [len(socket.pipes) for socket in peer.peering.sockets] == [count] * 3
 
 
@@ -88,7 +89,7 @@ async def test_a_second_address_of_a_linked_broker_does_not_disturb_the_link() -
 
 
 async def test_a_new_broker_at_the_address_of_a_dead_one_is_left_in_peace() -> None:
-    """Without a state folder a broker that starts again is another one, and the old one stays dead."""
+    """Without a state folder a restarted broker has another id, and the old one stays dead."""
     async with Peers() as peers:
         a, b, c = await peers.mesh("a", "b", "c")
         url = c.url
@@ -150,7 +151,7 @@ async def test_losing_one_heartbeat_connection_ends_the_whole_link_and_it_is_mad
         a.peering.sockets[1].pipes[0].close("cut by the test")
         await until(lambda: b.downs, "b lost the link as well")
         await whole([a, b])
-        # On a busy machine both may have dialled, and what was one too many is on its way out.
+        # On a busy machine both may have dialled, and the superfluous link is about to end.
         await until(lambda: [len(s.pipes) for s in b.peering.sockets] == [1, 1, 1], "one of each is left")
 
 
@@ -320,7 +321,7 @@ async def test_tokens_are_good_for_one_admission_and_kept_no_longer() -> None:
 async def test_a_stranger_cannot_choose_how_much_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is said has the stranger's mesh in it, which may be another each time."""
+    """The sentence contains the stranger's mesh, which may be different each time."""
     monkeypatch.setattr(refusals, "WARNINGS_MAX", 5)
     async with Peers() as peers, RawSocket(Bus0) as stranger:
         a = await peers.peer("a")
@@ -359,7 +360,7 @@ async def test_an_admitted_peer_that_breaks_a_rule_loses_its_link() -> None:
 
 
 async def test_a_peer_may_give_up_a_link_that_is_up_here_already() -> None:
-    """Its REFUSED crossed our READY: it has a better link. That is no broken rule."""
+    """Its REFUSED crossed our READY: it has a better link. That is not a broken rule."""
     async with Peers() as peers:
         a, b = await peers.mesh("a", "b")
         b.ups[-1][1].send(encode(LinkKind.REFUSED, "duplicate", "there is a better link"))
@@ -426,7 +427,7 @@ async def test_what_the_table_forgets_is_forgotten_by_all() -> None:
 
 
 async def test_a_connection_that_says_nothing_is_closed_at_the_deadline() -> None:
-    """Before that it gets not one frame: neither surveys nor news."""
+    """Before that it gets no frame: neither surveys nor news."""
     async with (
         Peers() as peers,
         Bus0(options=SocketOptions(recv_timeout_s=10)) as silent,

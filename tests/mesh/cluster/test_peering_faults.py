@@ -1,4 +1,4 @@
-"""A defect in what the timer of rounds calls costs that call, and not the rounds."""
+"""A defect in a call of the timer of rounds costs that call, but not the rounds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_timer_that_always_raises_does_not_fill_the_log(monkeypatch: pyt
 
 
 async def test_an_order_that_raises_costs_none_of_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dial behind it was lost, and counted as under way for ever."""
+    """A dial behind it was lost, and counted as in progress forever."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
     async with Peers() as peers:

@@ -1,4 +1,5 @@
-"""Peers that are hung up on at an address of brokers, and the log lines about them: no more than is known."""
+"""Peers that are disconnected at an address of brokers, and the log lines about them: no more than is
+known."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ BIND_OF_A_LINK_THAT_ENDED = encode_word(END_BIT) + encode(LinkKind.BIND, bytes(T
 def said_of(
     caplog: pytest.LogCaptureFixture, protocol: ProtocolNumber, frame: bytes, *, at: str, brokers: int = 2
 ) -> tuple[list[tuple[int, str]], dict[str, int]]:
-    """What a broker logs of a socket that came from that host and sent that frame, or nothing, and what it
-    counts. It comes twice."""
+    """A broker's log lines about a socket that connected twice from that host and sent that frame, or
+    nothing, and its counters."""
 
     async def comes(process: Process) -> None:
         for _ in range(2):
@@ -48,7 +49,7 @@ def said_of(
 def test_a_broker_that_comes_with_a_token_that_has_run_out_is_not_called_a_stranger(
     protocol: ProtocolNumber, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A late broker under load was warned of as a stock socket that is no broker."""
+    """A late broker under load caused a warning about a stock socket that is no broker."""
     said, refused = said_of(caplog, protocol, BIND_OF_A_LINK_THAT_ENDED, at="elsewhere")
     assert refused["token"] == 2
     assert [level for level, _ in said] == [logging.INFO]

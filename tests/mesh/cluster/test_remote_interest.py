@@ -1,4 +1,4 @@
-"""Interest of many brokers: versions, differences, what is asked for again, and the barrier."""
+"""Interest of many brokers: versions, differences, requests for the whole, and the barrier."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A, B, C = 1, 2, 3
 
 
 class Side:
-    """A table and what it would say; frames are carried by hand."""
+    """A table and the frames that it would send, which are carried by hand."""
 
     def __init__(self, id: int) -> None:
         self.id = id
@@ -34,7 +34,7 @@ class Side:
         self.routed: dict[str, int] = {}
 
     def take(self, sender: int, frames: list[bytes]) -> list[bytes]:
-        """What the shell does with a link's interest frames; returns the answers."""
+        """Handle a link's interest frames as the shell does. Returns the answers."""
         answers: list[bytes] = []
         for frame in frames:
             match decode(frame):
@@ -52,7 +52,7 @@ class Side:
         return answers
 
     def route(self, change: Change | None) -> None:
-        """What the data plane does with a change of the one other side."""
+        """Handle a change of the other side as the data plane does."""
         if change is not None:
             for pattern in change.removed:
                 del self.routed[pattern]
@@ -113,7 +113,7 @@ def test_nothing_new_makes_no_version() -> None:
 
 
 def test_who_is_held_for_dead_and_gets_another_link_is_routed_to_again() -> None:
-    """The data plane forgets a dead member with its link; so all that it wants is news on the next one."""
+    """The data plane forgets a dead member with its link, so all of its interest is news on the next one."""
     a, b = linked()
     set_own(a.table, [("x", 0), ("y", 1)])
     b.take(A, pending(a.table, B))
@@ -280,7 +280,7 @@ def test_whatever_is_lost_the_other_side_holds_the_truth_after_one_survey(
                 frames = link_up(a.table, B, 1)
                 b.table.link_up(A, 1)
                 b.take(A, frames)
-    pending(a.table, B)  # what was coalesced goes out, and is lost
+    pending(a.table, B)  # the combined change goes out, and is lost
     b.table.heard_version(A, a.table.version, 0.0)
     if b.table.heard_version(A, a.table.version, LAG_S):
         b.take(A, wanted(a.table, B))

@@ -1,4 +1,4 @@
-"""What a broker that stood still waits for before it routes again."""
+"""The wait of a broker that stood still before it routes again."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ _NUMBERS = count()
 class FaultyDisk(apsw.VFS):
     """The machine's own disk by an apsw VFS of this object's ``name``.
 
-    ``fail_at``: the number of the operation (writes, syncs and cuts, from 1 on) that fails, with ``error``;
-    ``fail_for`` of them do. ``left``: bytes that files may still grow by in all, None for no limit.
-    ``read_only``: files open for reading only.
+    ``fail_at``: the number of the operation (writes, syncs and truncations, from 1) that fails with
+    ``error``; ``fail_for`` operations do. ``left``: bytes that all files together may still grow by, None for
+    no limit. ``read_only``: files open only for reading.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class FaultyDisk(apsw.VFS):
         self.operations.append((what, path))
         number = len(self.operations)
         if self.error is apsw.FullError and what != "write":
-            return  # a full disk syncs and cuts
+            return  # a full disk still syncs and truncates
         if self.fail_at and self.fail_at <= number < self.fail_at + self.fail_for:
             raise self.error(f"the disk fails at operation {number}")
 

@@ -1,6 +1,7 @@
-"""A disk in memory under SQLite, which remembers what was done to it and can lose power at any point of that.
+"""A disk in memory under SQLite that records its operations and can lose power at any point.
 
-After a power loss, what was synced is there. Of each write that was not, all, nothing, or any of its sectors.
+After a power loss, synced data is there. Of each write that was not synced, all, nothing, or any of its
+sectors are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ SECTOR = 512
 _NUMBERS = count()
 
 Operation = tuple[Any, ...]
-"""What was done, to which path: ("write", path, offset, data), ("truncate", path, size), ("sync", path),
+"""An operation and its path: ("write", path, offset, data), ("truncate", path, size), ("sync", path),
 ("remove", path), ("rename", path, new)."""
 
 
@@ -34,7 +35,7 @@ class MemoryDisk(apsw.VFS):
         super().__init__(self.name, base="")
 
     def after_power_loss(self, at: int, rng: random.Random) -> dict[str, bytearray]:
-        """The content that a power loss after the first ``at`` operations leaves."""
+        """The content after a power loss behind the first ``at`` operations."""
         content: dict[str, bytearray] = {}
         unsynced: dict[str, list[Operation]] = {}
         for step in self.operations[:at]:
@@ -159,7 +160,7 @@ class _File:
 
 
 def apply(content: dict[str, bytearray], step: Operation) -> None:
-    """Do an operation to files."""
+    """Apply an operation to files."""
     what, path, *rest = step
     match what:
         case "write":

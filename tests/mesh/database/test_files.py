@@ -1,4 +1,4 @@
-"""The machine's files, as a database asks for them."""
+"""The machine's files, through the interface for a database."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def flip(data: bytes, at: int, bit: int = 0) -> bytes:
 
 
 def blank(data: bytes, frame: int) -> bytes:
-    """The log without one frame, as if its write never reached the disk."""
+    """The log without one frame, as if that write had never reached the disk."""
     step = FRAME.size + PAGE
     at = HEADER.size + frame * step
     return data[:at] + bytes(step) + data[at + step :]
@@ -71,7 +71,7 @@ def test_a_log_without_a_frame_is_whole(tmp_path: Path, size: int) -> None:
 
 
 def test_every_flipped_bit_before_the_last_commit_is_found(tmp_path: Path) -> None:
-    """One flipped bit made 61 of 100 synced commits vanish in silence."""
+    """One flipped bit made 61 of 100 synced commits vanish silently."""
     data = log_of(tmp_path, 3)
     step = FRAME.size + PAGE
     last = HEADER.size + (ends(data)[-2] + 1) * step
@@ -119,7 +119,7 @@ def test_a_missing_frame_with_two_commits_behind_it_is_damage(tmp_path: Path) ->
 
 
 def test_frames_of_an_older_generation_behind_the_end_are_no_damage(tmp_path: Path) -> None:
-    """A log that begins again is written over the old one, which reaches further."""
+    """A restarted log is written over the old one, which extends further."""
     new, old = log_of(tmp_path, 2, random.Random(5)), log_of(tmp_path, 6, random.Random(6))
     mixed = new + old[len(new) :]
     found = scan(mixed, PAGE)
@@ -130,13 +130,13 @@ def test_frames_of_an_older_generation_behind_the_end_are_no_damage(tmp_path: Pa
 
 
 def test_what_failed_commits_left_behind_is_no_damage(tmp_path: Path) -> None:
-    """Remains of two torn commits of one generation, both with their last frames, are two commits behind a
-    bad frame and yet no loss."""
+    """The remains of two torn commits of one generation, both with their last frames, are two commits behind
+    a bad frame but no loss."""
     data = log_of(tmp_path, 5)
     last, before = ends(data)[-1], ends(data)[-2]
     step = FRAME.size + PAGE
     tail = data[HEADER.size + (before + 1) * step :]
-    # The last commit torn, and behind it the end of an earlier, longer one that continues nothing here.
+    # The last commit is torn. Behind it is the end of an earlier, longer one that continues nothing here.
     remains = blank(data, before + 1) + bytes(step) + tail[step:]
     assert last - before > 1
     assert scan(remains, PAGE).damaged_at is None

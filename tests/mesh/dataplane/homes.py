@@ -1,6 +1,6 @@
-"""A broker's data plane with a home, whose journal is a real one that works when the test says so.
+"""A broker's data plane with a home, whose journal is a real one that works when the test tells it to.
 
-`World.pump` carries everything that is on the way until nothing is; time is a number that the test turns.
+`World.pump` carries everything in flight until nothing is left. Time is a number that the test advances.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ LONG_S: Final = 1e9
 
 
 class SteppedJournal:
-    """`JournalPort` over a `Journal`. ``full``: there is no room for blocks, ``brim``: for nothing at all;
-    ``failing``: the next commit fails, and ``kept`` says whether what it wrote is found later."""
+    """`JournalPort` over a `Journal`. ``full``: there is no room for blocks. ``brim``: there is no room for
+    anything. ``failing``: the next commit fails, and ``kept`` says whether its data is found later."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -74,7 +74,7 @@ class SteppedJournal:
     # --- what a thread would do
 
     def step(self, count: int = 1 << 30) -> bool:
-        """Do what has gathered, or the first few jobs: in as few commits as hold it, then the questions."""
+        """Do the collected jobs, or the first few: in as few commits as possible, then the questions."""
         jobs = [self.jobs.popleft() for _ in range(min(count, len(self.jobs)))]
         submissions = deque(job for job in jobs if isinstance(job, Submission))
         while submissions:
@@ -137,12 +137,12 @@ class RawClient:
         self._give(hello(SESSION, self.prefix * 8, 7, name, 0.0))
 
     def say(self, kind: int, *fields: object) -> None:
-        """Say it, and let everything happen that follows."""
+        """Send a frame, and let everything happen that follows."""
         self.tell(kind, *fields)
         self.world.pump()
 
     def tell(self, kind: int, *fields: object) -> None:
-        """Say it; what waits for the journal or for another turn still waits."""
+        """Send a frame. Work for the journal or for another turn still waits."""
         self._give(encode(kind, *fields))
 
     def attach(
@@ -165,7 +165,7 @@ class RawClient:
         self.say(Durable.DROP, work.number, work.row, work.first + index, reason)
 
     def take(self) -> list[Work]:
-        """The work that came since the last time."""
+        """The work that came since the last call."""
         self.world.pump()
         work, self.work = self.work, []
         return work
@@ -190,7 +190,7 @@ class RawClient:
         assert not strays
 
     def read(self) -> bool:
-        """Take what the connection brings."""
+        """Take the data of the connection."""
         found = self.pipe.take() if self.reading else []
         for frame in found:
             assert frame.startswith(self.prefix)
@@ -221,7 +221,7 @@ class World:
         self.has_work = False
         self.wake = LONG_S
         self.opening: Exception | None = None
-        """What comes of the next attempt to make the journal."""
+        """The error of the next attempt to make the journal."""
         self.failures: list[str] = []
         self.sequence = 1
         self.exchange = Exchange(id=1, boot=1, name="alpha", mesh="m", hooks=self, options=self.options)
@@ -290,7 +290,7 @@ class World:
         again: bool = False,
         pump: bool = True,
     ) -> list[tuple[Kept, str]]:
-        """Give the home one block; what was said of it fills the list in time."""
+        """Give the home one block. Its answers are appended to the returned list over time."""
         first = first or self.sequence
         self.sequence = max(self.sequence, first + len(bodies))
         block = blocks.seal(topic, bodies, publisher=publisher, boot=3, sequence=first, level=blocks.STORED)
@@ -352,13 +352,13 @@ class World:
         return {queue.name: queue for queue in self.home.queues()}[name]
 
     def rows(self, name: str = "mail") -> list[Waiting]:
-        """What the journal has of a subscription."""
+        """The journal's rows of a subscription."""
         found = {kept.name: kept.id for kept in self.journal.journal.subscriptions()}
         rows = self.journal.journal.read(found[name], 0, 1 << 40, 1 << 20) if name in found else []
         return [row for row in rows if isinstance(row, Waiting)]
 
     def restart(self) -> World:
-        """Kill this broker; the next one, at the same disk."""
+        """Kill this broker and start the next one on the same disk."""
         if self.disk is not None:
             self.disk.closed = True
             self.disk.journal.close()

@@ -1,7 +1,7 @@
-"""Fakes for the data plane: pipes that only collect, brokers that hear of each other at once, clients
+"""Fakes for the data plane: pipes that only collect, brokers that learn of each other at once, clients
 without I/O.
 
-`pump` carries everything that is on the way until nothing is; time is a number that the test turns.
+`pump` carries everything in flight until nothing is left. Time is a number that the test advances.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STILL_S: Final = 1000.0
 
 
 class FakePipe:
-    """Collects what is queued, as `protocols.pipe.Pipe` does; ``limit`` frames of data at most."""
+    """Collects what is queued, as `protocols.pipe.Pipe` does, up to ``limit`` data frames."""
 
     def __init__(self, limit: int = 1 << 30) -> None:
         self.limit = limit
@@ -36,7 +36,7 @@ class FakePipe:
         self.closed = ""
         self.remote_address = "tcp://127.0.0.1:50000"
         self.asked = False
-        """Whether somebody wants to hear when the data is taken; `FakeMesh.pump` tells in any case."""
+        """True if somebody wants to know when the data is taken. `FakeMesh.pump` reports it in any case."""
 
     def send_many(self, frames: Sequence[bytes]) -> int:
         taken = min(len(frames), self.limit - len(self.data)) if not self.closed else 0
@@ -73,7 +73,7 @@ class FakePipe:
 
 
 def client_port(pipe: FakePipe | None = None, bytes_max: int = 1 << 30) -> Port:
-    """The port of a client's pipe, in a turn of its own."""
+    """The port of a client's pipe, with its own turn."""
     return Port(Turn(), pipe or FakePipe(), bytes_max, messages_behind_backtrace)
 
 
@@ -95,7 +95,7 @@ class Node:
         self.has_work = False
         self.stood_still_times = 0
         self.must_hear = True
-        """Whether it has others to hear before it routes, after it stood still."""
+        """True if it has to hear others before it routes, after it stood still."""
         self.exchange = Exchange(
             id=id, boot=100 + id, name=self.name, mesh="test", hooks=self, options=options, still_s=STILL_S
         )
@@ -140,9 +140,9 @@ class FakeClient:
         self.woken: list[Waitable] = []
         self.ended: PeerError | None = None
         self.consuming = True
-        """Whether it reads what its connection brings."""
+        """True if it reads what its connection brings."""
         self.received = 0
-        """Messages that its connections brought, questions included."""
+        """Messages that its connections brought, including questions."""
         self.connect(node)
 
     def connect(self, node: Node) -> None:
@@ -153,7 +153,7 @@ class FakeClient:
         self.mesh.pump()
 
     def lose(self) -> None:
-        """The connection breaks; what was on the way is lost."""
+        """The connection breaks; frames in flight are lost."""
         self.mesh.clients.remove(self)
         self.woken += self.conversation.disconnected()
         self.node.exchange.client_gone(self.pipe, self.mesh.now)
@@ -165,14 +165,14 @@ class FakeClient:
         return feed
 
     def publish(self, topic: str, *bodies: bytes, level: int = 0, headers: bytes = b"") -> object:
-        """Publish and flush; the ticket (level accepted)."""
+        """Publish and flush. Returns the ticket (level accepted)."""
         ticket, _ = self.conversation.add_many(topic, list(bodies), level, headers)
         self.conversation.flush()
         self.mesh.pump()
         return ticket
 
     def take(self, feed: Feed) -> list[tuple[str, bytes]]:
-        """All that has come for a subscription, credit given back on the way."""
+        """All messages that came for a subscription. Gives their credit back."""
         got: list[tuple[str, bytes]] = []
         while True:
             self.mesh.pump()
@@ -198,7 +198,7 @@ class FakeMesh:
     def __init__(self, nodes: int = 1, options: ExchangeOptions | None = None) -> None:
         self.now = 0.0
         self.counts = True
-        """Links have the capability to say what was received."""
+        """Links have the capability to report what was received."""
         self.durable = True
         """Links have the capability to lead to homes of durable subscriptions."""
         self.interest: dict[int, list[tuple[str, int]]] = {}
@@ -208,7 +208,7 @@ class FakeMesh:
         self.held: set[tuple[int, int]] = set()
         """Links whose pipes are not written."""
         self.slow: set[tuple[int, int]] = set()
-        """Links that are written, but nothing arrives."""
+        """Links whose pipes are written, but whose frames do not arrive."""
         self.under_way: dict[tuple[int, int], list[bytes]] = {}
         for id in range(1, nodes + 1):
             self.nodes[id] = Node(self, id, options)
@@ -247,7 +247,7 @@ class FakeMesh:
         )
 
     def unlink(self, a: int, b: int) -> None:
-        """The link breaks; what was under way is lost."""
+        """The link breaks; frames in flight are lost."""
         for ends in ((a, b), (b, a)):
             del self.links[ends]
             self.under_way.pop(ends, None)
@@ -256,8 +256,8 @@ class FakeMesh:
         self.pump()
 
     def stand_still(self, a: int, b: int, arrives: float) -> None:
-        """Broker ``b`` stood still, so that ``a`` held it for dead and hung up. Then ``b`` goes on: it reads
-        that share of what was under way to it and of what lay in the pipe, then the end of the link."""
+        """Broker ``b`` stood still, so that ``a`` believed it dead and hung up. Then ``b`` continues: it
+        reads that share of the frames in flight to it and in the pipe, then the end of the link."""
         pipe = self.links.pop((a, b))
         del self.links[b, a]
         self.under_way.pop((b, a), None)
@@ -273,7 +273,8 @@ class FakeMesh:
         return FakeClient(self, self.nodes[node], name or f"client{len(self.clients) + 1}", prefix, **options)
 
     def pump(self) -> None:
-        """Carry frames until all pipes are empty. ``held`` links keep theirs, ``slow`` ones do not arrive."""
+        """Carry frames until all pipes are empty. ``held`` links keep theirs; frames on ``slow`` ones do not
+        arrive."""
         moved = True
         while moved:
             moved = False
@@ -319,7 +320,7 @@ class FakeMesh:
             client.ended = error
 
     def turn(self, seconds: float) -> None:
-        """Let time pass, in steps that every machine may see."""
+        """Let time pass, in steps short enough for every machine."""
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + 0.25)

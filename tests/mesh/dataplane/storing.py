@@ -1,4 +1,5 @@
-"""Fakes for level stored: homes that answer when a test says so, and a client that says frames by hand."""
+"""Fakes for level stored: homes that answer when a test tells them to, and a client that sends frames by
+hand."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.mesh.dataplane.neighbourhood import FakeMesh, FakePipe, Node
 
 
 class Copy:
-    """One block that a home was asked to keep, and who wants to know."""
+    """One block that a home was asked to keep, and the callback for its answer."""
 
     def __init__(self, block: bytes, source: tuple[int, int], first: int, last: int, told: Told) -> None:
         self.block = block
@@ -27,7 +28,7 @@ class Copy:
 
 
 class FakeHome(Home):
-    """The home of a node. ``prompt``: it keeps what it is asked to at once; else when the test says so."""
+    """The home of a node. ``prompt``: it keeps blocks at once; otherwise when the test says so."""
 
     def __init__(self, mesh: FakeMesh, node: int, *, prompt: bool = True) -> None:
         super().__init__(f"node{node}", cast(HomeHooks, mesh.nodes[node]))
@@ -61,7 +62,7 @@ class FakeHome(Home):
             self.answer()
 
     def answer(self, which: int = 0, how: str = "keep") -> None:
-        """Answer a copy: keep it, or refuse it as a full disk does, or fail with it written or not."""
+        """Answer a copy: keep it, refuse it as a full disk does, or fail with it written or not."""
         copy = self.asked.pop(which)
         offset = blocks.offset_of(copy.block)
         pieces = self.disk.get((copy.source, copy.first), {})
@@ -79,11 +80,11 @@ class FakeHome(Home):
             copy.told(Kept.DOUBT, f"the journal of node{self.id} failed")
 
     def say(self, verdict: Kept, sentence: str = "") -> None:
-        """Answer the first copy with this, whatever is on disk."""
+        """Answer the first copy with this verdict, whatever is on disk."""
         self.asked.pop(0).told(verdict, sentence)
 
     def has(self, source: tuple[int, int], first: int) -> bool:
-        """Whether all of a block, or large body, is on its disk."""
+        """True if all of a block, or large body, is on its disk."""
         pieces = self.disk.get((source, first))
         return pieces is not None and self._said(pieces) == Kept.KEPT
 
@@ -97,7 +98,7 @@ class FakeHome(Home):
 
 
 class StoredClient:
-    """A publisher of level stored that says its frames by hand, and reads what the broker says."""
+    """A publisher of level stored that sends its frames by hand, and reads the broker's answers."""
 
     def __init__(self, mesh: FakeMesh, node: int = 1, *, secret: bytes = b"s" * 16) -> None:
         self.mesh = mesh
@@ -107,7 +108,7 @@ class StoredClient:
         self.sealed: dict[int, list[bytes]] = {}
         """The blocks of each message or large body, by the first number."""
         self.waits_for: dict[int, None] = {}
-        """First numbers of what was neither acknowledged nor refused."""
+        """First numbers of messages that were neither acknowledged nor refused."""
         self.next = 1
         self.connect(node)
 
@@ -129,7 +130,7 @@ class StoredClient:
         self.past: list[tuple[int, int, list[str]]] = []
         self.errors: list[str] = []
         self.credit = 0
-        """Messages given back since the beginning."""
+        """Messages of credit given back since the beginning."""
         self.say(hello(SESSION, self.secret, self.boot, "publisher", 0.0))
 
     def lose(self) -> None:
@@ -142,7 +143,7 @@ class StoredClient:
         self.read()
 
     def read(self) -> None:
-        """Let everything happen that follows, and read what comes of it."""
+        """Let everything happen that follows, and read the results."""
         self.mesh.pump()
         while frames := self.pipe.take():
             for frame in frames:
@@ -174,7 +175,8 @@ class StoredClient:
                 self.errors.append(sentence)
 
     def seal(self, topic: str, *bodies: bytes) -> int:
-        """Seal messages of level stored as a block, or as the pieces of a large body; its first number."""
+        """Seal messages of level stored as a block, or as the pieces of a large body. Returns its first
+        number."""
         first, self.next = self.next, self.next + len(bodies)
         named = {"publisher": self.source[0], "boot": self.boot, "sequence": first, "level": STORED}
         if len(bodies) == 1 and len(bodies[0]) > blocks.SPLIT:
@@ -196,7 +198,7 @@ class StoredClient:
     def frames(
         self, first: int, *, again: bool = False, behind: int | None = None, follows: bool = False
     ) -> list[bytes]:
-        """``behind``: instead of how far its lowest number that is not over lies below."""
+        """``behind`` replaces the distance to its lowest pending number."""
         self.waits_for[first] = None
         if behind is None:
             behind = first - min(self.waits_for)
@@ -219,7 +221,7 @@ class StoredClient:
 
 
 def made(mesh: FakeMesh, home: int, name: str, *patterns: str) -> None:
-    """A durable subscription was made at a node, and all nodes know."""
+    """A durable subscription was made at a node, and all nodes know it."""
     for node in mesh.nodes.values():
         node.exchange.home_changed(home, f"node{home}", "", {name: patterns})
 

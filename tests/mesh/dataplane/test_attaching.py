@@ -1,4 +1,4 @@
-"""ATTACH makes a durable subscription or finds it, once, and is answered when every broker knows it."""
+"""ATTACH makes or finds a durable subscription, once, and is answered when every broker knows it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_it_is_confirmed_once_every_broker_knows_it_and_works_from_then_on(world
 
 
 def test_who_comes_after_a_barrier_that_left_brokers_out_waits_for_them_again(world: World) -> None:
-    """It was told that every broker had the subscription, which those that were left out had not."""
+    """It was told that every broker had the subscription, but brokers left out by the earlier barrier did
+    not."""
     world.hold_barrier = True
     first, second, third, fourth = (world.client() for _ in range(4))
     first.attach("mail", "jobs.#")
@@ -145,8 +146,8 @@ def test_what_cannot_be_is_one_sentence_and_the_session_goes_on(
 
 @pytest.mark.parametrize("name", ["n" * 250, "ä" * 125])
 def test_other_brokers_can_be_told_of_the_dead_letters_of_the_longest_name(world: World, name: str) -> None:
-    """Names of 255 bytes were taken. Those of their dead letters had 260, which every other broker took for a
-    broken rule: it dropped the link, each time."""
+    """Names of 255 bytes were accepted. The names of their dead letters had 260, which every other broker
+    treated as a broken rule: it dropped the link, each time."""
     client = world.client()
     client.attach(name, "jobs.#")
     assert world.keep(b"a") == [(Kept.KEPT, "")]
@@ -187,8 +188,8 @@ def test_it_is_elsewhere_before_it_is_made_here_also_without_a_state_folder(tmp_
 def test_who_attaches_before_it_is_known_what_others_keep_waits_for_that(
     how: str, state: bool, patterns: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """A broker that had just joined made a second subscription of the name, and its worker waited there for
-    ever."""
+    """A broker that had just joined made a second subscription of the name, and its worker waited there
+    forever."""
     world = World(tmp_path, state=state)
     if how == "joins":
         world.exchange.gate.close()
@@ -278,7 +279,7 @@ def test_a_home_that_keeps_something_or_has_confirmed_it_stays(world: World) -> 
 
 
 def test_a_name_that_cannot_be_removed_stays(world: World) -> None:
-    """All know of it, and a restart would bring it back."""
+    """All brokers know it, and a restart would bring it back."""
     world.hold_barrier = True
     client = world.client()
     client.attach("mail", "jobs.#")

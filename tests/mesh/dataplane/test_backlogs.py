@@ -1,4 +1,4 @@
-"""What waits for a consumer: at whose expense, and what is dropped."""
+"""Blocks that wait for a consumer: whose credit they hold, and which are dropped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIONS = DeliveryOptions(messages_max=40, bytes_max=10_000)
 
 
 class Granted:
-    """Whom credit goes back to."""
+    """Counts credit given back."""
 
     def send_control(self, frame: bytes) -> None: ...
 
@@ -31,7 +31,7 @@ class Queue(LiveQueue):
         self.number = 0
 
     def give(self, block: bytes, ingress: Ingress | None, now: float = 0.0, messages: int = 5) -> None:
-        """A block that has to wait; one that holds nobody's credit settles at once, as in the exchange."""
+        """A block that has to wait. One that holds nobody's credit settles at once, as in the exchange."""
         self.number += 1
         held = HeldCredit(ingress, messages, len(block)) if ingress is not None else None
         assert self.push(QueuedBlock(block, messages, number=self.number, held=held), now)
@@ -39,7 +39,7 @@ class Queue(LiveQueue):
             held.ingress.settle(messages, len(block))
 
     def numbers(self) -> list[int]:
-        """Those of all that is left, which is taken out."""
+        """The numbers of all remaining blocks, which are taken out."""
         found = []
         while (item := self.pop()) is not None:
             found.append(item.number)

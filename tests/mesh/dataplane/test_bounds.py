@@ -1,4 +1,4 @@
-"""What one client may claim: its bounds, the sentences at them, and that nobody else suffers."""
+"""The bounds of one client, the sentences of refusals, and that nobody else suffers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mesh.wire.session_frames import BODY_MAX, BYTES_MAX, MESSAGES_MAX, Kind, Ro
 from .neighbourhood import FakeClient, FakeMesh, FakePipe
 
 RECEIVE_MAX = 1 << 20
-"""What a socket receives at most in one frame."""
+"""The receive limit of a socket for one frame."""
 
 
 def said(client: FakeClient, *frames: bytes) -> list[list[Any]]:
-    """What the broker answers to these frames, sent past the client library."""
+    """The broker's answers to these frames, sent without the client library."""
     prefix = client.conversation.prefix
     node, now = client.node, client.mesh.now
     node.exchange.client_frames(client.pipe, [prefix + frame for frame in frames], now)
@@ -133,8 +133,8 @@ def test_patterns_of_all_clients_stay_below_what_other_brokers_take() -> None:
 
 
 def test_stock_subscribers_beside_the_most_that_clients_may_want_are_within_what_other_brokers_take() -> None:
-    """A broker of version 1 dropped the link of one whose clients wanted 65 536 patterns and a stock SUB
-    one more, for as long as they did."""
+    """A broker of version 1 dropped the link of one whose clients wanted 65 536 patterns and a stock SUB one
+    more, for as long as they did."""
     mesh = FakeMesh(1, ExchangeOptions(session_patterns_max=PATTERNS_MOST))
     client, exchange = mesh.client(1), mesh.nodes[1].exchange
     most = [f"t.{number}" for number in range(PATTERNS_MOST)]
@@ -165,7 +165,7 @@ def test_patterns_that_wait_for_their_subscribe_are_within_the_limit_of_a_sessio
 
 
 def test_sessions_of_all_clients_together_are_bounded() -> None:
-    """Each connection was bounded, and their number was not."""
+    """Each connection was bounded, but their number was not."""
     mesh = FakeMesh(1, ExchangeOptions(sessions_max=3))
     clients = [mesh.client() for _ in range(4)]
     assert [client.ended is None for client in clients] == [True, True, True, False]
@@ -203,7 +203,7 @@ def test_patterns_of_all_sessions_that_wait_for_their_subscribe_are_bounded(
 def test_a_small_subscription_does_not_wait_for_room_among_patterns_without_subscribe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is added at once, and was refused for as long as others left theirs."""
+    """It is added at once, but was refused for as long as others left theirs."""
     monkeypatch.setattr(subscribing, "WAITING_MAX", 600)
     mesh = FakeMesh(1)
     idle, other = mesh.client(), mesh.client()
@@ -239,13 +239,13 @@ def test_parts_of_a_subscription_that_nothing_follows_are_dropped(monkeypatch: p
 
 
 def send_part(client: FakeClient, name: str, count: int) -> None:
-    """Some patterns of subscription 1, and nothing else."""
+    """Send some patterns of subscription 1, and nothing else."""
     frame = encode(Kind.PATTERNS, 1, [f"{name}.{number}" for number in range(count)])
     client.node.exchange.client_frames(client.pipe, [client.conversation.prefix + frame], client.mesh.now)
 
 
 def test_a_subscription_that_comes_drop_by_drop_ends_though_something_always_follows() -> None:
-    """A part every 9 s kept all parts before it, for ever."""
+    """A part every 9 s kept all earlier parts forever."""
     mesh = FakeMesh(1)
     slow, subscribing_ = mesh.client(), mesh.nodes[1].exchange._sessions._subscribing
     for number in range(7):
@@ -263,7 +263,8 @@ def test_a_subscription_that_comes_drop_by_drop_ends_though_something_always_fol
 def test_parts_that_wait_for_long_make_room_for_the_large_subscriptions_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who sent a part every 9 s kept the room of all, so that large subscriptions of others were refused."""
+    """A client that sent a part every 9 s kept all of the room, so that large subscriptions of others were
+    refused."""
     monkeypatch.setattr(subscribing, "WAITING_MAX", 600)
     mesh = FakeMesh(1)
     first, second, other = (mesh.client() for _ in range(3))
@@ -293,7 +294,7 @@ def test_parts_that_wait_for_long_make_room_for_the_large_subscriptions_of_other
 def test_parts_that_wait_for_long_make_no_room_for_those_that_follow_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The subscription would come about without its first patterns."""
+    """The subscription would be made without its first patterns."""
     monkeypatch.setattr(subscribing, "WAITING_MAX", 600)
     mesh = FakeMesh(1)
     client = mesh.client()
@@ -306,7 +307,7 @@ def test_parts_that_wait_for_long_make_no_room_for_those_that_follow_them(
 
 
 def test_large_subscriptions_at_once_are_within_the_limit_of_a_session_together() -> None:
-    """Each was held to what had been added by then, which was nothing."""
+    """Each was only compared with the patterns added so far, which were none."""
     mesh = FakeMesh(1, ExchangeOptions(session_patterns_max=3000))
     client = mesh.client()
     wanted = [[f"a{index}.{number}" for number in range(1200)] for index in range(4)]
@@ -363,7 +364,7 @@ def test_several_subscriptions_wait_for_the_patterns_that_are_removed() -> None:
 
 @pytest.mark.parametrize("how", ["unsubscribed", "lost"])
 def test_what_cannot_fit_is_refused_at_once_when_nothing_is_being_removed_any_more(how: str) -> None:
-    """It would wait for patterns to be removed, for ever."""
+    """It would wait forever for patterns to be removed."""
     mesh = FakeMesh(1, ExchangeOptions(patterns_max=2000))
     first, client, node = mesh.client(), mesh.client(), mesh.nodes[1]
     said(first, encode(Kind.SUBSCRIBE, 1, [f"a.{number}" for number in range(1500)], 0, 1, 1))
@@ -400,7 +401,7 @@ def test_clients_may_listen_but_not_answer_on_topics_of_the_mesh() -> None:
 
 
 def test_a_client_that_reads_may_ask_for_ever_under_a_firehose() -> None:
-    """168 answers of 100 KB were called unread, since the pipe never looked empty."""
+    """168 answers of 100 KB counted as unread, since the pipe never looked empty."""
     mesh = FakeMesh(1)
     exchange = mesh.nodes[1].exchange
     exchange.respond("$sys.status", lambda topic, body: bytes(100_000))
@@ -514,7 +515,7 @@ def test_a_survey_of_very_many_answerers_fits_the_frames_that_name_them() -> Non
 
 
 def answering(mesh: FakeMesh, node: int, count: int) -> FakeClient:
-    """A client that has so many subscriptions to ``q``, which answer, and answers nothing."""
+    """A client that has ``count`` answering subscriptions to ``q`` and answers nothing."""
     client = mesh.client(node, "answerer")
     client.consuming = False
     said(client, *(encode(Kind.SUBSCRIBE, n, ["q"], Role.ANSWERS, 1, 1 << 20) for n in range(1, count + 1)))
@@ -526,7 +527,7 @@ def test_so_many_answers_are_owed_on_behalf_of_one_client_and_no_more(
     monkeypatch: pytest.MonkeyPatch, home: int
 ) -> None:
     """64 KiB of SURVEY frames, each to 4 096 subscriptions, stopped their broker for a minute and took 1.3 GB
-    of memory. Sixteen of an hour took the place of all others."""
+    of memory. Sixteen with a timeout of an hour took the place of all others."""
     monkeypatch.setattr(requests, "OWED_MAX", 40)
     monkeypatch.setattr(requests, "OWED_TO_BROKER_MAX", 70)
     mesh = FakeMesh(2)
@@ -554,7 +555,7 @@ def test_one_survey_may_ask_more_than_that(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_client_that_asks_for_more_than_it_may_leave_unread_is_ended_within_the_read() -> None:
-    """All the answers to one read were made before anybody looked."""
+    """All the answers to one read were made before anybody checked."""
     mesh = FakeMesh(1, ExchangeOptions(answer_bytes_max=1 << 20))
     exchange, made = mesh.nodes[1].exchange, 0
 
@@ -570,8 +571,8 @@ def test_a_client_that_asks_for_more_than_it_may_leave_unread_is_ended_within_th
 
 
 def test_questions_and_answers_that_wait_for_a_link_are_bounded() -> None:
-    """A question that timed out after a millisecond freed its asker's bound, and its frame stayed: 800 MB in
-    three seconds before a broker that stood still."""
+    """A question that timed out after a millisecond freed its asker's bound, but its frame stayed: 800 MB in
+    three seconds for a broker that stood still."""
     mesh = FakeMesh(2, ExchangeOptions(link_unwritten_bytes_max=1 << 20))
     here = mesh.nodes[1].exchange
     mesh.client(2).subscribe("q", role=Role.ANSWERS)
@@ -602,7 +603,7 @@ def test_an_answer_for_which_a_link_has_no_room_is_counted() -> None:
 
 
 def test_the_end_of_a_session_costs_by_what_it_has() -> None:
-    """It was subscriptions times all pending answers; now no table is searched."""
+    """The cost was subscriptions times all pending answers; now no table is searched."""
 
     class Searched(dict[Any, Any]):
         searches = 0
@@ -638,7 +639,7 @@ def test_the_end_of_a_session_costs_by_what_it_has() -> None:
     assert Searched.searches == 0
 
 
-# --- everything goes when everybody has gone
+# --- everything is removed when everybody has left
 
 
 def test_counters_return_to_zero_when_everybody_has_gone() -> None:
@@ -698,7 +699,7 @@ def test_totals_outlive_clients_links_and_members() -> None:
         for client in (sender, near, far):
             client.lose()
         if number % 10 == 0:
-            mesh.turn(1.0)  # credit is given back twice a second: what has arrived is known to have
+            mesh.turn(1.0)  # credit is given back twice a second, which confirms what has arrived
             mesh.unlink(1, 2)
             exchange.members_changed([])
             mesh.tell_members()
@@ -775,7 +776,7 @@ def starred(count: int, first: int = 0) -> list[str]:
 
 
 def test_patterns_with_many_stars_are_refused_above_the_limit_of_a_session() -> None:
-    """One client's 32 768 made the broker follow 65 535 nodes for each new topic."""
+    """32 768 patterns of one client made the broker follow 65 535 nodes for each new topic."""
     mesh = FakeMesh(1, ExchangeOptions(session_starred_patterns_max=10))
     client = mesh.client()
     assert not said(client, encode(Kind.SUBSCRIBE, 1, [*starred(10), "a", "*.*.*.b"], 0, 1, 1))

@@ -1,8 +1,9 @@
 """Nothing is lost uncounted: whatever happens, owed = delivered + counted drops at every broker.
 
-Owed is a message to each taker of its route at the time it came. Delivered is what the connections of clients
-and stock subscribers brought, and what other brokers received. Of what a lost session had under way nobody
-says whether it arrived: it is not missing, and if it did not arrive the broker counts it as unresolved.
+Owed is one message to each taker of its route when it came. Delivered is what the connections of clients and
+stock subscribers brought, and what other brokers received. For messages in flight on a lost session nobody
+reports whether they arrived. They are not missing, and if they did not arrive the broker counts them as
+unresolved.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ OPTIONS = ExchangeOptions(
 
 
 class Ledger:
-    """What one broker owes: counted where it hands blocks out."""
+    """The debts of one broker, counted where it delivers blocks."""
 
     def __init__(self, mesh: FakeMesh, node: int) -> None:
         self.mesh = mesh
@@ -49,9 +50,9 @@ class Ledger:
         self.owed = 0
         self.stock: list[StockReader] = []
         self.gone = 0
-        """What the connections of clients brought that are gone."""
+        """Messages that the connections of former clients brought."""
         self.vanished = 0
-        """What was under way to them when they broke."""
+        """Messages in flight to them when they broke."""
         intake = mesh.nodes[node].exchange._intake
         hand_out = intake.hand_out
 
@@ -85,7 +86,7 @@ class Ledger:
 
     @property
     def unresolved(self) -> int:
-        """Of sessions."""
+        """The unresolved messages of sessions."""
         unresolved: int = self.exchange.statistics().unresolved
         return unresolved - sum(loss.unresolved for loss in self.exchange.link_losses().values())
 
@@ -200,9 +201,9 @@ class Conservation(RuleBasedStateMachine):
             self.mesh.pump()
         elif how == "break a rule":
             exchange.client_frames(client.pipe, [client.conversation.prefix + b"\x91\x1f"], self.mesh.now)
-            client.consuming = True  # what its connection flushes still arrives
+            client.consuming = True  # data that its connection flushes still arrives
             self.mesh.pump()
-        elif how == "cut":  # its connection has taken what waited, and broke before it brought anything
+        elif how == "cut":  # its connection has taken the waiting data, and broke before it delivered any
             ledger.vanished += sum(map(messages_behind_backtrace, client.pipe.take()))
         ledger.gone += client.received
         self.mesh.clients.remove(client)
@@ -280,7 +281,7 @@ class TestConservationAtLength(TestConservation):
 
 
 def test_a_replaced_link_counts_what_was_under_way() -> None:
-    """100 accepted messages, whose receipts are clean."""
+    """100 accepted messages were lost, and their receipts named nobody."""
     mesh = FakeMesh(2)
     ledger = Ledger(mesh, 1)
     sender, reader = mesh.client(1), mesh.client(2)
@@ -333,7 +334,7 @@ def test_messages_that_a_link_had_not_taken_when_it_ended_are_counted_at_once() 
 
 
 def test_messages_that_a_link_had_not_taken_are_not_also_under_way() -> None:
-    """What it had carried before hides the mistake: it bounds what may be under way."""
+    """Messages that it carried earlier hide the mistake: they bound the number that may be in flight."""
     mesh = FakeMesh(2, ExchangeOptions(link_messages=100))
     sender, reader = mesh.client(1), mesh.client(2)
     feed = reader.subscribe("t")
@@ -355,8 +356,8 @@ def test_messages_that_a_link_had_not_taken_are_not_also_under_way() -> None:
 def test_what_a_broker_that_stood_still_reads_later_is_not_counted_as_lost(
     away_s: float, arrives: float
 ) -> None:
-    """It was held for dead, and at once, or after 30 s, all that was under way was counted; then it went on
-    and delivered."""
+    """It was believed dead, and at once, or after 30 s, all messages in flight were counted. Then it
+    continued and delivered them."""
     mesh = FakeMesh(2)
     ledger = Ledger(mesh, 1)
     exchange = ledger.exchange
@@ -393,7 +394,7 @@ def test_a_broker_that_does_not_say_what_it_received_is_taken_to_have_lost_what_
     mesh.link(1, 2)
     sender.publish("t", *[b"x"] * 50)
     assert len(reader.take(feed)) == 50
-    mesh.turn(1.0)  # credit is given back twice a second, so what is not confirmed is little
+    mesh.turn(1.0)  # credit is given back twice a second, so little is unconfirmed
     mesh.slow.add((1, 2))
     sender.publish("t", *[b"x"] * 30)
     mesh.unlink(1, 2)
@@ -419,7 +420,7 @@ def test_who_comes_back_as_a_broker_that_does_not_say_has_lost_what_it_did_not_c
 
 
 def test_what_a_broker_received_is_said_before_anything_can_be_sent_to_it() -> None:
-    """Else a link that ends in between has carried messages from a total that is not known."""
+    """Otherwise a link that ends in between has carried messages from an unknown total."""
     mesh = FakeMesh(1)
     pipe = FakePipe()
     mesh.nodes[1].exchange.peer_up(2, "b2", pipe, 0.001, mesh.now, boot=1, counts=True)
@@ -466,7 +467,7 @@ def test_frames_that_wait_for_a_client_whose_pipe_closes_are_counted() -> None:
 
 @pytest.mark.parametrize("how", ["lost", "silent", "made anew", "unsubscribed", "left"])
 def test_what_was_under_way_to_a_session_that_was_lost_is_unresolved_and_not_delivered(how: str) -> None:
-    """2 000 accepted messages of 3 000 were missing, counted as delivered and nowhere else."""
+    """2 000 accepted messages of 3 000 were missing, and only counted as delivered."""
     mesh = FakeMesh(1)
     exchange = mesh.nodes[1].exchange
     sender, reader = mesh.client(), mesh.client(keepalive_s=3.0)
@@ -508,7 +509,7 @@ def test_what_was_under_way_to_a_session_that_was_lost_is_unresolved_and_not_del
 
 
 def test_what_lies_in_a_pipe_whose_session_ended_before_it_is_counted_once() -> None:
-    """Behind a device a session ends by itself, and what the pipe holds may still be written, or not."""
+    """Behind a device a session ends on its own, and the pipe's content may still be written, or not."""
     mesh = FakeMesh(1)
     exchange = mesh.nodes[1].exchange
     sender, reader = mesh.client(), mesh.client()
@@ -526,8 +527,8 @@ def test_what_lies_in_a_pipe_whose_session_ended_before_it_is_counted_once() -> 
 
 @pytest.mark.parametrize("written", [False, True])
 def test_what_a_client_unsubscribed_is_not_taken_from_what_it_may_have_lost(written: bool) -> None:
-    """100 messages were under way and lost; 100 of another subscription waited in the pipe, unwanted. These
-    were counted as those, and nothing as unresolved."""
+    """100 messages were in flight and lost; 100 of another subscription waited in the pipe, no longer wanted.
+    The latter were mistaken for the former, and nothing was counted as unresolved."""
     mesh = FakeMesh(1)
     exchange = mesh.nodes[1].exchange
     sender, reader = mesh.client(), mesh.client()
@@ -551,8 +552,8 @@ def test_what_a_client_unsubscribed_is_not_taken_from_what_it_may_have_lost(writ
 
 
 def test_what_a_session_left_behind_is_not_taken_from_what_another_may_have_lost() -> None:
-    """Behind a device: one session ended with 100 messages lost, another said BYE while 100 waited in the
-    pipe. The end of the pipe made nothing unresolved of the first."""
+    """Behind a device, one session ended with 100 messages lost, and another sent BYE while 100 waited in the
+    pipe. When the pipe ended, none of the first session's were counted as unresolved."""
     mesh = FakeMesh(1)
     exchange, sender, device = mesh.nodes[1].exchange, mesh.client(), FakePipe()
     prefixes = [bytes([0, 0, 0, number]) + b"\x80\0\0\1" for number in (1, 2)]
@@ -576,7 +577,7 @@ def test_what_a_session_left_behind_is_not_taken_from_what_another_may_have_lost
 
 
 def test_hand_out_is_what_every_block_passes() -> None:
-    """The ledger of these tests counts there; a way around it would make them blind."""
+    """The ledger of these tests counts there; another path would make them blind."""
     import inspect
 
     source = inspect.getsource(Intake)
@@ -632,7 +633,7 @@ def test_a_block_of_another_broker_whose_handing_out_fails_is_new_when_it_comes_
 
 
 def test_members_behind_one_neighbour_get_one_copy_of_a_block() -> None:
-    """A member need not be a direct pipe: its next hop is the neighbour that takes what is meant for it."""
+    """A member need not have a direct pipe: its next hop is the neighbour that takes the blocks for it."""
     mesh = FakeMesh(3)
     exchange = mesh.nodes[1].exchange
     sender = mesh.client(1)
@@ -654,7 +655,8 @@ def test_members_behind_one_neighbour_get_one_copy_of_a_block() -> None:
 
 
 def test_losses_are_told_by_the_broker_they_were_for() -> None:
-    """The sum over all brokers cannot say which link lost a message. What receipts name is not among them."""
+    """The sum over all brokers cannot say which link lost a message. Messages that receipts name are not
+    included."""
     mesh = FakeMesh(3)
     exchange = mesh.nodes[1].exchange
     sender = mesh.client(1)

@@ -1,4 +1,4 @@
-"""What came already: in two steps, bounded, and forgotten with a count."""
+"""Duplicates are detected in two steps, within bounds, and forgotten publishers are counted."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def ranges_of(table: Publishers) -> int:
 
 
 def test_ranges_of_all_publishers_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The publisher with the most ranges loses its oldest, and no publisher is forgotten for it."""
+    """The publisher with the most ranges loses its oldest, and no publisher is forgotten for that."""
     monkeypatch.setattr(deduplication, "RANGES_MEAN", 2)
     table = Publishers(10)
     for id in range(1, 8):
@@ -133,7 +133,7 @@ def test_ranges_of_all_publishers_together_are_bounded(monkeypatch: pytest.Monke
 
 
 def test_gaps_cost_the_same_however_many_publishers_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all had `RANGES_MEAN` ranges, every eighth block of one with gaps looked through all of them."""
+    """When all had `RANGES_MEAN` ranges, every eighth block of a publisher with gaps searched all of them."""
     table = Publishers(256)
     for id in range(256):
         for number in range(deduplication.RANGES_MEAN):
@@ -151,7 +151,7 @@ def test_gaps_cost_the_same_however_many_publishers_are_known(monkeypatch: pytes
 
 
 def test_a_new_publisher_costs_the_same_however_many_have_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each looked twice through those with sessions, which are never forgotten."""
+    """Each searched twice all publishers with sessions, which are never forgotten."""
     mesh = FakeMesh(1, ExchangeOptions(publishers_max=200))
     exchange = mesh.nodes[1].exchange
     pipe = FakePipe()
@@ -216,7 +216,8 @@ def test_levels_hold_those_with_many_ranges_and_nobody_else(steps: list[tuple[in
 
 
 def test_an_active_publisher_is_not_forgotten_because_others_leave_gaps() -> None:
-    """Below half of `publishers_max` the bound on ranges took the one that had come first, however active."""
+    """Below half of `publishers_max` the bound on ranges removed the publisher that had come first, however
+    active."""
     table = Publishers(64)
     take(table.get(1, 1), 1, 1)
     for number in range(deduplication.RANGES_MEAN * 64 + 2000):
@@ -246,7 +247,7 @@ def test_a_publisher_that_was_forgotten_counts_for_nothing() -> None:
     for id in (2, 3, 4):
         take(table.get(id, 1), 1, 1)
     for number in range(2, 100):
-        take(record, number * 2, 1)  # whoever held on to it
+        take(record, number * 2, 1)  # by a caller that kept the record
     assert table._ranges == ranges_of(table) == 2
 
 
@@ -258,8 +259,8 @@ STEPS = st.lists(st.tuples(st.sampled_from([WELL, GAPS, GAPS, NEW]), st.integers
 def test_whatever_others_do_an_active_publisher_is_known_and_the_bounds_hold(
     steps: list[tuple[str, int]], strangers: bool
 ) -> None:
-    """Two publish in order all the time; others leave gaps, and strangers come once. A retry of either of the
-    two is always known, though it came over a link and has no session here."""
+    """Two publish in order all the time; others leave gaps, and strangers come once. A retry of the two is
+    always recognised, though it came over a link and has no session here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deduplication, "RANGES_MEAN", 1)
         table, sent, newest = Publishers(8), [0, 0], 100
@@ -290,7 +291,7 @@ def test_the_absent_of_a_number_are_those_at_its_commit() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.sets(st.sampled_from("abcd"))), min_size=10))
 def test_of_any_number_of_absences_none_is_forgotten(commits: list[tuple[int, set[str]]]) -> None:
-    """Ranges of numbers become one where there are too many, with the names of all."""
+    """Ranges of numbers are merged if there are too many, with the names of all."""
     record, missed = Publishers(2).get(1, 1), dict[int, set[str]]()
     for sequence, absent in commits:
         if record.reserve(sequence, 1):

@@ -53,7 +53,7 @@ def test_only_clients_that_understand_it_are_told_and_only_those_that_move_are_w
 
 
 def test_bye_waits_for_the_mark_of_every_broker_and_for_what_lies_before_it() -> None:
-    """Others had sent a message to this broker before they knew that its subscriber is somewhere else."""
+    """Others had sent a message to this broker before they knew that its subscriber had moved."""
     mesh = mesh_that_marks(3)
     moves = Moving(mesh, mesh.nodes[1], "moves", b"\x80\x00\x00\x01")
     feed = moves.subscribe("t")
@@ -123,7 +123,7 @@ def test_a_broker_cannot_leave_marks_without_bound() -> None:
 
 
 def test_only_clients_of_this_host_may_ask_a_broker_to_leave() -> None:
-    """Anybody who reaches the port, or another broker of the mesh, could have ended it."""
+    """Anybody who reaches the port, or another broker of the mesh, could have stopped it."""
     mesh = mesh_that_marks(2)
     asked: list[str] = []
 

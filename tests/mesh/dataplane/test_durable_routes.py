@@ -1,4 +1,4 @@
-"""Which homes are to keep a topic, by what is known of their durable subscriptions."""
+"""The homes that must keep a topic, from the known durable subscriptions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_pattern_of_two_subscriptions_stays_until_the_last_of_them_is_removed(
 
 
 def test_a_pattern_with_many_stars_finds_what_it_wants_and_no_more() -> None:
-    """Widened, it would have a home asked, or waited for, that keeps nothing of the topic."""
+    """A widened pattern would ask, or wait for, a home that keeps nothing of the topic."""
     routes = DurableRoutes()
     routes.change(1, "one", "", {"mail": ["*.a.*.b.*.c.*"]}, [])
     assert names(routes, "1.a.2.b.3.c.4") == ["one"]

@@ -1,6 +1,6 @@
 """Level stored at the broker that a publisher is connected to.
 
-Nothing is acknowledged that a home has not kept, nothing refused that one may have.
+Nothing is acknowledged unless a home has kept it, and nothing is refused that a home may have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.mesh.dataplane.test_conservation import Ledger
 
 
 def whole(client: StoredClient) -> bool:
-    """Whether all credit is back."""
+    """True if all credit is back."""
     window = client.window
     return bool(
         window.messages_left + window.owed_messages == window.messages
@@ -115,7 +115,8 @@ def test_a_home_is_told_the_lowest_number_that_its_publisher_waits_for() -> None
     client = StoredClient(mesh)
     client.publish("t", b"a", b"b", b"c")
     client.publish("t", b"d", behind=2)
-    client.publish("t", b"e", behind=0xFFFFFFFF)  # farther than can be said: what was said before stands
+    # farther than the field can hold: the earlier statement stands
+    client.publish("t", b"e", behind=0xFFFFFFFF)
     client.publish("t", b"f", behind=0)
     for home in homes:
         assert home.lowest == [1, 2, 2, 6]
@@ -200,7 +201,8 @@ def test_a_broker_without_a_home_refuses_what_is_said_to_be_kept_there() -> None
 
 @pytest.mark.parametrize("home", [1, 2])
 def test_a_home_that_refuses_has_its_sentence_told(home: int) -> None:
-    """With its name: the publisher knew that of its own broker only, and where to make room was not said."""
+    """The sentence carries the home's name. The publisher knew only the name of its own broker, and was not
+    told where to make room."""
     mesh = FakeMesh(2)
     made(mesh, home, "mail", "t")
     keeper = FakeHome(mesh, home, prompt=False)
@@ -217,8 +219,8 @@ def test_a_home_that_refuses_has_its_sentence_told(home: int) -> None:
 
 
 def test_a_block_is_refused_only_when_certainly_no_home_has_it() -> None:
-    """One home refused, and the other had not said: it kept it afterwards, and its publisher was told that
-    nobody has it."""
+    """One home refused, and the other had not answered: it kept the block later, and the publisher was told
+    that nobody has it."""
     mesh = FakeMesh(3)
     full, other = FakeHome(mesh, 2, prompt=False), FakeHome(mesh, 3, prompt=False)
     for home in (full, other):
@@ -233,7 +235,7 @@ def test_a_block_is_refused_only_when_certainly_no_home_has_it() -> None:
     assert client.refused == [] and client.acked == []
     assert client.pending == [(1, 1, ["node3"], ["node2"])]
     client.turn(6.0)
-    full.answer()  # it was offered again, as it cannot be refused any more
+    full.answer()  # it was offered again, since it can no longer be refused
     client.read()
     assert client.acked == [([[1, 1]], [], ["node2", "node3"])] and whole(client)
 
@@ -310,7 +312,8 @@ def test_a_home_whose_journal_failed_is_named_at_once_and_asked_again() -> None:
 
 
 def test_what_is_past_is_neither_acknowledged_nor_refused_and_its_publisher_is_told_so() -> None:
-    """An outbox whose freeing a disk had lost sent a block again for ever, and everything behind it stood."""
+    """An outbox that had lost its record of freed messages on disk sent a block again forever, and everything
+    behind it was blocked."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -455,7 +458,7 @@ def test_a_retry_through_another_broker_is_one_block_at_its_home_and_to_live_sub
 
 @pytest.mark.parametrize("when", ["under way", "acknowledged"])
 def test_other_messages_under_the_same_numbers_are_a_conflict(when: str) -> None:
-    """An outbox that was copied: it may not be told that its own messages are stored."""
+    """An outbox that was copied must not be told that its own messages are stored."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=when == "acknowledged")
     made(mesh, 2, "mail", "t")
@@ -599,7 +602,7 @@ def test_a_home_that_does_not_answer_is_asked_again_ever_more_rarely() -> None:
 
 
 def test_all_that_a_home_has_not_answered_is_offered_again_at_once() -> None:
-    """Only the first of them was, and the others' pauses grew all the same."""
+    """Only the first of them was, but the pauses of the others grew as well."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -720,9 +723,9 @@ def test_a_large_body_of_which_a_piece_is_refused_is_refused_once_and_as_a_whole
 
 
 def test_a_large_body_that_was_refused_is_stored_when_it_comes_again_in_the_session() -> None:
-    """Its pieces were refused for as long as the session lasted: the broker took them for the rest of the
-    copy that it had refused. So a client that sent a body again after a lost session, while the home was
-    away, was told Unknown although the home was back."""
+    """Its pieces were refused for as long as the session lasted: the broker mistook them for the rest of the
+    refused copy. So a client that sent a body again after a lost session, while the home was away, got
+    Unknown although the home was back."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2)
     made(mesh, 2, "mail", "t")
@@ -795,7 +798,7 @@ def test_a_program_cannot_publish_at_level_stored_without_a_client() -> None:
         mesh.nodes[1].exchange.publish("t", [b"a"], "stored", mesh.now)
 
 
-# --- while it is not known who wants what
+# --- while the interest of others is not known
 
 
 def test_a_block_that_waits_behind_the_gate_is_stored_when_it_opens() -> None:
@@ -815,7 +818,7 @@ def test_a_block_that_waits_behind_the_gate_is_stored_when_it_opens() -> None:
 def test_a_retry_of_what_waits_behind_the_gate_moves_it_to_its_session_though_the_gate_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was refused, and then stored."""
+    """The retry was refused, and the message was stored later."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2)
     made(mesh, 2, "mail", "t")
@@ -905,7 +908,7 @@ def test_a_block_whose_handing_out_fails_gives_its_credit_back_and_its_retry_is_
 
 
 def test_other_messages_under_numbers_that_were_given_up_are_not_acknowledged_by_a_late_answer() -> None:
-    """The home answers for the first messages, and its answer has their numbers only."""
+    """The home answers for the first messages, and its answer has only their numbers."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -929,7 +932,7 @@ def test_other_messages_under_numbers_that_were_given_up_are_not_acknowledged_by
 
 
 def test_a_publisher_that_is_back_is_given_its_time_again() -> None:
-    """It had a session again, and what it had left was forgotten a minute after the first."""
+    """It had a session again, but what it had left was forgotten a minute after the first session."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -964,8 +967,8 @@ def test_large_bodies_that_were_begun_and_never_ended_have_a_bound(monkeypatch: 
 
 @pytest.mark.parametrize("first", [(1 << 62) - 1, 1 << 62, (1 << 63) - 4])
 def test_the_greatest_numbers_that_a_client_may_use_cost_no_link(first: int) -> None:
-    """KEPT and LOWEST took numbers below 2^62, and a client's block may have greater ones: each broker that
-    was told of one dropped the link."""
+    """KEPT and LOWEST accepted numbers below 2^62, but a client's block may have greater ones: each broker
+    that was told of one dropped the link."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2)
     made(mesh, 2, "mail", "t")
@@ -987,8 +990,8 @@ def test_the_publisher_of_the_greatest_numbers_is_told_what_it_waits_for() -> No
 
 
 def test_a_body_in_more_pieces_than_it_needs_costs_the_session() -> None:
-    """A home remembers each piece until the body is whole, and looks at all of them for each: 100 000 tiny
-    ones of one body stopped its journal for minutes."""
+    """A home remembers each piece until the body is complete, and searches all of them for each: 100 000 tiny
+    pieces of one body stopped its journal for minutes."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2)
     made(mesh, 2, "mail", "t")

@@ -305,8 +305,8 @@ def test_retries_after_a_lost_connection_are_delivered_once() -> None:
 @pytest.mark.parametrize("refusing", [False, True])
 @pytest.mark.parametrize("size", [3, 200_000])
 def test_a_receipt_of_a_retry_names_who_was_absent_when_it_was_accepted(size: int, refusing: bool) -> None:
-    """It named who was absent at the retry: nobody, though no subscriber of node2 may have got the message. A
-    retry that is not refused reaches it after all."""
+    """It named the brokers absent at the retry: none, though no subscriber of node2 may have got the message.
+    A retry that is not refused reaches it after all."""
     mesh = FakeMesh(2)
     sender, reader = mesh.client(1), mesh.client(2)
     feed, exchange = reader.subscribe("t"), mesh.nodes[1].exchange
@@ -320,7 +320,7 @@ def test_a_receipt_of_a_retry_names_who_was_absent_when_it_was_accepted(size: in
     mesh.link(1, 2)
     exchange.set_absent([])
     if refusing:
-        exchange._intake.refusing = "restart"  # as between the greeting of a client and its retry
+        exchange._intake.refusing = "restart"  # as between a client's HELLO and its retry
     sender.consuming = True
     sender.connect(mesh.nodes[1])
     assert ticket is not None and ticket.receipt(index).absent == ("node2",)
@@ -515,7 +515,8 @@ def test_the_program_around_the_broker_publishes_subscribes_and_asks() -> None:
 
 
 def test_the_program_around_the_broker_asks_everybody_and_hears_who_was_silent() -> None:
-    """The page of a broker asks so: each answer once, then once that it is over, and nothing after that."""
+    """The page of a broker asks this way: it gets each answer once, then the end once, and nothing after
+    that."""
     mesh = FakeMesh(3)
     for node in mesh.nodes.values():
         node.exchange.respond("$sys.status", lambda topic, body, node=node: node.name.encode())
@@ -878,7 +879,7 @@ def test_a_broker_with_many_patterns_that_dies_is_forgotten_in_parts() -> None:
 
 
 def test_thousands_of_patterns_that_a_broker_wants_no_longer_go_in_parts() -> None:
-    """What a broker wanted beyond what it says in whole was removed in one turn."""
+    """Patterns beyond those that a broker announces as a whole were removed in one turn."""
     mesh = FakeMesh(2)
     node, exchange, sender = mesh.nodes[1], mesh.nodes[1].exchange, mesh.client(1)
     exchange.change_peer_interest(2, [(pattern, 0) for pattern in LARGE])

@@ -1,4 +1,4 @@
-"""Messages that wait while a broker does not know who wants them, and how they pass once it does."""
+"""Messages that wait while a broker does not know the interest of others, and how they pass afterwards."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_questions_are_held_as_well_but_those_for_the_broker_itself() -> None:
     feed = answerer.subscribe("q", role=Role.ANSWERS)
     exchange.open_gate(mesh.now)
     mesh.pump()
-    assert not question.done  # somebody was asked
+    assert not question.done  # a responder was asked
     assert answerer.conversation.next_run(feed, mesh.now) is not None
 
 
 @pytest.mark.parametrize("survey", [False, True])
 def test_a_question_that_is_held_beyond_its_deadline_ends_in_time(survey: bool) -> None:
-    """Its asker is told at the deadline that this broker could not ask anybody; later nobody is asked."""
+    """Its asker is told at the deadline that this broker could not ask anybody. Nobody is asked later."""
     mesh, exchange = joining_node()
     asker, answerer = mesh.client(1), mesh.client(2)
     feed = answerer.subscribe("q", role=Role.ANSWERS)
@@ -125,11 +125,11 @@ def test_a_joining_broker_that_leaves_refuses_what_it_held() -> None:
     assert isinstance(ticket, Ticket) and isinstance(ticket.error, NotAccepted)
 
 
-# --- what is held is much
+# --- much is held
 
 
 def sealed(client: FakeClient, sequence: int, *bodies: bytes, flags: int = 0, level: int = ACCEPTED) -> bytes:
-    """A frame that the client would send, past its library."""
+    """A frame that the client would send, made without its library."""
     conversation = client.conversation
     block = blocks.seal(
         b"t", bodies, publisher=conversation.publisher, boot=conversation.boot, sequence=sequence, level=level
@@ -138,7 +138,7 @@ def sealed(client: FakeClient, sequence: int, *bodies: bytes, flags: int = 0, le
 
 
 def said(client: FakeClient, kind: Kind) -> list[list[object]]:
-    """Control frames of a kind that lie in the client's pipe."""
+    """Control frames of a kind in the client's pipe."""
     frames = [decode(frame, 4) for frame in client.pipe.control]
     return [frame for frame in frames if frame[0] == kind]
 
@@ -164,7 +164,7 @@ def test_a_client_with_more_held_blocks_than_its_pipe_takes_control_frames_hears
 
 
 def test_who_leaves_refuses_what_it_held_once_a_client() -> None:
-    """It was refused block by block, and the client cut."""
+    """It was refused block by block, and the client was disconnected."""
     mesh, exchange = joining_node(WIDE)
     publisher = mesh.client(1)
     publisher.consuming = False
@@ -214,7 +214,8 @@ def test_the_gate_opens_a_part_in_each_turn_of_the_loop_and_what_comes_meanwhile
 
 @pytest.mark.parametrize(("size", "each_turn"), [(1, 3 * gate.STEP_COUNT), (gate.STEP_BYTES, 4)])
 def test_the_gate_opens_though_more_comes_in_a_turn_than_a_step_lets_pass(size: int, each_turn: int) -> None:
-    """One read brought more than one step let pass: it stayed closed for as long as clients published."""
+    """One read brought more than one step let pass: the gate stayed closed for as long as clients
+    published."""
     held = gate.Gate()
     held.close()
     passed: list[int] = []
@@ -235,7 +236,7 @@ def test_the_gate_opens_though_more_comes_in_a_turn_than_a_step_lets_pass(size: 
 
 
 def test_a_step_lets_no_more_pass_than_a_part_and_twice_what_came() -> None:
-    """What came while the gate was closed, and not opening yet, is no reason for a longer step."""
+    """Entries that came while the gate was closed and not yet opening are no reason for a longer step."""
     held, passed = gate.Gate(), list[int]()
     held.close()
     for number in range(10 * gate.STEP_COUNT):
@@ -251,7 +252,7 @@ def test_a_step_lets_no_more_pass_than_a_part_and_twice_what_came() -> None:
 
 
 def test_the_gate_opens_in_each_turn_though_other_long_work_waits() -> None:
-    """It shared the turns with all jobs; what comes in many turns fills the gate again."""
+    """It shared the turns with all jobs, and entries of many turns filled the gate again."""
     mesh, exchange = joining_node(WIDE)
     publisher = mesh.client(1)
     for number in range(1, 4 * gate.STEP_COUNT + 1):
@@ -299,11 +300,11 @@ def test_blocks_held_for_a_client_that_has_gone_are_counted_as_they_come_in() ->
     assert counted.msgs_in == counted.published == 2 and counted.bytes_in > 0
 
 
-# --- what one client may fill
+# --- the share of one client
 
 
 def hold(exchange: Exchange, publisher: FakeClient, numbers: range, *bodies: bytes, level: int = 0) -> None:
-    """Blocks of these numbers come, past the client's library and its idea of credit."""
+    """Blocks of these numbers come, without the client's library and its view of credit."""
     for number in numbers:
         frame = sealed(publisher, 10 * number, *bodies, level=level)
         exchange.client_frames(publisher.pipe, [frame], 0.0)
@@ -414,7 +415,7 @@ def test_the_questions_of_one_client_leave_room_for_what_others_send() -> None:
 def test_a_retry_of_what_is_held_is_acknowledged_where_its_client_is_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was refused as the gate was full, though its first copy waited there and was accepted later."""
+    """It was refused because the gate was full, though its first copy waited there and was accepted later."""
     monkeypatch.setattr(gate, "COUNT_MAX", 1)
     mesh, exchange = joining_node()
     publisher, reader = mesh.client(1), mesh.client(2)
@@ -435,7 +436,7 @@ def test_a_retry_of_what_is_held_is_acknowledged_where_its_client_is_now(
 def test_a_retry_of_what_was_accepted_is_acknowledged_though_nothing_is_accepted_now(
     why: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program was told `NotAccepted` of a message that was delivered."""
+    """The program got `NotAccepted` for a message that was delivered."""
     mesh = FakeMesh(1)
     publisher, reader = mesh.client(1), mesh.client(1)
     feed = reader.subscribe("t")
@@ -448,7 +449,7 @@ def test_a_retry_of_what_was_accepted_is_acknowledged_though_nothing_is_accepted
     publisher.lose()  # with it the acknowledgement
     publisher.consuming = True
     if why == "leaving":
-        exchange._intake.refusing = "restart"  # as between the greeting of a client and its retry
+        exchange._intake.refusing = "restart"  # as between a client's HELLO and its retry
     else:
         monkeypatch.setattr(gate, "COUNT_MAX", 0)
         exchange.gate.close()
@@ -512,7 +513,7 @@ def test_a_large_body_that_is_accepted_after_a_part_of_it_was_refused_is_deliver
     passed: int, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three of four pieces were held, the third was refused, and REFUSED was lost with the connection. The
-    retry left the last piece in its place and put the third behind it: accepted, and nobody got it."""
+    retry left the last piece in its place and put the third behind it: it was accepted, but nobody got it."""
     monkeypatch.setattr(gate, "STEP_COUNT", passed)
     mesh, exchange = joining_node()
     filler, publisher, reader = mesh.client(1), mesh.client(1), mesh.client(1)
@@ -546,8 +547,8 @@ def test_a_large_body_that_is_accepted_after_a_part_of_it_was_refused_is_deliver
 def test_pieces_that_waited_before_and_behind_the_end_of_their_session_make_one_body(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first pieces passed, the last ones moved to the new session and completed the body; the retry of
-    the first ones then began a second one, which never ended and was counted as lost."""
+    """The first pieces passed, and the last ones moved to the new session and completed the body. The retry
+    of the first ones then began a second body, which never ended and was counted as lost."""
     monkeypatch.setattr(gate, "STEP_COUNT", 2)
     mesh, exchange = joining_node()
     publisher, reader = mesh.client(1), mesh.client(1)
@@ -566,7 +567,7 @@ def test_pieces_that_waited_before_and_behind_the_end_of_their_session_make_one_
 
 
 def test_nothing_of_a_session_stays_when_its_blocks_have_moved_and_passed() -> None:
-    """The share of a session whose blocks moved to its successor would be kept for ever."""
+    """The share of a session whose blocks moved to its successor would be kept forever."""
     mesh, exchange = joining_node()
     publisher = mesh.client(1)
     publisher.publish("t", b"1", level=ACCEPTED)
@@ -584,8 +585,8 @@ def test_nothing_of_a_session_stays_when_its_blocks_have_moved_and_passed() -> N
 
 @pytest.mark.parametrize("first", ["tick", "read"])
 def test_a_broker_that_stood_still_holds_what_is_published_until_it_has_heard_others(first: str) -> None:
-    """What the kernel kept was routed by old interest, before the end of its links was read: accepted and
-    delivered to nobody."""
+    """Frames kept by the kernel were routed by old interest, before the end of its links was read: they were
+    accepted and delivered to nobody."""
     mesh = FakeMesh(2)
     publisher, reader, node = mesh.client(1), mesh.client(2), mesh.nodes[1]
     feed = reader.subscribe("t")

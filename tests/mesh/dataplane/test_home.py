@@ -1,4 +1,4 @@
-"""What is kept for a durable subscription is worked off by who attaches, and is there after a restart."""
+"""Consumers work off what is kept for a durable subscription, and it survives a restart."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_one_block_is_work_for_each_subscription_that_wants_it(tmp_path: Path, l
 
 
 def test_a_broker_whose_journal_failed_rests(tmp_path: Path) -> None:
-    """A retry that was due stayed due for ever: the broker asked for one turn after another."""
+    """A retry that was due stayed due forever: the broker asked for one turn after another."""
     world = World(tmp_path)
     worker = world.client()
     worker.attach("mail", "jobs.#")

@@ -1,4 +1,4 @@
-"""What a home says of the blocks that other brokers bring, and what it remembers of them."""
+"""The answers of a home to blocks from other brokers, and what it remembers of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.mesh.dataplane.storing import FakeHome
 
 
 class Peer:
-    """Another broker that brings blocks to node 1 and reads what it says."""
+    """Another broker that sends blocks to node 1 and reads its answers."""
 
     def __init__(self, options: ExchangeOptions | None = None) -> None:
         self.mesh = FakeMesh(1, options)
@@ -44,7 +44,7 @@ class Peer:
         self.exchange.peer_frames(2, [frame], self.mesh.now)
 
     def kept(self) -> list[list[Any]]:
-        """What it was told, frame by frame."""
+        """The answers it got, frame by frame."""
         self.mesh.pump()
         frames = [decode(frame) for frame in self.pipe.take()]
         return [frame[1] for frame in frames if frame[0] == Durable.KEPT]
@@ -117,7 +117,7 @@ def test_the_lowest_number_never_falls_and_is_known_of_so_many_publishers(
 
 
 def test_a_copy_that_live_subscribers_had_is_kept_all_the_same() -> None:
-    """De-duplication of what is handed out must not swallow what is to be kept."""
+    """De-duplication for live subscribers must not swallow blocks to keep."""
     peer = Peer()
     reader = peer.mesh.client(1)
     feed = reader.subscribe("t")

@@ -1,7 +1,7 @@
 """A hypothesis machine plays publishers, consumers, a disk that fills up and fails, and kills of the broker.
 
-Whatever happens: a message that was said to be kept waits on disk, or a consumer that had it settled it, or
-it is a dead letter; a message that was refused is nowhere; and at the end a consumer gets all that is left.
+Whatever happens, a message reported as kept waits on disk, or a consumer that had it settled it, or it is a
+dead letter. A refused message is nowhere. At the end a consumer gets everything that is left.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ COUNTS = st.sampled_from((1, 1, 2, 5, 30))
 WINDOWS = st.sampled_from((1, 3, 20))
 WAITS = st.sampled_from((0.03, 0.06, 0.3, 2.0, 70.0))
 MEMORY = Path("/dev/shm")
-"""Where a sync costs nothing: no power is lost here."""
+"""A folder where a sync costs nothing: no power is lost here."""
 LARGE = blocks.SPLIT + 100
 OPTIONS = ExchangeOptions(unwritten_bytes_max=100_000)
 
 
 class Sent:
-    """A block, or a large body, and what was said of it last."""
+    """A block, or a large body, and the last answer for it."""
 
     def __init__(self, sealed: list[bytes], first: int, numbers: range) -> None:
         self.sealed = sealed
@@ -48,7 +48,7 @@ class HomeMachine(RuleBasedStateMachine):
         self.kept: set[int] = set()
         self.refused: set[int] = set()
         self.over: set[int] = set()
-        """Settled by somebody who had it; the journal may not know it yet."""
+        """Settled by a consumer that had it. The journal may not know it yet."""
         self.pieces: dict[tuple[RawClient, int, int], bytes] = {}
         self.held: dict[RawClient, list[tuple[Work, list[int]]]] = {}
         self.number = 0
@@ -160,7 +160,7 @@ class HomeMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3))
     def step(self, count: int) -> None:
-        """The journal does a little, and the loop a turn."""
+        """The journal does a little work, and the loop one turn."""
         if self.world.disk is not None:
             self.world.disk.step(count)
         self.world.turn()
@@ -178,14 +178,14 @@ class HomeMachine(RuleBasedStateMachine):
         self.world = self.world.restart()
         self.world.sequence = max((sent.numbers.stop for sent in self.sent), default=1)
 
-    # --- what holds
+    # --- invariants
 
     def settle_down(self) -> None:
         self.world.pump()
         self.hear()
 
     def hear(self) -> None:
-        """Note what was said of blocks and delivered to consumers."""
+        """Record the answers for blocks and the deliveries to consumers."""
         for sent in self.sent:
             said = [each[-1][0] for each in sent.said if each]
             if Kept.KEPT in said:
@@ -216,7 +216,7 @@ class HomeMachine(RuleBasedStateMachine):
         return [int(number)]
 
     def on_disk(self, name: str = "mail") -> set[int]:
-        """What the journal has of a subscription and nobody settled."""
+        """The journal's unsettled messages of a subscription."""
         found: set[int] = set()
         for row in self.world.rows(name) if self.world.disk is not None else ():
             settled = int.from_bytes(row.bitmap, "little") << row.floor | (1 << row.floor) - 1
@@ -245,7 +245,7 @@ class HomeMachine(RuleBasedStateMachine):
                 assert queue.memory.consumers == queue.consumers
 
     def drain(self) -> None:
-        """A new broker at a good disk, and one consumer that settles all it gets."""
+        """A new broker with a working disk, and one consumer that settles everything it gets."""
         self.restart()
         left = self.on_disk()
         got: set[int] = set()

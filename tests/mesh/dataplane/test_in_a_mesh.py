@@ -1,4 +1,4 @@
-"""The data plane of whole brokers in simulated worlds, while they are struck or have much to do."""
+"""The data plane of whole brokers in simulated worlds, under faults or load."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.mesh.traffic import Flood, Reader
 def test_what_is_owed_to_a_broker_that_stood_still_is_delivered_or_counted_and_never_both(
     seed: int, away_s: float
 ) -> None:
-    """It was stopped by SIGSTOP and held for dead: what was under way was counted as lost, and delivered when
-    it went on."""
+    """It was stopped by SIGSTOP and believed dead: messages in flight were counted as lost, and delivered
+    when it continued."""
     reader, flood = Reader(), Flood(8000, 0.01)
     with World(seed) as world:
         mesh = Mesh(world, brokers=3)
@@ -51,8 +51,8 @@ def test_what_is_owed_to_a_broker_that_stood_still_is_delivered_or_counted_and_n
 
 @pytest.mark.parametrize("cut", ["half_open", "pause"])
 def test_what_a_session_that_is_cut_under_load_loses_is_counted(cut: str) -> None:
-    """2 000 of 3 000 accepted messages were missing. The broker counted them as delivered, and the client did
-    not see that any could be."""
+    """2 000 of 3 000 accepted messages were missing. The broker counted them as delivered, and the client
+    could not see that any might be."""
     reader = Reader()
     bodies = [b"%d" % number for number in range(20_000)]
 
@@ -73,7 +73,7 @@ def test_what_a_session_that_is_cut_under_load_loses_is_counted(cut: str) -> Non
         world.run_for(1.0)
         mesh.client("floods", floods)
         world.run_for(2.0)
-        if cut == "half_open":  # all that is written goes nowhere, and new connections work
+        if cut == "half_open":  # all written data goes nowhere, and new connections work
             world.inject("half_open", ["reads"], ["broker-1"], for_s=30.0)
         else:
             world.inject("pause", ["reads"], for_s=15.0)
@@ -88,7 +88,7 @@ def test_what_a_session_that_is_cut_under_load_loses_is_counted(cut: str) -> Non
 
 
 def test_a_broker_that_is_held_for_dead_is_named_in_receipts_for_a_while() -> None:
-    """It stood still for 8 s: 1 228 messages were missing there, whose receipts named nobody."""
+    """It stood still for 8 s: 1 228 messages were missing there, and their receipts named nobody."""
     reader = Reader()
     named: dict[bytes, tuple[float, tuple[str, ...]]] = {}
 
@@ -127,8 +127,8 @@ def test_a_broker_that_is_held_for_dead_is_named_in_receipts_for_a_while() -> No
 def test_who_subscribes_at_a_broker_that_was_apart_from_others_is_told_that_messages_may_be_missing(
     kind: str, away_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Hundreds were missing after a partition, and nothing said so: no receipt, no counter, no
-    subscription."""
+    """Hundreds were missing after a partition without any sign: no receipt, no counter, no subscription
+    reported it."""
     reader = Reader()
     published: list[bytes] = []
 
@@ -166,8 +166,9 @@ def test_who_subscribes_at_a_broker_that_was_apart_from_others_is_told_that_mess
 def test_what_a_broker_accepts_after_it_stood_still_reaches_who_subscribed_meanwhile(
     kind: str, seed: int
 ) -> None:
-    """A client subscribed elsewhere while it was held for dead. What was published at it lay in the kernel
-    and was routed first: of 1 000 accepted messages 851 were missing, named by nobody, and no drop."""
+    """A client subscribed elsewhere while the broker was believed dead. Messages published at it stayed in
+    the kernel and were routed first: of 1 000 accepted messages 851 were missing, without a name in a receipt
+    or a drop."""
     got: set[bytes] = set()
     sent: dict[bytes, float] = {}
     unreached: list[tuple[str, ...]] = []
@@ -214,7 +215,7 @@ def test_what_a_broker_accepts_after_it_stood_still_reaches_who_subscribed_meanw
         paused_s = world.now_s
         world.inject("pause", ["broker-1"], for_s=8.0)
         world.run_for(11.0)
-        # A PUSH hears nothing: what it sent before anybody subscribed is owed to nobody.
+        # A PUSH gets no reply: what it sent before anybody subscribed is owed to nobody.
         since_s = paused_s + (6.0 if kind == "push" else 8.0)
         after = [body for body, at_s in sent.items() if since_s < at_s < world.now_s - 1.0]
         assert unreached == [()] and len(after) > 50
@@ -225,8 +226,8 @@ def test_what_a_broker_accepts_after_it_stood_still_reaches_who_subscribed_meanw
 
 @pytest.mark.parametrize("fault", ["crash", "restart", "reset", "stop"])
 def test_who_subscribes_where_nobody_was_apart_is_told_nothing(fault: str) -> None:
-    """A broker that comes back in another run holds what is published until it knows who wants it. What a
-    link had under way is counted."""
+    """A broker that returns in another run holds what is published until it knows who wants it. Messages in
+    flight on a link are counted."""
     reader = Reader()
     with World(3) as world:
         mesh = Mesh(world, brokers=3)
@@ -241,11 +242,11 @@ def test_who_subscribes_where_nobody_was_apart_is_told_nothing(fault: str) -> No
 
 
 PATTERN_S = 150e-6
-"""What a pattern costs at each trie it goes into or out of: some sixty times what it costs here."""
+"""The cost of a pattern at each trie that it enters or leaves: some sixty times the real cost here."""
 
 
 def charge_for_patterns(patch: pytest.MonkeyPatch) -> None:
-    """Let interest take the time of the process that changes it; nothing else of a broker takes any."""
+    """Let interest take the time of the process that changes it. Nothing else of a broker takes any."""
     owed: dict[Any, int] = {}
 
     def charge(loop: Any) -> None:
@@ -265,7 +266,7 @@ def charge_for_patterns(patch: pytest.MonkeyPatch) -> None:
 
 
 def doubted(mesh: Mesh, *watching: str) -> list[tuple[str, str, str]]:
-    """Who held whom for what, other than alive."""
+    """The states other than alive that brokers reported of each other."""
     found = []
     for name in watching:
         status = mesh.broker(name).statistics()
@@ -280,8 +281,8 @@ def doubted(mesh: Mesh, *watching: str) -> list[tuple[str, str, str]]:
 def test_nobody_healthy_is_suspected_while_20_000_topics_come_and_go(
     ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that was wanted went in one turn of the loop, at the broker of who left and at those that forgot a
-    broker: rounds were late by as long."""
+    """All interest went in one turn of the loop, at the broker of the client that left and at those that
+    forgot a broker: rounds were late by as much."""
     charge_for_patterns(monkeypatch)
 
     async def wants(client: Client) -> None:
@@ -311,7 +312,7 @@ def test_a_client_that_asks_on_many_new_topics_at_once_does_not_stop_its_broker(
     ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """697 patterns with three stars make each look-up follow thousands of nodes: one read of 1 250 questions
-    took 6 s in one turn of the loop, and others called the broker dead."""
+    took 6 s in one turn of the loop, and others reported the broker dead."""
     stars = [
         ".".join("*" if place in starred else "a" for place in range(16))
         for count in range(4)

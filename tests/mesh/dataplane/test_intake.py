@@ -1,4 +1,4 @@
-"""Blocks as they come in from clients: what is counted, and what is refused with which sentence."""
+"""Blocks from clients: which are counted, and which are refused with which sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sealed(client: FakeClient, *bodies: bytes, sequence: int = 1, level: int = S
 
 
 def sent(client: FakeClient, *frames: bytes) -> list[list[object]]:
-    """What the broker says to these frames of a client."""
+    """The broker's answers to these frames of a client."""
     client.consuming = False
     said = [client.conversation.prefix + frame for frame in frames]
     client.node.exchange.client_frames(client.pipe, said, client.mesh.now)

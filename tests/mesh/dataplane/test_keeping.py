@@ -1,4 +1,4 @@
-"""What is said of a block that is to be kept is true, whatever the disk does and however often it comes."""
+"""The answers for blocks to keep are true, whatever the disk does and however often a block comes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_blocks_of_one_turn_share_a_commit(world: World) -> None:
 
 
 def test_a_turn_with_much_in_it_is_several_submissions(world: World) -> None:
-    """A submission lies in one commit, and a commit of all that one read brings would take long."""
+    """A submission is part of one commit, and a commit of everything in one read would take long."""
     size, count = 60_000, 2 * keeping.TOGETHER_BYTES_MAX // 60_000
     for number in range(count):
         world.keep(bytes(size), first=number + 1, pump=False)
@@ -80,7 +80,7 @@ def test_what_its_publisher_waits_for_no_more_is_past(world: World) -> None:
 
 
 def test_a_full_disk_refuses_what_is_new_and_knows_what_it_has(world: World) -> None:
-    """It refused a retry of what was on disk, too: its publisher was told that certainly nobody has it."""
+    """It also refused a retry of a block on disk: its publisher was told that certainly nobody has it."""
     large = pieces(50)
     assert world.keep(b"one", first=1) == KEPT
     assert world.keep_block(large[0], 50, 1) == [(Kept.PART, "")]

@@ -1,4 +1,4 @@
-"""A broker's own interest: counted by role, told once a turn, confirmed when everybody knows."""
+"""A broker's own interest: counted by role, announced once a turn, confirmed when every broker knows it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .neighbourhood import FakeClient, FakeMesh, FakePipe, Node, client_port, st
 
 
 class Told:
-    """Whoever is told; each telling is a new version."""
+    """Counts announcements; each one is a new version."""
 
     def __init__(self) -> None:
         self.told: list[tuple[list[tuple[str, int]], list[str]]] = []
@@ -129,7 +129,7 @@ def subscribe(number: int, pattern: str) -> bytes:
 
 
 def test_who_takes_a_number_again_is_confirmed_by_its_own_version() -> None:
-    """What everybody knew of the subscription before it, of the same number, confirmed it."""
+    """An earlier subscription with the same number confirmed it, since every broker knew that one."""
     node, (client,) = waiting_node("one")
     feed(client, subscribe(1, "a"))
     first = node.version
@@ -142,7 +142,7 @@ def test_who_takes_a_number_again_is_confirmed_by_its_own_version() -> None:
 
 
 def test_who_subscribes_and_leaves_again_and_again_leaves_nothing_that_waits() -> None:
-    """Each waited until the other brokers knew of it, however many there were."""
+    """Each waited until the other brokers knew it, however many there were."""
     node, (client,) = waiting_node("one")
     for number in range(1, 500):
         feed(client, subscribe(number, "a"), encode(Kind.UNSUBSCRIBE, number))
@@ -150,7 +150,8 @@ def test_who_subscribes_and_leaves_again_and_again_leaves_nothing_that_waits() -
 
 
 def test_the_end_of_many_sessions_costs_in_proportion_to_what_waits_for_them() -> None:
-    """Each session's end copied the list of all that waited: 3 s for a connection of a thousand."""
+    """Each session's end copied the list of everything that waited: 3 s for a connection with a thousand
+    sessions."""
     node = FakeMesh(2).nodes[1]
     node.hold_barrier = True
     pipe, sessions, each = FakePipe(), 100, 15
@@ -167,7 +168,7 @@ def test_the_end_of_many_sessions_costs_in_proportion_to_what_waits_for_them() -
 
 @contextmanager
 def lines_run(file: str) -> Iterator[list[int]]:
-    """The lines of a file that run, as numbers."""
+    """The numbers of the lines of a file that run."""
     lines: list[int] = []
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -186,8 +187,8 @@ def lines_run(file: str) -> Iterator[list[int]]:
 
 
 def test_a_barrier_costs_by_the_subscriptions_it_confirms() -> None:
-    """Each barrier looked at all that waited: 30 000 subscriptions, confirmed one by one, stopped a loop for
-    six seconds."""
+    """Each barrier looked at everything that waited: 30 000 subscriptions, confirmed one by one, stopped a
+    loop for six seconds."""
     looks = 0
 
     class Version(int):

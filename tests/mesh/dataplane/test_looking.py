@@ -1,4 +1,5 @@
-"""What operators ask of the clients and topics of a broker: right, bounded, and harmless."""
+"""Operators' questions about the clients and topics of a broker: the answers are right, bounded, and
+harmless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The challenge before a session: one opening each, bounded, and over in time."""
+"""The challenge before a session: one opening each, bounded, and limited in time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.mesh.dataplane.neighbourhood import FakePipe
 TOKENS = {name: TokenCredential(f"a-token-of-some-length-of-{name}".encode()) for name in ("alice", "bob")}
 ALICE, BOB = TOKENS.values()
 LONE = b"\x80\x00\x00\x01"
-"""The backtrace of a client with a connection of its own; one behind a device has two words."""
+"""The backtrace of a client with its own connection. Behind a device it has two words."""
 
 
 def hashed(name: str) -> str:
@@ -74,7 +74,7 @@ class Desk:
         return [decode(frame, backtrace.split(frame)) for frame in frames]
 
     def says(self, pipe: FakePipe, frame: bytes, prefix: bytes = LONE) -> list[list[Any]]:
-        """What a client says, and what it is answered."""
+        """Send a client's frame, and return the answers."""
         self.exchange.client_frames(pipe, [prefix + frame], self.now)
         return self.said(pipe)
 

@@ -1,4 +1,5 @@
-"""What an operator asks of durable subscriptions: pages of what waits, dead letters sent back, refusals."""
+"""Operators' questions about durable subscriptions: pages of waiting messages, requeued dead letters,
+refusals."""
 
 from __future__ import annotations
 
@@ -130,7 +131,7 @@ def test_dead_letters_in_a_consumers_hands_are_left_to_it(tmp_path: Path) -> Non
 
 
 def test_dead_letters_that_a_consumer_once_had_can_be_sent_back(tmp_path: Path) -> None:
-    """The queue kept them as returned, and asked the journal for their bytes for ever."""
+    """The queue kept them as returned, and asked the journal for their bytes forever."""
     world = World(tmp_path)
     with_dead_letters(world, 2)
     reader = world.client()
@@ -147,7 +148,7 @@ def test_dead_letters_that_a_consumer_once_had_can_be_sent_back(tmp_path: Path) 
 
 
 def test_a_dead_letter_that_is_settled_while_it_is_sent_back_is_counted_once(tmp_path: Path) -> None:
-    """It was taken off what waits twice, so that one message that did wait was not shown."""
+    """It was subtracted twice from the waiting messages, so that one that did wait was not shown."""
     world = World(tmp_path)
     with_dead_letters(world, 2)
     reader = world.client()
@@ -157,7 +158,7 @@ def test_a_dead_letter_that_is_settled_while_it_is_sent_back_is_counted_once(tmp
     world.home.operate(b'{"do": "requeue", "name": "mail"}', NOW_US, answers.append)
     world.turn()
     world.journal.step()
-    world.turn()  # it was asked which there are, and the second one is about to be sent back
+    world.turn()  # the journal was asked for the dead letters, and the second one is about to be sent back
     for work in (first, None):
         for settled in [work] if work is not None else reader.work:
             reader.tell(Durable.DONE, 1, [[settled.row, 0, b"\x01"]])

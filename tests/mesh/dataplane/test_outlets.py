@@ -1,4 +1,5 @@
-"""Outlets and ports: what goes at once, what waits for credit or connection, and what was not written."""
+"""Outlets and ports: blocks that go at once, blocks that wait for credit or connection, and unwritten
+ones."""
 
 from __future__ import annotations
 
@@ -110,14 +111,14 @@ def test_an_encoder_of_another_protocol_makes_what_frames_it_likes() -> None:
 
 
 class Journal:
-    """Blocks kept for good, and cursors over them."""
+    """Blocks that are kept, and cursors over them."""
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
 
 
 class Cursor:
-    """A backlog that keeps nothing: it has a place in the journal."""
+    """A backlog that keeps nothing: it has a position in the journal."""
 
     dropped = 0
 
@@ -143,7 +144,7 @@ class Cursor:
     def check_stall(self, now: float) -> None: ...
 
     def close(self) -> int:
-        return 0  # what waits is not lost: another cursor finds it
+        return 0  # waiting blocks are not lost: another cursor finds them
 
 
 def test_a_cursor_over_a_journal_feeds_an_outlet_that_then_goes_live() -> None:

@@ -1,4 +1,4 @@
-"""Tokens of questions: those of one run of a broker fit nothing in another."""
+"""Tokens of questions: those of one run of a broker fit no question in another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_tokens_fit_their_field_for_as_long_as_a_broker_runs(boot: int) -> None:
 
 
 def test_an_answer_to_an_earlier_run_fits_no_question_of_the_present_one() -> None:
-    """Whoever was asked keeps its token when the broker that asked restarts, and may answer then."""
+    """A responder keeps its token when the broker that asked restarts, and may answer then."""
     runs = [Exchange(id=1, boot=boot, name="a", mesh="test", hooks=Quiet())._requests for boot in (10, 11)]
     earlier, present = (run._questions.next_token for run in runs)
     assert abs(earlier - present) >= 2**32, "as many questions as no run asks"

@@ -1,4 +1,4 @@
-"""Programs are told of full disks, consumers that settle nothing and dead letters, and when it is over."""
+"""Programs are notified of full disks, idle consumers and dead letters, and when each trouble is over."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_consumer_that_settles_nothing_is_told_while_others_are_served(tmp_pat
 
 
 def test_messages_that_nobody_works_on_are_told_until_somebody_does(tmp_path: Path) -> None:
-    """They waited for ever, and nobody was told."""
+    """They waited forever, and nobody was told."""
     world, worker = started(tmp_path, window=1)
     worker.leave()
     world.keep(b"a")

@@ -1,4 +1,4 @@
-"""Requests and surveys on one broker and among several: whom they are put to."""
+"""Requests and surveys on one broker and among several: which subscribers are asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.mesh.dataplane.neighbourhood import FakeClient, FakeMesh
 
 
 def answered_by(mesh: FakeMesh, asker: FakeClient, answerers: list[FakeClient]) -> str:
-    """Ask, and answer where the question came to; who that was."""
+    """Ask, and answer where the question arrived. Returns the responder."""
     asker.ask("work", b"q")
     asked = [client for client in answerers if any(feed.runs for feed in client.conversation.feeds)]
     (chosen,) = asked

@@ -1,4 +1,4 @@
-"""A publisher that loses its broker repeats at another one what that broker may not have passed on."""
+"""A publisher that loses its broker repeats at another one what the first may not have passed on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def moved(client: FakeClient, mesh: FakeMesh, to: int) -> None:
 
 
 def told_by_some(body: bytes, *, acknowledged: bool) -> None:
-    """Broker 1 tells broker 2 of a message, and is killed before it has told broker 3."""
+    """Broker 1 sends broker 2 a message, and is killed before it has sent it to broker 3."""
     mesh = FakeMesh(3)
     near = FakeClient(mesh, mesh.nodes[2], "near", b"\x80\x00\x00\x02")
     far = FakeClient(mesh, mesh.nodes[3], "far", b"\x80\x00\x00\x03")
@@ -54,7 +54,7 @@ def told_by_some(body: bytes, *, acknowledged: bool) -> None:
 
 
 def test_a_retry_reaches_those_whom_the_dead_broker_had_not_told() -> None:
-    """The next broker had it, so it only acknowledged the retry; other brokers never heard of it."""
+    """The next broker had it, so it only acknowledged the retry; other brokers never got it."""
     told_by_some(b"one", acknowledged=False)
     told_by_some(LARGE, acknowledged=False)
 

@@ -1,4 +1,4 @@
-"""Programs are told when a journal has taken most of its room, once, and when that is over."""
+"""Programs are told once when a journal has taken most of its room, and once when that is over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Watched:
         return self.taken, 100 - self.taken
 
     def told(self, *, keeping: bool = True) -> list[tuple[str, float]]:
-        """What is told after the next look."""
+        """The notices after the next look."""
         if keeping:
             self.world.keep(b"a")
         self.world.wait(LOOK_S)
@@ -40,7 +40,7 @@ class Watched:
 
     @property
     def shown(self) -> tuple[float | None, bool]:
-        """What the status has of it."""
+        """The figures in the status."""
         status = self.world.home.journal_status()
         return status.share, status.filling
 

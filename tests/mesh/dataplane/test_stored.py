@@ -1,4 +1,4 @@
-"""What homes say of a publication, and how it ends, without brokers around it."""
+"""The answers of homes to a publication, and its outcome, without brokers around it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A.name, B.name = "a", "b"
 
 
 class Desk:
-    """A machine, one session, and what it had given back."""
+    """A machine, one session, and the credit that it got back."""
 
     def __init__(self) -> None:
         self.stored = StoredPublications()
@@ -201,7 +201,7 @@ def test_what_a_session_left_is_given_up_a_minute_after_the_last_of_its_publishe
 
 
 def test_a_window_is_made_of_what_ingress_counts() -> None:
-    """The desk reads what is owed; it would read nothing if credit went elsewhere."""
+    """The desk reads the credit that is due; it would read nothing if credit went elsewhere."""
     window = ReceiveWindow(10, 1000)
     ingress = Ingress(Desk().session, window, [], is_link=False)
     held = HeldCredit(ingress, 2, 20)

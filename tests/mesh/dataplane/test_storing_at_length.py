@@ -1,8 +1,8 @@
-"""Level stored under everything that may happen: homes, links, sessions and entry brokers that go and come.
+"""Level stored under all kinds of events: homes, links, sessions and entry brokers that come and go.
 
-Homes answer in any order, or never. What has to hold: nothing is acknowledged unless each of its homes has
-it on disk; what was refused is at no home; all credit comes back, once; live subscribers get each message
-at most once; and when all is well again, all that a publisher waits for is acknowledged.
+Homes answer in any order, or never. These invariants must hold. Nothing is acknowledged unless each of its
+homes has it on disk. A refused message is at no home. All credit returns, once. Live subscribers get each
+message at most once. When all works again, everything that a publisher waits for is acknowledged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.mesh.dataplane.neighbourhood import FakeClient, FakeMesh, Node
 from tests.mesh.dataplane.storing import FakeHome, StoredClient, made
 
 ENTRIES = (1, 2)
-"""Nodes that die and start again; the second is a home, too."""
+"""Nodes that die and start again. The second is also a home."""
 HOMES = (2, 3, 4)
 KEPT_AT = {"a": {2}, "b": {3}, "c": {2, 3}, "d": {3, 4}, "e": {2, 3, 4}}
 OPTIONS = ExchangeOptions(
@@ -39,7 +39,7 @@ WHICH = st.integers(0, 99)
 
 
 class NothingSeen:
-    """Instead of what a client does against repetition, which would hide that of its broker."""
+    """Replaces a client's protection against repetition, which would hide the broker's."""
 
     forgotten = 0
 
@@ -68,7 +68,7 @@ class Storing(RuleBasedStateMachine):
         self.sent: dict[int, int] = {}
         """How often each block was sent."""
         self.refused: dict[int, None] = {}
-        """Blocks that were sent once, and refused."""
+        """Blocks that were sent once and refused."""
         self.got: dict[tuple[int, int, bytes], int] = {}
         """How often each message came to a reader, by its node."""
         self.judged = 0, 0
@@ -89,7 +89,7 @@ class Storing(RuleBasedStateMachine):
         self.send(first)
 
     def send(self, first: int) -> None:
-        """As far as its credit reaches."""
+        """Send as far as its credit reaches."""
         client = self.client
         again = self.sent[first] > 0
         self.sent[first] += 1
@@ -138,7 +138,7 @@ class Storing(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from((3, 4)))
     def a_home_dies_and_starts_again(self, node: int) -> None:
-        """What it was asked and has not answered is gone; what is on disk stays."""
+        """Blocks that it was asked to keep and has not answered are gone; blocks on disk stay."""
         self.homes[node].asked.clear()
         for other in self.mesh.nodes:
             if other != node:
@@ -219,10 +219,10 @@ class Storing(RuleBasedStateMachine):
                 node.exchange.tick(self.mesh.now)
             self.client.read()
 
-    # --- what has to hold
+    # --- invariants
 
     def judge(self) -> None:
-        """What the publisher was told since the last time."""
+        """Check everything that the publisher was told since the last call."""
         acked, refused = self.judged
         assert not self.client.errors
         for ranges, _, homes in self.client.acked[acked:]:
@@ -246,7 +246,7 @@ class Storing(RuleBasedStateMachine):
             if len(body) < SPLIT or reader.node.id in KEPT_AT[topic]:
                 key = (id(reader), reader.node.id, body)
                 self.got[key] = self.got.get(key, 0) + 1
-            # else: pieces that come again go to brokers that keep none, whose clients see to it
+            # otherwise repeated pieces go to brokers that keep none; their clients detect them
 
     @invariant()
     def no_credit_comes_back_twice(self) -> None:

@@ -1,4 +1,4 @@
-"""Level stored from a publisher by way of its entry broker to a home with a real journal, and to a worker."""
+"""Level stored from a publisher through its entry broker to a home with a real journal, and to a worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.mesh.dataplane.storing import StoredClient
 
 
 class Pair:
-    """Broker 1 is the home (of `World`); brokers 2 and 3 let publishers in."""
+    """Broker 1 is the home (of `World`); brokers 2 and 3 serve publishers."""
 
     def __init__(self, folder: Path) -> None:
         self.mesh = FakeMesh(3)
@@ -46,13 +46,13 @@ class Pair:
             client.read()
 
     def restart_home(self) -> None:
-        """Kill the home; the next one, at the same disk."""
+        """Kill the home and start the next one on the same disk."""
         self.world = self.world.restart()
         self._join()
         self.made()
 
     def bodies(self) -> list[bytes]:
-        """What the worker got since the last time."""
+        """The messages that the worker got since the last call."""
         return [body for work in self.worker.take() for body in work.bodies]
 
 
@@ -160,8 +160,8 @@ def test_what_its_publisher_gave_up_is_forgotten_by_the_home_and_a_late_copy_is_
 def test_a_body_whose_first_pieces_a_home_lost_by_a_restart_is_stored_once_it_is_sent_again(
     pair: Pair,
 ) -> None:
-    """The home drops the pieces of unfinished bodies when it starts, and the entry broker had let them go:
-    the publisher waited for its timeout, which ended as `Unknown`."""
+    """The home drops the pieces of unfinished bodies when it starts, and the entry broker had released them:
+    the publisher waited until it timed out with `Unknown`."""
     client = pair.mesh.client(2)
     body = bytes(range(250)) * 1000
     ticket, _ = client.conversation.add_many("jobs.a", [body], STORED)

@@ -1,4 +1,4 @@
-"""Consumers get work within their windows; what they do not settle is delivered to somebody again."""
+"""Consumers get work within their windows. Messages that they do not settle are delivered to others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def keep_body(world: World, body: bytes = BODY, topic: bytes = b"jobs.a") -> Non
 
 
 def unsettled(world: World, name: str = "mail") -> int:
-    """Messages that the journal has and nobody settled."""
+    """Unsettled messages in the journal."""
     return sum(
         row.count - row.floor - int.from_bytes(row.bitmap, "little").bit_count() for row in world.rows(name)
     )
@@ -76,7 +76,8 @@ def test_several_share_what_waits(world: World) -> None:
 
 
 def test_a_consumer_that_reads_nothing_gets_no_more_than_its_connection_holds(tmp_path: Path) -> None:
-    """Its window is open, but what it does not take waits on disk and not in memory, and others get it."""
+    """Its window is open, but messages that it does not read wait on disk and not in memory, and others get
+    them."""
     world = World(tmp_path, options=ExchangeOptions(unwritten_bytes_max=100_000))
     stuck = worker(world, window=10_000, size=1 << 30)
     stuck.reading = False
@@ -96,7 +97,7 @@ def test_a_consumer_that_reads_nothing_gets_no_more_than_its_connection_holds(tm
 
 
 def test_all_subscriptions_of_a_full_connection_wait_and_go_on_together(tmp_path: Path) -> None:
-    """Each of them overdrew the connection once before it was stopped."""
+    """Each of them overfilled the connection once before it was stopped."""
     world = World(tmp_path, options=ExchangeOptions(unwritten_bytes_max=50_000))
     client = world.client()
     client.reading = False
@@ -113,7 +114,7 @@ def test_all_subscriptions_of_a_full_connection_wait_and_go_on_together(tmp_path
 def test_what_all_queues_read_ahead_is_bounded_and_each_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each subscription whose consumer took nothing held a megabyte, and a client may have thousands."""
+    """Each subscription with a stuck consumer held a megabyte, and a client may have thousands."""
     monkeypatch.setattr(workers, "AHEAD_BYTES_MAX", 200_000)
     client = world.client()
     for number in range(1, 21):
@@ -142,7 +143,7 @@ def test_what_all_queues_read_ahead_is_bounded_and_each_goes_on(
 def test_what_all_queues_read_to_deliver_it_again_is_bounded_and_each_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each subscription held the bytes of eight blocks for consumers without room, half a megabyte."""
+    """Each subscription held the bytes of eight blocks for consumers without room: half a megabyte."""
     monkeypatch.setattr(workers, "AHEAD_BYTES_MAX", 200_000)
     holder, client = world.client(), world.client()
     for number in range(1, 21):
@@ -237,9 +238,9 @@ def test_what_cannot_be_settled_is_counted_and_ignored_three_times_over(world: W
     world.keep(b"0", b"1")
     (mine,), (theirs,) = one.take(), other.take()
     for _ in range(3):
-        one.say(Durable.DONE, 1, [[theirs.row, theirs.first, b"\x01"]])  # another's
-        one.say(Durable.DONE, 1, [[99, 0, b"\x03"], [mine.row, 7, b"\x01"]])  # there is none
-        one.say(Durable.DONE, 5, [[mine.row, 0, b"\x01"]])  # by a number that nobody has
+        one.say(Durable.DONE, 1, [[theirs.row, theirs.first, b"\x01"]])  # another's message
+        one.say(Durable.DONE, 1, [[99, 0, b"\x03"], [mine.row, 7, b"\x01"]])  # there is no such row
+        one.say(Durable.DONE, 5, [[mine.row, 0, b"\x01"]])  # under a number that nobody has
         for kind, what in ((Durable.RETRY, 0), (Durable.DROP, "why")):
             one.say(kind, 1, theirs.row, theirs.first, what)
             one.say(kind, 5, mine.row, 0, what)
@@ -361,8 +362,8 @@ def test_what_was_settled_on_a_full_disk_is_written_once_there_is_room(world: Wo
 
 
 def test_what_was_settled_earlier_is_never_written_later(world: World) -> None:
-    """A full disk refused the first submission and took the second; the first was then repeated, and what the
-    second had settled was delivered again."""
+    """A full disk refused the first submission and accepted the second. The first was then repeated, and
+    messages that the second had settled were delivered again."""
     one = worker(world)
     world.keep(b"0", b"1", b"2")
     (work,) = one.take()
@@ -466,8 +467,8 @@ def test_a_large_body_is_read_no_faster_than_its_consumer_takes_it(tmp_path: Pat
 
 
 def test_room_that_comes_while_pieces_are_read_sends_none_of_them_twice(tmp_path: Path) -> None:
-    """The connection was full for another subscription, had room again, and the same pieces were read once
-    more."""
+    """The connection was full because of another subscription, had room again, and the same pieces were read
+    once more."""
     world = World(tmp_path, options=ExchangeOptions(unwritten_bytes_max=30_000))
     one = worker(world)
     one.say(Durable.DETACH, 1)
@@ -534,7 +535,7 @@ def test_a_row_that_cannot_be_read_behind_a_body_is_tried_again_later(world: Wor
 
 
 def test_a_timer_that_comes_early_makes_up_for_it_at_the_next_tick(tmp_path: Path) -> None:
-    """What was due then waited for anything else to happen."""
+    """Work that was due then waited until anything else happened."""
     world = World(tmp_path)
     client = world.client()
     client.attach("mail", "jobs.#")

@@ -22,11 +22,11 @@ def record(id: int, incarnation: int = 1, state: State = State.ALIVE, boot: int 
 
 
 RECORDS = st.builds(record, st.just(5), st.integers(0, 3), st.sampled_from(STATES), st.integers(1, 2))
-"""What may be said of one member."""
+"""Records that may be reported about one member."""
 
 
 class Driven:
-    """One machine with a clock; ``out`` is what the last input made it want."""
+    """One machine with a clock. ``out`` has the instructions of the last input."""
 
     def __init__(self, *peers: int, members_max: int = 1024) -> None:
         self.now = 0.0
@@ -45,7 +45,7 @@ class Driven:
         return self.out
 
     def to_round(self, *, late_s: float = 0.0) -> Survey:
-        """On to the next round's beginning, which comes so late."""
+        """Advance to the start of the next round, which is this late."""
         for _ in range(10):
             self.now = self.machine.next_deadline() + late_s
             for instruction in self.machine.tick(self.now):
@@ -54,7 +54,7 @@ class Driven:
         raise AssertionError("no round began")
 
     def round(self, *answering: int, late_s: float = 0.0) -> list[Instruction]:
-        """A whole round, to its judgement, in which these answer."""
+        """A whole round up to its judgement, in which these members answer."""
         survey = self.to_round()
         out: list[Instruction] = []
         self.now += 0.001

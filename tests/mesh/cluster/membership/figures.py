@@ -1,6 +1,6 @@
 """The figures of docs/design/membership.md: ``python -m tests.mesh.cluster.membership.figures``.
 
-From the fault, or its end, to the outcome at the last of five brokers, in virtual time, over 60 seeds.
+Times from the fault, or its end, to the outcome at the last of five brokers, in virtual time, over 60 seeds.
 """
 
 from __future__ import annotations

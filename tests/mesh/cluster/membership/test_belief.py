@@ -1,4 +1,4 @@
-"""Whose word is taken for what."""
+"""Which statements about members are believed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.mesh.cluster.membership.driven import RECORDS, Driven, record
 
 @given(st.lists(st.builds(record, st.integers(2, 4), st.integers(0, 3), st.sampled_from(STATES)), max_size=6))
 def test_tables_that_heard_the_same_news_in_any_order_are_equal(news: list[MemberRecord]) -> None:
-    """Of living members; whose death one heard of before its life it does not record."""
+    """This holds for living members: a death reported before the life is not recorded."""
     start = [record(id, 0) for id in (2, 3, 4)]
     tables = set()
     for order in list(permutations(news))[:40]:
@@ -95,7 +95,7 @@ def test_who_has_just_been_linked_is_not_taken_for_dead_by_hearsay() -> None:
 
 
 def test_a_death_of_the_next_incarnation_is_a_doubt_of_that_one() -> None:
-    """Its refutation was lost on the way here, and the accusation of that was not."""
+    """Its refutation was lost on the way here, but the next accusation was not."""
     driven = Driven(2, 3)
     driven.machine.heard([record(3, 2, State.DEAD)], 2, driven.now)
     assert driven.machine.record(3) == record(3, 2, State.SUSPECT)
@@ -167,7 +167,7 @@ def test_incarnations_out_of_reach_are_refused_and_counted() -> None:
 
 
 def test_a_lie_of_an_unknown_member_is_refused_and_its_own_word_is_believed() -> None:
-    """A broker that liars once pushed up must be able to join those who never met it."""
+    """A broker whose incarnation liars once raised must be able to join brokers that never met it."""
     driven = Driven(2)
     driven.machine.heard([record(3, INCARNATION_STEP_MAX + 1)], 2, 0.0)
     assert driven.state(3) is State.UNKNOWN and driven.machine.statistics().refused_records == 1

@@ -1,4 +1,4 @@
-"""Who is judged by the rounds of one machine, and who is not."""
+"""Which members the rounds of one machine judge, and which not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_answer_clears_the_count() -> None:
         driven.round(2)
         driven.round(2)
         driven.round(2, 3)
-    assert driven.state(3) is State.SUSPECT  # only its own word would raise it
+    assert driven.state(3) is State.SUSPECT  # only its own word could raise it
 
 
 def test_a_refutation_by_way_of_others_clears_the_count_and_the_link_alone_is_dropped() -> None:
@@ -68,7 +68,7 @@ def test_a_new_link_has_missed_nothing_whatever_the_one_before_it_missed() -> No
     driven.round(2)
     driven.round(2)
     assert not driven.machine.answers(3)
-    driven.link(3)  # in place of the other
+    driven.link(3)  # replaces the other link
     assert driven.machine.answers(3)
     driven.machine.heard([record(3, 2)], 2, driven.now)
     for _ in range(2):
@@ -133,7 +133,7 @@ def test_who_is_known_by_hearsay_is_judged_after_ten_rounds_without_a_link_or_a_
 
 
 def test_who_is_known_by_hearsay_lives_as_long_as_it_refutes_by_way_of_others() -> None:
-    """Between these two there may be a wall; each suspicion buys it ten rounds."""
+    """A firewall may separate these two; each suspicion gives it ten more rounds."""
     driven = Driven(2)
     driven.machine.heard([record(3)], 2, driven.now)
     suspicions = 0
@@ -146,7 +146,7 @@ def test_who_is_known_by_hearsay_lives_as_long_as_it_refutes_by_way_of_others() 
 
 
 def test_hearsay_is_not_judged_while_the_only_peer_is_silent() -> None:
-    """Whoever would vouch for the third is heard of through the second."""
+    """News from those who could vouch for the third comes through the second."""
     driven = Driven(2)
     driven.machine.heard([record(3)], 2, driven.now)
     for _ in range(UNJUDGED_ROUNDS_MAX):
@@ -157,7 +157,7 @@ def test_hearsay_is_not_judged_while_the_only_peer_is_silent() -> None:
 
 
 def test_who_returns_by_way_of_others_has_time_to_be_linked() -> None:
-    """It was dead here and says so no more; the next deadline has not asked it anything."""
+    """It was dead here and refutes that now; the next deadline has not asked it anything."""
     driven = Driven(2, 3)
     driven.unlink(3)
     for _ in range(3):
@@ -221,7 +221,7 @@ def test_answers_of_another_round_or_after_the_deadline_do_not_count() -> None:
 
 
 def test_after_a_late_round_only_members_without_a_link_wait_to_be_judged() -> None:
-    """A link that was lost may have been lost by whoever was late; one that is up answers or does not."""
+    """A late broker may have caused the loss of a link itself; a link that is up answers or does not."""
     driven = Driven(2, 3, 4)
     driven.round(2, 3, 4)
     driven.unlink(3)

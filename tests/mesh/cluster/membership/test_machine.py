@@ -1,4 +1,4 @@
-"""What many cores make of faults, on a simulated network."""
+"""How many cores react to faults on a simulated network."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_all_pausing_together_kills_nobody() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_split_declares_the_other_side_dead_and_heals_by_itself(seed: int) -> None:
-    """Without any join URL but the first broker's: its own side's tombstones lead back."""
+    """The only join URL is the first broker's: its own side's tombstones lead back."""
     world = World(seed)
     nodes = world.mesh(5)
     world.run(2)
@@ -111,7 +111,7 @@ def test_a_split_declares_the_other_side_dead_and_heals_by_itself(seed: int) -> 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_side_of_a_healed_split_believes_the_other_about_its_own(seed: int) -> None:
-    """Each was dead to the other, and says so; that is doubted by those whom they answer."""
+    """Each was dead to the other side, which says so; brokers that it answers doubt that."""
     world = World(seed)
     world.mesh(6)
     world.run(2)
@@ -167,7 +167,8 @@ def test_one_broken_edge_kills_nobody(way: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_member_that_nobody_ever_met_does_not_stay(seed: int) -> None:
-    """It died while those who knew it were started again one by one: each learns of it from the last."""
+    """It died while the brokers that knew it were restarted one by one: each learns of it from the previous
+    one."""
     world = World(seed)
     world.mesh(4)
     world.crash(4, silent=True)
@@ -181,7 +182,7 @@ def test_a_member_that_nobody_ever_met_does_not_stay(seed: int) -> None:
 
 
 def test_an_edge_that_never_was_kills_nobody() -> None:
-    """A newcomer and one of the others can never link; the rest vouch for both."""
+    """A new broker and one of the others can never link; the rest vouch for both."""
     world = World(3)
     world.mesh(4)
     world.cut(5, 2)
@@ -247,7 +248,7 @@ def test_most_of_the_mesh_may_die_at_once() -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_after_any_faults_all_views_are_right_again(seed: int) -> None:
-    """Random kills, restarts, pauses, cuts; then calm. Nobody's incarnation is raised by another."""
+    """Random kills, restarts, pauses and cuts, then calm. No broker raises another's incarnation."""
     world = World(seed, loss=0.02)
     world.mesh(6)
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What a broker says of itself."""
+"""What a broker says about itself."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_refutations_are_told_twice_a_period_at_most() -> None:
     st.integers(0, 3),
 )
 def test_whatever_is_believed_of_a_member_it_can_refute(lies: list[int], met: int) -> None:
-    """However lies are chained, and though the member comes back without its last ``met`` incarnations."""
+    """That holds however lies are chained, even if the member returns without its last ``met``
+    incarnations."""
     driven = Driven(2)
     if met:
         driven.machine.link_up(record(3, met), 0.0)
@@ -88,7 +89,7 @@ def test_a_leaver_that_is_doubted_leaves_with_a_greater_incarnation() -> None:
 
 @pytest.mark.parametrize("state", [State.ALIVE, State.SUSPECT, State.DEAD, State.LEFT])
 def test_a_leaver_does_not_refute_what_its_own_word_outweighs(state: State) -> None:
-    """A snapshot on its way when it left says ALIVE at the same incarnation; it left once, not twice."""
+    """A snapshot in flight when it left says ALIVE at the same incarnation. It left once, not twice."""
     driven = Driven(2)
     driven.machine.leave()
     left = driven.machine.me
@@ -108,7 +109,7 @@ def test_a_leaver_does_not_refute_what_its_own_word_outweighs(state: State) -> N
 def test_it_refutes_up_to_the_last_incarnation_that_others_believe(
     incarnation: int, said: int, refuted: bool
 ) -> None:
-    """Its own must stay below the largest of all, and no single lie takes it there."""
+    """Its own incarnation must stay below the maximum, and no single lie takes it there."""
     me = record(1, incarnation)
     machine = Membership(me, options=MembershipOptions(), rng=random.Random(1), now=0.0)
     machine.link_up(record(2), 0.0)

@@ -1,4 +1,4 @@
-"""What is remembered, for how long, and whether two tables are equal."""
+"""Which members are remembered, for how long, and whether two tables are equal."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def test_a_digest_of_nobody_known_is_nothing_and_an_equal_one_ends_a_difference(
 
 
 def test_a_tombstone_is_as_old_as_the_death_and_a_state_as_old_as_the_change_to_it() -> None:
-    """Counted from when a member was first heard of, who lived for a week would be forgotten at its death."""
+    """Counted from the first report of a member, one that lived for a week would be forgotten at its
+    death."""
     driven = Driven(2, 3)
     machine, day_s = driven.machine, MembershipOptions().tombstone_s
     machine.link_down(3, 1.0)

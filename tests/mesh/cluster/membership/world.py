@@ -1,7 +1,7 @@
-"""A mesh of cores on a field, as tests of membership look at it: brokers are numbers, faults are calls.
+"""A mesh of cores on a field for tests of membership: brokers are numbers, faults are calls.
 
 The brokers are those of `simulations.cores`: the production core of the cluster over a network that can be
-broken, which is held to full fidelity by tests of its own.
+broken. Its own tests check its fidelity.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def number(name: str) -> int:
 
 @dataclass(frozen=True)
 class Node:
-    """One broker, through all its runs."""
+    """One broker over all its runs."""
 
     world: World
     id: int
@@ -64,7 +64,7 @@ class Node:
 
     @property
     def changes(self) -> list[Change]:
-        """What it saw of others, in all its runs."""
+        """The changes of others that it saw, in all its runs."""
         mine = name(self.id)
         return [each for each in self.world.field.changes if each.observer == mine != each.subject]
 
@@ -75,12 +75,12 @@ class Node:
         return {id for id, state in self.states().items() if state in ("alive", "suspect")}
 
     def said(self, subject: int, state: State) -> list[float]:
-        """When it saw somebody come into a state."""
+        """When it saw a member enter a state."""
         return [each.at_s for each in self.changes if (each.subject, each.to_state) == (name(subject), state)]
 
 
 class World:
-    """Places for brokers, none of them started. With ``loss`` every link loses so many of its packets."""
+    """Places for brokers, none of them started. With ``loss`` every link loses this share of its packets."""
 
     def __init__(self, seed: int = 0, loss: float = 0.0) -> None:
         self.rng = random.Random(seed)
@@ -131,7 +131,7 @@ class World:
         return nodes
 
     def number_of(self, member: int) -> int:
-        """Of the broker with the id that members know it by."""
+        """The number of the broker with this member id."""
         ids = [identity.id for identity in self.meshed.identities]
         return ids.index(member) + 1
 
@@ -139,7 +139,7 @@ class World:
         return [node for node in self.nodes.values() if not node.dead]
 
     def converged(self) -> bool:
-        """All see exactly the living, alive, with a link to each, and all digests are equal."""
+        """All see exactly the living brokers, alive, with a link to each, and all digests are equal."""
         live = self.live()
         ids = {node.id for node in live}
         return (
@@ -149,7 +149,7 @@ class World:
         )
 
     def crash(self, id: int, *, silent: bool = False) -> None:
-        """Kill the process; ``silent``: lose the host, nobody is told."""
+        """Kill the process. ``silent``: the host vanishes without a sign."""
         self.field.kill(id - 1, power=not silent)
 
     def pause(self, id: int) -> None:
