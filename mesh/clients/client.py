@@ -46,6 +46,7 @@ from mesh.clients.conversation import Conversation, ConversationStatistics
 from mesh.clients.credentials import credential_of
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
 from mesh.clients.finding import broker_place
+from mesh.clients.moving_conversation import MovingConversation
 from mesh.clients.outbox import ClientOutbox, OutboxState, checked_outbox
 from mesh.clients.outbox_conversation import OutboxConversation
 from mesh.clients.pending import PENDING_MAX
@@ -190,7 +191,7 @@ class Client:
 
     def _connection_to(self, place: Place) -> ClientConnection:
         assert self._environment is not None, "a client has one once it is opened"
-        conversation = Conversation.of(
+        conversation = MovingConversation.of(
             self._environment.rng,
             self._environment.token,
             name=self.name,

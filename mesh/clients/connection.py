@@ -21,6 +21,7 @@ from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import MOVING_LATER, Conversation
 from mesh.clients.finding import dialable, why_no_session
 from mesh.clients.moving import Mover
+from mesh.clients.moving_conversation import MovingConversation
 from mesh.clients.session_schedule import SessionSchedule
 from mesh.clients.tickets import Waitable
 from mesh.clients.writer import Writer
@@ -58,9 +59,10 @@ class ClientConnection:
         self.connect_timeout_s = connect_timeout_s
         self.loop = asyncio.get_running_loop()
         self.conversation = conversation
+        self._moving = conversation if isinstance(conversation, MovingConversation) else None
         conversation.recent.keeps = place.moves
         if place.moves:
-            conversation.offer(SESSION if conversation.lands else MOVING_LATER)
+            conversation.offer(MOVING_LATER if self._moving is None else SESSION)
         self._mover: Mover | None = None
         self.writer = Writer(self.conversation, self.loop)
         self._socket = RawSocket(Req0, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
@@ -346,7 +348,7 @@ class ClientConnection:
         """The session at another broker is ready: leave the current one in order."""
         assert self._mover is not None, "there is one that says so"
         if self.conversation.settled:
-            self.conversation.moved()
+            self._mover.conversation.moved()
             self.writer.hand_over()
         else:
             self._land(self._mover)
@@ -362,7 +364,7 @@ class ClientConnection:
             before.close("the client went to another broker", flush=True)
         now = self.loop.time()
         try:
-            woken = self.conversation.land(landing, now)
+            woken = mover.conversation.land(landing, now)
         except PeerError as error:
             self.writer.pipe = pipe
             pipe.close(str(error))
@@ -392,8 +394,8 @@ class ClientConnection:
     def _go_elsewhere(self) -> None:
         """The broker is about to leave, or has said goodbye: go to another one."""
         if self._mover is None:
-            if self.conversation.settled and self.conversation.lands and not self.closed:
-                self._mover = Mover(self)
+            if self._moving is not None and self._moving.settled and not self.closed:
+                self._mover = Mover(self, self._moving)
         elif self.conversation.said_bye and self._mover.is_ready:
             self._land(self._mover)
 

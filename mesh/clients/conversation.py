@@ -19,12 +19,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from mesh.access.credentials import Credential
 from mesh.access.proofs import statement
 from mesh.clients.feeds import Feed, Feeds, Run, Token
-from mesh.clients.landing import Landing
 from mesh.clients.publishing import Publishing
 from mesh.clients.questions import Question, Questions
 from mesh.clients.tickets import Waitable
@@ -106,9 +105,6 @@ class Conversation(Publishing):
     others.
     """
 
-    lands = True
-    """True if it may go to another broker by a landing."""
-
     def __init__(
         self,
         *,
@@ -137,9 +133,6 @@ class Conversation(Publishing):
         self.mesh = ""
         self.told: tuple[str, ...] = ()
         """Addresses of other live brokers, as the current or last broker told them."""
-        self.landing: Landing | None = None
-        """The session that is being made at another broker."""
-        self._has_moved = False
         self.said_bye = False
         """True if the broker said BYE in the current or last session."""
         self.attached = False
@@ -175,7 +168,7 @@ class Conversation(Publishing):
         keepalive_s: float,
         now: float,
         credential: Credential | None = None,
-    ) -> Conversation:
+    ) -> Self:
         """Make the conversation of a new client, with a request id, a boot number, and a secret drawn by
         ``token``."""
         prefix = new_prefix(rng)
@@ -219,7 +212,7 @@ class Conversation(Publishing):
         sticks = bool(self._unacked) and self.publisher == client_id(self._secret)
         self._offered = FIRST if sticks else self._offer
         self.leaves_at = inf
-        self._has_moved = self.said_bye = False
+        self.said_bye = False
         self._hello = self._hello_to(self._offered)
         self._control.append(self.prefix + self._hello)
 
@@ -245,39 +238,6 @@ class Conversation(Publishing):
             work.lose()
             woken.append(work)
         return [*woken, self.opened, self.gate, self.heard, *self.questions.disconnected()]
-
-    # ------------------------------------------------------------------ to another broker, in order
-
-    def new_landing(self) -> Landing:
-        """Begin a session at another broker, while the current one goes on."""
-        hello = self._hello_to(self._full)
-        self.landing = Landing(hello, self._full, self.prefix, self.feeds, self._proof)
-        return self.landing
-
-    def moved(self) -> None:
-        """The landing is ready: say so to the current broker, and publish nothing more there."""
-        for work in self.works:
-            self.tell(work)
-        self._frames.append(self.prefix + encode(Kind.LEAVING, Leaving.MOVED, 0, ""))
-        self._has_moved = True
-        self.credit = SendCredit()
-        self.shut()
-
-    def land(self, landing: Landing, now: float) -> list[Waitable]:
-        """Go on in a landing's session; the previous session ends. Returns what to wake. Raises
-        `PeerError`."""
-        assert landing.welcome is not None and landing.ready, "it is ready"
-        gap = not self.said_bye
-        woken = self.disconnected("the client went to another broker")
-        self.attached = True
-        self._told, self._offered = False, landing.offered
-        self.leaves_at = inf
-        self._has_moved = self.said_bye = False
-        self.keepalive = Keepalive(self.keepalive_s, now)
-        for feed in self.feeds:
-            feed.move(landing.confirmed(feed), gap=gap)
-        woken += [*self._welcomed(landing.welcome, now, announce=False), *self.feeds]
-        return woken + self.received(landing.held, now)
 
     # ------------------------------------------------------------------ life
 
@@ -354,16 +314,14 @@ class Conversation(Publishing):
             except VersionMismatch:
                 self.feeds.remove(feed)
                 raise
-            if self.landing is not None:
-                feed.begin_overlap()
-                self.landing.announce(feed)
         return feed
 
-    def unsubscribe(self, feed: Feed) -> None:
-        if self.feeds.remove(feed) and self.settled:
+    def unsubscribe(self, feed: Feed) -> bool:
+        """End a subscription; True if the broker is told."""
+        told = self.feeds.remove(feed) and self.settled
+        if told:
             self._frames.append(self.prefix + encode(Kind.UNSUBSCRIBE, feed.number))
-            if self.landing is not None:
-                self.landing.withdraw(feed)
+        return told
 
     def _announce(self, feed: Feed) -> None:
         # in order, not as control: there may be more of them than control frames that a pipe holds
@@ -505,10 +463,7 @@ class Conversation(Publishing):
     def _received_control(self, frame: list[Any], now: float) -> list[Waitable]:
         match frame:
             case [Kind.CREDIT, 0, messages, size]:
-                if self._has_moved:
-                    return []
-                self.credit.grant(messages, size)
-                return self._credit_came()
+                return self._credited(messages, size)
             case [Kind.ACK, _, ranges, absent, homes]:
                 return self._acknowledged(ranges, absent, homes)
             case [Kind.REFUSED, ranges, reason]:
@@ -618,6 +573,10 @@ class Conversation(Publishing):
                 work.end(NotAccepted(self._stores_nothing()))
                 failed.append(work)
         return failed
+
+    def _credited(self, messages: int, size: int) -> list[Waitable]:
+        self.credit.grant(messages, size)
+        return self._credit_came()
 
     def _credit_came(self) -> list[Waitable]:
         if self.room > 0 or not self.credit.open:

@@ -4,8 +4,8 @@ A broker that is about to leave says GOAWAY (`mesh.dataplane.draining`). A landi
 broker and makes all subscriptions there. It is *ready* when each has passed its barrier: from then on the new
 broker gets everything that is published. Frames that arrive there are held back. The conversation goes on
 with the old broker until that one says BYE after everything else it had to say. Then it takes over the
-landing's session (`Conversation.land`). So every message comes from one of the two brokers in its order, or
-from both, and then the feeds recognise it. To do so they also remember level sent (`Feed.overlap`).
+landing's session (`MovingConversation.land`). So every message comes from one of the two brokers in its
+order, or from both, and then the feeds recognise it. To do so they also remember level sent (`Feed.overlap`).
 
 The held frames are bounded by the windows of the subscriptions, which are fresh at the new broker.
 """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mesh.clients.finding import dialable
 from mesh.clients.landing import Landing
+from mesh.clients.moving_conversation import MovingConversation
 from mesh.errors import PeerError
 from protocols import Pipe, SPError
 
@@ -23,8 +24,9 @@ PAUSE_S = 0.1
 class Mover:
     """One move: finds another broker and drives the landing there. Made at GOAWAY; `aclose` ends it."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: ClientConnection, conversation: MovingConversation) -> None:
         self._connection = connection
+        self.conversation = conversation
         self.landing: Landing | None = None
         self.pipe: Pipe | None = None
         """The landing's pipe."""
@@ -35,7 +37,7 @@ class Mover:
         connection = self._connection
         addresses = connection.addresses
         while True:
-            addresses.told(dialable(connection.conversation.told))
+            addresses.told(dialable(self.conversation.told))
             for url in addresses.others():
                 if await self._land_at(url):
                     addresses.url = url
@@ -45,7 +47,7 @@ class Mover:
 
     async def _land_at(self, url: str) -> bool:
         connection = self._connection
-        landing = self.landing = connection.conversation.new_landing()
+        landing = self.landing = self.conversation.new_landing()
         try:
             async with asyncio.timeout(connection.connect_timeout_s):
                 await connection.dial(url)
@@ -60,7 +62,7 @@ class Mover:
 
     def _drop(self, why: str) -> None:
         pipe, self.pipe, self.landing = self.pipe, None, None
-        self._connection.conversation.landing = None
+        self.conversation.landing = None
         if pipe is not None:
             pipe.close(why)
 
@@ -107,7 +109,7 @@ class Mover:
         landing, pipe = self.landing, self.pipe
         assert landing is not None and pipe is not None and landing.ready, "there is one"
         self.landing = self.pipe = None
-        self._connection.conversation.landing = None
+        self.conversation.landing = None
         self.task.cancel()
         return landing, pipe
 

@@ -139,8 +139,6 @@ class OutboxConversation(Conversation):
 
     # --- what a `Conversation` does with published messages
 
-    lands = False
-
     @property
     def gathered(self) -> bool:
         """False: what cannot be sent now stays in the outbox."""

@@ -11,8 +11,8 @@ from typing import Final
 
 from mesh.access import Policy
 from mesh.access.door import Door, Guest, Origin
-from mesh.clients.conversation import Conversation
 from mesh.clients.feeds import Feed
+from mesh.clients.moving_conversation import MovingConversation
 from mesh.clients.questions import Question
 from mesh.clients.tickets import Waitable
 from mesh.dataplane.exchange import Exchange
@@ -128,7 +128,7 @@ class FakeClient:
     ) -> None:
         self.mesh = mesh
         self.node = node
-        self.conversation = Conversation(
+        self.conversation = MovingConversation(
             secret=prefix * 4,
             boot=7,
             name=name,
