@@ -195,8 +195,8 @@ def _clean(text: str) -> str:
     return printable(text)
 
 
-def _total(key: str) -> Callable[[View], Iterable[Sample]]:
-    return lambda view: view.at("totals", key)
+def _at(*path: str) -> Callable[[View], Iterable[Sample]]:
+    return lambda view: view.at(*path)
 
 
 def _info(view: View) -> Iterator[Sample]:
@@ -252,7 +252,7 @@ METRICS: Final = (
     ),
     Metric(
         "mangrove_start_time_seconds",
-        "When the broker started, since the epoch.",
+        "Time when the broker started, since the epoch.",
         (),
         lambda view: [((), view.now_s - view.status["uptime_s"])],
     ),
@@ -263,14 +263,17 @@ METRICS: Final = (
         (),
         lambda view: [((), sum(1 for member in view.status["members"] if member["link"]))],
     ),
-    Metric(
-        "mangrove_messages_published_total", "Messages accepted from publishers.", (), _total("published")
+    *(
+        Metric(name, help, (), _at("totals", key))
+        for name, help, key in (
+            ("mangrove_messages_published_total", "Messages accepted from publishers.", "published"),
+            ("mangrove_messages_delivered_total", "Messages handed to subscribers.", "delivered"),
+            ("mangrove_messages_received_total", "Messages received from clients and links.", "msgs_in"),
+            ("mangrove_messages_sent_total", "Messages sent to clients and links.", "msgs_out"),
+            ("mangrove_received_bytes_total", "Bytes of received messages.", "bytes_in"),
+            ("mangrove_sent_bytes_total", "Bytes of sent messages.", "bytes_out"),
+        )
     ),
-    Metric("mangrove_messages_delivered_total", "Messages handed to subscribers.", (), _total("delivered")),
-    Metric("mangrove_messages_received_total", "Messages in, of clients and links.", (), _total("msgs_in")),
-    Metric("mangrove_messages_sent_total", "Messages out, to clients and links.", (), _total("msgs_out")),
-    Metric("mangrove_received_bytes_total", "Bytes of the messages in.", (), _total("bytes_in")),
-    Metric("mangrove_sent_bytes_total", "Bytes of the messages out.", (), _total("bytes_out")),
     Metric(
         "mangrove_messages_dropped_total",
         "Messages that a subscriber or a link was owed and did not get, by reason.",
@@ -285,9 +288,9 @@ METRICS: Final = (
     ),
     Metric(
         "mangrove_messages_unresolved",
-        "Messages under way when links or sessions ended, which may not have arrived.",
+        "Messages in flight when links or sessions ended, which may not have arrived.",
         (),
-        lambda view: view.at("unresolved"),
+        _at("unresolved"),
     ),
     Metric(
         "mangrove_connections_refused_total",
@@ -295,8 +298,8 @@ METRICS: Final = (
         REASON,
         lambda view: view.reasons(view.status["refused"]),
     ),
-    Metric("mangrove_sessions", "Sessions of clients.", (), lambda view: view.at("sessions")),
-    Metric("mangrove_subscriptions", "Subscriptions of clients.", (), lambda view: view.at("subscriptions")),
+    Metric("mangrove_sessions", "Sessions of clients.", (), _at("sessions")),
+    Metric("mangrove_subscriptions", "Subscriptions of clients.", (), _at("subscriptions")),
     Metric(
         "mangrove_patterns",
         "Patterns that this broker tells others it wants.",
@@ -319,76 +322,70 @@ METRICS: Final = (
         "mangrove_defects_total",
         "Defects that the broker met and survived; each is in the log.",
         (),
-        lambda view: view.at("loop", "faults"),
+        _at("loop", "faults"),
     ),
-    Metric("mangrove_resident_memory_bytes", "Memory in RAM.", (), lambda view: view.at("rss_bytes")),
+    Metric("mangrove_resident_memory_bytes", "Memory in RAM.", (), _at("rss_bytes")),
     Metric(
         "mangrove_link_round_trip_seconds",
         "Round trip to a broker, of the last heartbeat.",
         PEER,
         _link("rtt_ms", scale=1e-3, most=True),
     ),
-    Metric("mangrove_link_messages_received_total", "Messages in by a link.", PEER, _link("msgs_in")),
-    Metric("mangrove_link_messages_sent_total", "Messages out by a link.", PEER, _link("msgs_out")),
-    Metric("mangrove_link_received_bytes_total", "Bytes of the messages in.", PEER, _link("bytes_in")),
-    Metric("mangrove_link_sent_bytes_total", "Bytes of the messages out.", PEER, _link("bytes_out")),
-    Metric(
-        "mangrove_link_messages_dropped_total", "Messages dropped instead of sent.", PEER, _link("dropped")
+    *(
+        Metric(name, help, PEER, _link(key))
+        for name, help, key in (
+            ("mangrove_link_messages_received_total", "Messages received over a link.", "msgs_in"),
+            ("mangrove_link_messages_sent_total", "Messages sent over a link.", "msgs_out"),
+            ("mangrove_link_received_bytes_total", "Bytes of messages received over a link.", "bytes_in"),
+            ("mangrove_link_sent_bytes_total", "Bytes of messages sent over a link.", "bytes_out"),
+            ("mangrove_link_messages_dropped_total", "Messages dropped instead of sent.", "dropped"),
+            ("mangrove_link_messages_lost_total", "Messages lost with a link that ended.", "lost"),
+            ("mangrove_link_queued_messages", "Messages that wait for a link.", "queued"),
+        )
     ),
-    Metric("mangrove_link_messages_lost_total", "Messages lost with a link that ended.", PEER, _link("lost")),
-    Metric("mangrove_link_queued_messages", "Messages that wait for a link.", PEER, _link("queued")),
-    Metric("mangrove_queue_waiting_messages", "Messages not settled.", QUEUE, _queue("waiting")),
-    Metric("mangrove_queue_waiting_bytes", "Bytes of the blocks that hold them.", QUEUE, _queue("bytes")),
-    Metric(
-        "mangrove_queue_oldest_message_age_seconds",
-        "How long the first message has waited.",
-        QUEUE,
-        _queue("oldest_s"),
-    ),
-    Metric("mangrove_queue_consumers", "Consumers.", QUEUE, _queue("consumers")),
-    Metric("mangrove_queue_in_flight_messages", "Messages in consumers' hands.", QUEUE, _queue("in_flight")),
-    Metric(
-        "mangrove_queue_messages_delivered_total", "Messages handed to consumers.", QUEUE, _queue("delivered")
-    ),
-    Metric(
-        "mangrove_queue_messages_redelivered_total",
-        "Messages handed out again.",
-        QUEUE,
-        _queue("redelivered"),
-    ),
-    Metric("mangrove_queue_messages_settled_total", "Messages settled.", QUEUE, _queue("settled")),
-    Metric("mangrove_queue_messages_retried_total", "Messages to be tried again.", QUEUE, _queue("retried")),
-    Metric(
-        "mangrove_queue_dead_letters_total", "Messages that became dead letters.", QUEUE, _queue("buried")
+    *(
+        Metric(name, help, QUEUE, _queue(key))
+        for name, help, key in (
+            ("mangrove_queue_waiting_messages", "Messages not settled.", "waiting"),
+            ("mangrove_queue_waiting_bytes", "Bytes of the blocks that hold them.", "bytes"),
+            ("mangrove_queue_oldest_message_age_seconds", "Age of the oldest message.", "oldest_s"),
+            ("mangrove_queue_consumers", "Consumers.", "consumers"),
+            ("mangrove_queue_in_flight_messages", "Messages that consumers hold.", "in_flight"),
+            ("mangrove_queue_messages_delivered_total", "Messages handed to consumers.", "delivered"),
+            ("mangrove_queue_messages_redelivered_total", "Messages handed out again.", "redelivered"),
+            ("mangrove_queue_messages_settled_total", "Messages settled.", "settled"),
+            ("mangrove_queue_messages_retried_total", "Messages to be tried again.", "retried"),
+            ("mangrove_queue_dead_letters_total", "Messages that became dead letters.", "buried"),
+        )
     ),
     Metric(
         "mangrove_journal_messages_stored_total",
         "Messages that the journal has stored.",
         (),
-        lambda view: view.at("journal", "stored"),
+        _at("journal", "stored"),
     ),
     Metric(
         "mangrove_journal_messages_refused_total",
         "Messages that the journal had no room for.",
         (),
-        lambda view: view.at("journal", "refused"),
+        _at("journal", "refused"),
     ),
     Metric(
         "mangrove_journal_commit_p99_seconds",
-        "How long a commit takes, at the 99th percentile.",
+        "Duration of a commit, at the 99th percentile.",
         (),
         _milliseconds("journal", "commit_ms_p99"),
     ),
     Metric("mangrove_journal_failing", "1 while the journal cannot store.", (), _journal_fails),
     Metric(
         "mangrove_event_log_rows_lost_total",
-        "Rows of the event log that found no room.",
+        "Rows of the event log that were lost for want of room.",
         (),
-        lambda view: view.at("log", "lost"),
+        _at("log", "lost"),
     ),
     Metric(
         "mangrove_certificate_expiry_timestamp_seconds",
-        "When the certificate of an address expires, since the epoch.",
+        "Time when the certificate of an address expires, since the epoch.",
         ("address",),
         _certificates,
     ),
