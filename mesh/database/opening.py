@@ -14,12 +14,12 @@ A new database is made under another name and renamed, so an empty file under it
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -106,20 +106,37 @@ def _whose(db: apsw.Connection, path: str, kind: DatabaseKind) -> None:
     """Refuse a file that is not of this kind, or that belongs to another owner. The first statement takes the
     lock."""
     found = one(db, "pragma application_id")
+    tables, ours = _tables(db), _tables_of(kind)
     if found != (kind.application_id,):
+        if tables == ours:
+            raise Damage(
+                f"its header has another program's number, and its tables are those of this {kind.name}"
+            )
         raise kind.errors.foreign(f"{path} is another program's database; move it away or {kind.elsewhere}")
     (version,) = one(db, "pragma user_version") or (0,)
-    if version > kind.version:
+    if version > kind.version and tables != ours:
         raise kind.errors.newer(
             f"the {kind.name} {path} was written by a newer version (its schema is {version}, this version"
             f" knows {kind.version}); run that version, or {kind.elsewhere}"
         )
     if version != kind.version:
-        raise Damage(f"its schema is {version}")
-    try:
-        kind.check(db, path)
-    except apsw.SQLError as error:
-        raise Damage(f"SQLite says {error}") from error
+        raise Damage(f"its header says schema {version}, and this version has {kind.version}")
+    if changed := ours - tables:
+        raise Damage(f"{min(changed)[0].decode()} is not the table of schema {version}")
+    kind.check(db, path)
+
+
+def _tables(db: apsw.Connection) -> set[tuple[Any, ...]]:
+    """What the database says of its tables, as bytes. A flipped bit there gives a column another name, or
+    makes something of it that is no text."""
+    columns = ", ".join(f"cast({column} as blob)" for column in ("name", "type", "tbl_name", "sql"))
+    return set(every(db, f"select {columns} from sqlite_schema"))
+
+
+def _tables_of(kind: DatabaseKind) -> set[tuple[Any, ...]]:
+    with contextlib.closing(apsw.Connection(":memory:", vfs=None)) as db:
+        kind.create(db)
+        return _tables(db)
 
 
 def _whole(db: apsw.Connection, place: Place) -> None:
@@ -200,7 +217,7 @@ def _set_aside(place: Place, kind: DatabaseKind, why: str, now_us: int) -> Stora
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _sentences(place: Place, kind: DatabaseKind) -> Iterator[None]:
     """Turn errors of the disk and of SQLite into one sentence each."""
     path, errors = place.path, kind.errors

@@ -94,15 +94,16 @@ async def test_a_journal_of_another_broker_is_left_alone_and_named(tmp_path: Pat
 
 
 async def test_a_journal_of_a_newer_version_is_left_alone_and_named(tmp_path: Path) -> None:
-    def set_version(version: int) -> None:
+    def change(*statements: str) -> None:
         db = sqlite3.connect(in_folder(tmp_path))
-        db.execute(f"pragma user_version = {version}")
+        for statement in statements:
+            db.execute(statement)
         db.close()
 
     await with_a_message(tmp_path)
-    set_version(2)
+    change("create table news(x)", "pragma user_version = 2")
     assert "by a newer version (its schema is 2, this version knows 1); run that" in await refused(tmp_path)
-    set_version(1)
+    change("drop table news", "pragma user_version = 1")
     await works_off(tmp_path)
 
 

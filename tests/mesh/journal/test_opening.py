@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -96,7 +97,7 @@ def test_another_brokers_journal_is_left_alone(tmp_path: Path) -> None:
 def test_a_newer_journal_is_left_alone(tmp_path: Path) -> None:
     filled(tmp_path)
     db = apsw.Connection(str(tmp_path / "journal.db"))
-    db.execute("pragma user_version = 2")
+    db.execute("pragma user_version = 2; create table news(x)")
     db.close()
     sentence = refused(tmp_path, JournalNewer)
     assert "its schema is 2, this version knows 1" in sentence
@@ -411,7 +412,45 @@ def test_a_journal_without_its_tables_is_damage(tmp_path: Path) -> None:
     db = apsw.Connection(str(tmp_path / "journal.db"))
     db.execute("drop table meta")
     db.close()
-    assert "no such table: meta" in damaged(tmp_path)
+    assert "meta is not the table of schema 1" in damaged(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (b"bitmap blob", b"bytmap blob", "waiting is not the table of schema 1"),
+        (b"bitmap blob", b"b\xe9tmap blob", "waiting is not the table of schema 1"),
+        (b"TABLE waiting(", b"TABLE wayting(", "malformed|waiting is not the table"),
+        (b"MNGJ", b"MNGK", "its header has another program's number"),
+    ],
+)
+def test_a_flipped_bit_in_what_says_what_the_tables_are_is_damage(
+    tmp_path: Path, before: bytes, after: bytes, why: str
+) -> None:
+    """Stored swarm, seed 1796000585: a column had another name, and nothing could be read any more."""
+    filled(tmp_path)
+    path = tmp_path / "journal.db"
+    content = path.read_bytes()
+    assert content.count(before) == 1
+    path.write_bytes(content.replace(before, after))
+    assert re.search(why, damaged(tmp_path))
+
+
+def test_a_flipped_bit_in_the_number_of_its_schema_is_damage(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / "journal.db"
+    change(path, 60, (33).to_bytes(4, "big"))
+    assert "its header says schema 33, and this version has 1" in damaged(tmp_path)
+
+
+def test_a_journal_to_which_somebody_added_an_index_is_used(tmp_path: Path) -> None:
+    mail = filled(tmp_path)
+    db = apsw.Connection(str(tmp_path / "journal.db"))
+    db.execute("create index mine on came(last)")
+    db.close()
+    journal = opened(tmp_path)
+    assert len(bodies(journal, mail)) == 5
+    journal.close()
 
 
 def test_a_damaged_page_of_a_table_that_is_read_at_opening_is_damage(tmp_path: Path) -> None:
