@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mesh.analysis.clocks.offsets import Offset, Sample, solve, stand
+from mesh.analysis.clocks.offsets import Offset, Sample, Word, met, solve, stand
 from mesh.analysis.clocks.pieces import filled
 from mesh.analysis.clocks.stretches import SLOTS, Window, heard_stretches
 
@@ -17,13 +17,14 @@ PERIODS: Final = 16
 """Periods of the listener in one window."""
 
 
-def solved(boots: Any, found: Any) -> list[tuple[str | int | None, ...]]:
+def solved(boots: Any, found: Any, words: Any) -> list[tuple[str | int | None, ...]]:
     """Rough `OFFSETS` of a run's boots (``boot``, ``node``, ``wall``), from their best samples, of which
-    there may be none."""
+    there may be none, and from what others said of boots without one (see `met`)."""
     walls = {row.boot: row.wall for row in boots}
     nodes = {row.boot: row.node for row in boots}
     offsets = solve(walls, (Sample(*row) for row in found or ()))
-    return [(boot, *offset) for boot, offset in stand(walls, nodes, offsets).items()]
+    offsets = met(stand(walls, nodes, offsets), (Word(*row) for row in words or ()))
+    return [(boot, *offset) for boot, offset in offsets.items()]
 
 
 def solved_piece(boots: Any, found: Any) -> list[tuple[str | int | None, ...]]:

@@ -33,7 +33,7 @@ def measure(logs: Logs) -> DataFrame:
     boots = logs.boots_raw.join(_walls(logs), ["run", "boot"], "left").localCheckpoint()
     boots = boots.withColumn("wall", F.coalesce("wall", F.expr("first_us - first_ns div 1000")))
     found = samples(logs).localCheckpoint()
-    rough = _rough(boots, _best(found, [])).localCheckpoint()
+    rough = _rough(boots, _best(found, []), _words(logs, boots, found)).localCheckpoint()
     known = _pieces(rough, _best(_in_pieces(found, rough), ["piece"]))
     fill = F.udf(filled_pieces, PIECES, useArrow=False)
     first, last = _piece("first_ns"), _piece("last_ns")
@@ -110,11 +110,27 @@ def _best(found: DataFrame, keys: list[str]) -> DataFrame:
     )
 
 
-def _rough(boots: DataFrame, best: DataFrame) -> DataFrame:
+def _words(logs: Logs, boots: DataFrame, found: DataFrame) -> DataFrame:
+    """For each run, of boots without a sample: when they first named another, and when others named them."""
+    sampled = found.select("run", F.col("one").alias("boot")).union(found.select("run", "other"))
+    alone = F.broadcast(boots.select("run", "boot").join(sampled, ["run", "boot"], "left_anti"))
+    own = logs.mem.where("subject != node").join(alone, ["run", "boot"], "left_semi")
+    of_others = logs.mem.where("subject_boot != boot").join(
+        alone.withColumnRenamed("boot", "subject_boot"), ["run", "subject_boot"], "left_semi"
+    )
+    words = own.select("run", "boot", F.col("boot").alias("of"), "mono_ns").unionByName(
+        of_others.select("run", "boot", F.col("subject_boot").alias("of"), "mono_ns")
+    )
+    first = words.groupBy("run", "boot", "of").agg(F.expr("min(mono_ns) div 1000").alias("us"))
+    return first.groupBy("run").agg(F.collect_list(F.struct("boot", "of", "us")).alias("words"))
+
+
+def _rough(boots: DataFrame, best: DataFrame, words: DataFrame) -> DataFrame:
     """``run``, ``boot``, ``rough`` and ``error``, from the best samples of a boot's whole life."""
     decide = F.udf(solved, OFFSETS, useArrow=False)
     runs = boots.groupBy("run").agg(F.collect_list(F.struct("boot", "node", "wall")).alias("boots"))
-    rows = runs.join(best, "run", "left").select("run", F.explode(decide("boots", "samples")).alias("of"))
+    known = runs.join(best, "run", "left").join(words, "run", "left")
+    rows = known.select("run", F.explode(decide("boots", "samples", "words")).alias("of"))
     return rows.select("run", "of.boot", F.col("of.offset").alias("rough"), "of.error")
 
 

@@ -7,8 +7,8 @@ minus that note. It is wrong by half the round trip at most, however long either
 Samples make a graph of boots. In each connected part, offsets follow from the boot with the most neighbours
 along the shortest paths, where the length of a sample is its error. So an offset differs from that boot's by
 no more than the errors along its path. Then the part is aligned with the wall clocks: as many are ahead of it
-as behind, so that no single wrong clock moves it. A boot without a sample uses its wall clock alone, and has
-no error.
+as behind, so that no single wrong clock moves it. A boot without a sample uses its wall clock, and has no
+error. If that contradicts what others said when they met the boot, their word counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+MEETING: Final = 2_000_000
+"""Microseconds within which two brokers that meet both log it."""
 
 
 class Sample(NamedTuple):
@@ -75,20 +78,50 @@ def stand(
     }
 
 
+class Word(NamedTuple):
+    """``speaker`` first named ``boot`` at this time of its monotonic clock, in microseconds."""
+
+    speaker: str
+    boot: str
+    at: int
+
+
+def met(found: Mapping[str, Offset], words: Iterable[Word]) -> dict[str, Offset]:
+    """The same offsets, but those that rest on a wall clock are corrected by the first meeting.
+
+    A boot and the first broker that it meets name each other at the same time. A boot's own first word names
+    another broker; it has the boot as ``speaker`` and as ``boot``.
+    """
+    own: dict[str, int] = {}
+    others: dict[str, int] = {}
+    for word in words:
+        if word.speaker == word.boot:
+            own[word.boot] = word.at
+        elif word.speaker in found and found[word.speaker].error is not None:
+            at = word.at + found[word.speaker].offset
+            others[word.boot] = min(others.get(word.boot, at), at)
+    told = dict(found)
+    for boot, at in others.items():
+        if boot in own and boot in found and found[boot].error is None:
+            offset = at - own[boot]
+            if abs(offset - found[boot].offset) > MEETING:
+                told[boot] = Offset(offset, None)
+    return told
+
+
 def _graph(anchors: Mapping[str, int], samples: Iterable[Sample]) -> dict[str, dict[str, tuple[int, int]]]:
-    """For each boot: its neighbours, each with the best sample's error and the difference to it."""
-    graph: dict[str, dict[str, tuple[int, int]]] = {}
-    for sample in samples:
-        if sample.one == sample.other or sample.one not in anchors or sample.other not in anchors:
+    """For each boot: its neighbours, each with the best sample's error and the difference to it. The order
+    of equally good samples does not matter."""
+    best: dict[tuple[str, str], tuple[int, int]] = {}
+    for one, other, difference, error in samples:
+        if one == other or one not in anchors or other not in anchors:
             continue
-        for one, other, difference in (
-            (sample.one, sample.other, sample.difference),
-            (sample.other, sample.one, -sample.difference),
-        ):
-            near = graph.setdefault(one, {})
-            best = (sample.error, difference)
-            if other not in near or best[0] < near[other][0]:
-                near[other] = best
+        pair, ahead = ((one, other), difference) if one < other else ((other, one), -difference)
+        best[pair] = min(best.get(pair, (error, ahead)), (error, ahead))
+    graph: dict[str, dict[str, tuple[int, int]]] = {}
+    for (one, other), (error, ahead) in best.items():
+        graph.setdefault(one, {})[other] = (error, ahead)
+        graph.setdefault(other, {})[one] = (error, -ahead)
     return graph
 
 

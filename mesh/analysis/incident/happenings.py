@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from mesh.analysis.results.tables import Life, Outage, Part, PartSide
@@ -26,6 +26,8 @@ FAULT_OF: Final[Mapping[str, Kind]] = {
     "pause": "pause",
 }
 """The fault for each cause of an end."""
+SILENT_PERIODS: Final = 2.2
+"""Silence between two brokers that lasts no longer is no cut."""
 TOGETHER_S: Final = 2.0
 """Edges whose outages begin and end within this of each other are one cut. In periods."""
 
@@ -94,7 +96,9 @@ def incident(
     born = {node: stretches[0].start for node, stretches in of_node.items()}
     order = sorted(born, key=lambda node: (born[node], node))
     struck = _of_lives(of_node)
-    cut = _of_parts(parts, sides, outages, period_s=period_s)
+    ended = max(life.end for stretches in of_node.values() for life in stretches)
+    silences = _silences(outages, of_node, ended, period_s=period_s)
+    cut = _of_parts(parts, sides, silences, period_s=period_s)
     first_blow = min((each.at for each in [*struck[0], *cut]), default=max(born.values()) + 1)
     late = [node for node in order if born[node] > first_blow or _came_late(born, order, node, period_s)]
     begun = [node for node in order if node not in set(late)]
@@ -103,7 +107,7 @@ def incident(
     happenings = _without_the_end(ordered, of_node)
     return Incident(
         started=max(born[node] for node in begun),
-        ended=max(life.end for stretches in of_node.values() for life in stretches),
+        ended=ended,
         first=(*begun, *late),
         late=len(late),
         happenings=tuple(happenings),
@@ -150,8 +154,66 @@ def _of_lives(of_node: Mapping[str, Sequence[Life]]) -> tuple[list[Happening], l
     return happenings, untold
 
 
+class _Silence(NamedTuple):
+    """``dst`` heard nothing of ``src`` while both ran."""
+
+    src: str
+    dst: str
+    start: int
+    end: int | None
+    """None: it lasted when the logs end."""
+
+
+def _silences(
+    outages: Iterable[Outage], of_node: Mapping[str, Sequence[Life]], ended: int, *, period_s: float
+) -> list[_Silence]:
+    """The cuts among the outages, limited to the times in which both brokers ran.
+
+    An outage without a heartbeat before or after it begins or ends with its listener's process.
+    """
+    stays = {node: _stays(stretches) for node, stretches in of_node.items()}
+    least = round(SILENT_PERIODS * period_s * 1e6)
+    found = []
+    for outage in outages:
+        if outage.cause != "cut" or not outage.expected:
+            continue
+        begin, until = _listened(outage, stays.get(outage.dst, []))
+        for start, end in stays.get(outage.dst, []):
+            for first, last in stays.get(outage.src, []):
+                since, to = max(begin, start, first), min(until, end, last)
+                if to - since > least:
+                    lasts = to >= ended and outage.next is None
+                    found.append(_Silence(outage.src, outage.dst, since, None if lasts else to))
+    return found
+
+
+def _stays(stretches: Iterable[Life]) -> list[tuple[int, int]]:
+    """The times in which a broker's processes existed, pauses included."""
+    found: list[tuple[int, int]] = []
+    for life in stretches:
+        if life.state not in ("up", "paused"):
+            continue
+        if found and found[-1][1] == life.start:
+            found[-1] = (found[-1][0], life.end)
+        else:
+            found.append((life.start, life.end))
+    return found
+
+
+def _listened(outage: Outage, stays: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Start and end of an outage, within the process of ``dst`` that logged it."""
+    known = outage.next if outage.last is None else outage.last
+    for start, end in stays:
+        if known is None or start <= known <= end:
+            return (
+                start if outage.last is None else outage.last,
+                end if outage.next is None else outage.next,
+            )
+    return (known or 0, known or 0)
+
+
 def _of_parts(
-    parts: Iterable[Part], sides: Iterable[PartSide], outages: Iterable[Outage], *, period_s: float
+    parts: Iterable[Part], sides: Iterable[PartSide], silences: Iterable[_Silence], *, period_s: float
 ) -> list[Happening]:
     members: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     for place in sides:
@@ -163,40 +225,33 @@ def _of_parts(
         for number, side in enumerate(ordered[:-1]):
             rest = tuple(sorted(node for other in ordered[number + 1 :] for node in other))
             happenings.append(Happening(part.start, "partition", side, rest, part.end))
-    others = [
-        outage
-        for outage in outages
-        if outage.cause == "cut" and outage.expected and not _is_in(outage, complete, members, period_s)
-    ]
+    others = [each for each in silences if not _is_in(each, complete, members, period_s)]
     return happenings + _of_edges(others, period_s=period_s)
 
 
 def _is_in(
-    outage: Outage, parts: Sequence[Part], members: Mapping[int, Mapping[int, list[str]]], period_s: float
+    silence: _Silence,
+    parts: Sequence[Part],
+    members: Mapping[int, Mapping[int, list[str]]],
+    period_s: float,
 ) -> bool:
     """True if a complete part already covers it: the two were on different sides of it meanwhile."""
     slack = round(TOGETHER_S * period_s * 1e6)
     for part in parts:
         of = {node: side for side, nodes in members[part.no].items() for node in nodes}
-        if of.get(outage.src) is None or of.get(outage.dst) is None or of[outage.src] == of[outage.dst]:
+        one, other = of.get(silence.src), of.get(silence.dst)
+        if one is None or other is None or one == other or silence.start < part.start - slack:
             continue
-        begins = part.start - slack if outage.last is None else outage.last
-        ends = outage.next
-        if begins >= part.start - slack and (
-            part.end is None or (ends is not None and ends <= part.end + 2 * slack)
-        ):
+        if part.end is None or (silence.end is not None and silence.end <= part.end + 2 * slack):
             return True
     return False
 
 
-def _of_edges(outages: Iterable[Outage], *, period_s: float) -> list[Happening]:
+def _of_edges(silences: Iterable[_Silence], *, period_s: float) -> list[Happening]:
     """Cuts of single edges: both ways if both were silent at once, grouped by one end."""
     slack = round(TOGETHER_S * period_s * 1e6)
     single = sorted(
-        (
-            Happening(outage.last or 0, "cut_one_way", (outage.src,), (outage.dst,), outage.next)
-            for outage in outages
-        ),
+        (Happening(each.start, "cut_one_way", (each.src,), (each.dst,), each.end) for each in silences),
         key=lambda each: (each.at, each.a, each.b),
     )
     waiting: dict[tuple[str, str], list[Happening]] = defaultdict(list)

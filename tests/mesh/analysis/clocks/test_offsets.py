@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.analysis.clocks import offsets
-from mesh.analysis.clocks.offsets import Offset, Sample, solve, stand
+from mesh.analysis.clocks.offsets import Offset, Sample, Word, met, solve, stand
 
 HOUR = 3_600_000_000
 
@@ -90,6 +90,28 @@ def test_a_boot_that_nobody_heard_is_as_wrong_as_its_broker_is_known_to_be() -> 
 
     assert found["short"] == Offset(5_000, None)
     assert found["b0"] == solve(true, samples)["b0"]
+
+
+def test_a_boot_that_nobody_heard_met_the_others_when_they_say() -> None:
+    """In logs that sum up heartbeats, a broker that is killed within 16 s has noted none. Where its wall
+    clock had jumped, too, its whole life was put two hours away."""
+    true, samples = line(3)
+    walls = {**true, "short": 5_000 + 2 * HOUR}
+    found = stand(walls, dict.fromkeys(walls, "x") | {"short": "z"}, solve(walls, samples))
+    own = Word("short", "short", 700)
+    words = [own, Word("b1", "short", 5_000 + 700 + 900 - 1000), Word("b2", "short", 99_000)]
+
+    assert met(found, words)["short"] == Offset(5_900, None)
+    assert met(found, words[1:]) == met(found, [own]) == found, "one side alone says nothing"
+    right = {**found, "short": Offset(5_000, None)}
+    assert met(right, words) == right, "a wall clock that agrees is closer"
+
+
+def test_of_two_samples_that_are_as_good_the_order_decides_nothing() -> None:
+    """Spark gathers them in any order, and the same logs gave offsets that differed by microseconds."""
+    samples = [Sample("a", "b", 7, 5), Sample("b", "a", -9, 5)]
+
+    assert solve({"a": 0, "b": 0}, samples) == solve({"a": 0, "b": 0}, samples[::-1])
 
 
 def test_parts_that_never_met_stand_on_their_own_wall_clocks() -> None:

@@ -104,6 +104,37 @@ def test_a_complete_part_is_a_partition_and_its_outages_are_not_told_again() -> 
     assert found.happenings == (Happening(20 * S, "partition", ("c",), ("a", "b"), 35 * S),)
 
 
+def test_a_cut_that_was_there_before_its_listener_begins_with_it() -> None:
+    """An outage without a heartbeat before it was played from 1970 on, or no scenario was made at all."""
+    found = told(
+        [*calm("a", "b"), *lives("c", (20, "up", "leave"), (60, "away", "start"), (100, "up", None))],
+        outages=[
+            Outage(RUN, "a", "c", None, 72 * S, True, "cut", 0.0),
+            Outage(RUN, "c", "a", 19 * S, 72 * S, True, "cut", 0.0),
+        ],
+    )
+    assert found.happenings == (
+        Happening(20 * S, "stop", ("c",), until=60 * S),
+        Happening(60 * S, "partition", ("a",), ("c",), 72 * S),
+    )
+    assert found.late == 0
+
+
+def test_who_leaves_in_a_part_was_cut_off_by_it_alone() -> None:
+    """Its outages have no end, and were told as cuts for ever beside the part."""
+    part = Part(RUN, 1, 20 * S, 50 * S, "complete", True)
+    sides = [PartSide(RUN, 1, "a", 0), PartSide(RUN, 1, "b", 0), PartSide(RUN, 1, "c", 1)]
+    quiet = [Outage(RUN, src, "c", 20 * S, None, True, "cut", 0.0) for src in "ab"]
+    quiet += [Outage(RUN, "c", dst, 20 * S, None, True, "cut", 0.0) for dst in "ab"]
+    found = told(
+        [*calm("a", "b"), *lives("c", (30, "up", "leave"), (100, "away", None))], [part], sides, quiet
+    )
+    assert found.happenings == (
+        Happening(20 * S, "partition", ("c",), ("a", "b"), 50 * S),
+        Happening(30 * S, "stop", ("c",)),
+    )
+
+
 def test_three_sides_are_two_partitions() -> None:
     part = Part(RUN, 1, 20 * S, None, "complete", False)
     sides = [PartSide(RUN, 1, node, side) for side, node in enumerate("abc")]

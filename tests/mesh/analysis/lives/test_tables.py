@@ -9,14 +9,13 @@ import pytest
 
 from mesh.analysis.clocks.apply import Facts, facts
 from mesh.analysis.clocks.measuring import clocks, measure
-from mesh.analysis.lives.tables import figures, lives
+from mesh.analysis.lives.tables import lives
 from mesh.analysis.reading.logs import Logs, read_logs
 from mesh.analysis.results.spark_types import decision_schema
-from mesh.analysis.results.tables import Availability, Churn, Clock, Life, Survival
+from mesh.analysis.results.tables import Clock, Life
 from simulations.runs.playing import Play
 from simulations.scenarios.scenario_file import load
 from tests.mesh.analysis.lives.gathering import lives_of
-from tests.mesh.analysis.oracle import lives_tables as oracle
 from tests.mesh.analysis.oracle.log_facts import Row, read_facts, wall_us
 
 if TYPE_CHECKING:
@@ -143,27 +142,3 @@ def test_lives_are_those_that_the_oracle_tells(analysed: Analysed) -> None:
     assert {"crash", "power_off", "pause", "resume", "leave", "restart", "start"} <= {*causes}
     assert causes.count("crash") == causes.count("power_off") == causes.count("pause") == 1
     assert analysed.lives.columns == decision_schema(Life).names
-
-
-def test_figures_are_those_of_the_oracle(analysed: Analysed) -> None:
-    told = analysed.lives.collect()
-    found = figures(analysed.lives, 10.0)
-
-    available = {row.node: row.asDict() for row in found.availability.collect()}
-    for node in available:
-        own = oracle.availability([row for row in told if row.node == node])
-        assert available[node] == {"run": told[0].run, "node": node, **own}
-    churned = [row.asDict() for row in found.churn.orderBy("start").collect()]
-    assert len(churned) == len(oracle.churn(told, 10.0))
-    for row, window in zip(churned, oracle.churn(told, 10.0), strict=True):
-        assert row.pop("rate") == pytest.approx(window.pop("rate"), rel=1e-9)
-        assert row == {"run": told[0].run, **window}
-    curves = {(row.of, row.method, row.t_s): row for row in found.survival.collect()}
-    expected = oracle.survival(told)
-    assert curves.keys() == expected.keys()
-    for key, point in expected.items():
-        assert curves[key].survival == pytest.approx(point["survival"], rel=1e-9)
-        assert (curves[key].at_risk, curves[key].ended) == (point["at_risk"], point["ended"])
-    assert found.availability.columns == decision_schema(Availability).names
-    assert found.churn.columns == decision_schema(Churn).names
-    assert found.survival.columns == decision_schema(Survival).names

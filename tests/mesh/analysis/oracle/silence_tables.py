@@ -101,6 +101,21 @@ class Oracle:
                         until = max(until, stay[1]) if following is None else until
                         yield src, boot.node, last, following, begin, until
 
+    def errors(self) -> dict[tuple[str, str, int | None, int | None], float]:
+        """How far the ends of the gap between two heartbeats may be from the truth, in seconds."""
+        ends: dict[tuple[str, str, int | None], float] = {}
+        for each in self.facts.stretches:
+            for moment in (each.first, each.last):
+                ends[each.src, each.dst, moment] = max(
+                    each.error_s, ends.get((each.src, each.dst, moment), 0.0)
+                )
+        return {
+            (src, dst, last, following): max(
+                ends.get((src, dst, last), 0.0), ends.get((src, dst, following), 0.0)
+            )
+            for src, dst, last, following, _, _ in self.gaps()
+        }
+
     def outages(self) -> set[Outage]:
         """Of a full mesh, with their causes."""
         found = set()

@@ -1,0 +1,191 @@
+"""Facts in mesh time from rows and the table ``heard``, as far as heartbeats are known by windows."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
+from tests.mesh.analysis.oracle.clock_tables import Clocks
+from tests.mesh.analysis.oracle.log_facts import Facts
+from tests.mesh.analysis.oracle.reading import Line, read_lines
+
+Row = dict[str, Any]
+Piece = tuple[int, int, int]
+"""First, last, error: nanoseconds."""
+
+
+def mesh_facts(folder: Path, rows: Sequence[Row], heard: Sequence[Row], clocks: Clocks) -> Facts:
+    """The facts of one run."""
+    facts = Facts()
+    torn = torn_boots(read_lines(folder))
+    usual = Counter(
+        row["period_s"] for row in rows if row["kind"] == "meta" and row["op"] == "start"
+    ).most_common(1)
+    for boot, own in clocks.of_boot.items():
+        facts.boots.append(_boot(boot, own, clocks, torn.get(boot, False), usual[0][0]))
+        facts.names[own[0]["node"]] = facts.boots[-1].name
+    period_s = {boot.boot: boot.period_s for boot in facts.boots}
+    for row in rows:
+        if row["kind"] == "truth":
+            facts.truth.append(row)
+            continue
+        who = {"run": row["run"], "node": row["node"], "boot": row["boot"]}
+        at = clocks.at(row["boot"], row["mono_ns"])
+        if row["kind"] == "mem":
+            facts.names.setdefault(row["subject"], row["subject"])
+            facts.said.append(_said(who, row, at))
+        elif row["kind"] == "link":
+            out, up = row["dir"] == "out", row["state"] == "up"
+            facts.linked.append(
+                Linked(**who, at=at, peer=row["peer"], out=out, up=up, reason=row["reason"] or "")
+            )
+        elif row["kind"] == "stats" and row["loop_late_ms_max"] / 1000 >= period_s[row["boot"]]:
+            facts.late.append(Late(**who, at=at, late_s=row["loop_late_ms_max"] / 1000))
+    facts.stretches += _stretches(heard, clocks)
+    facts.awake += _awake(rows, heard, clocks)
+    return facts
+
+
+def torn_boots(lines: Iterable[Line]) -> dict[str, bool]:
+    """Boots whose last file has more broken lines than numbers missing."""
+    of_file: dict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        of_file[line.file].append(line)
+    last: dict[str, tuple[int, bool]] = {}
+    for own in of_file.values():
+        broken = sum(line.problem == "corrupt" for line in own)
+        numbers: dict[str, set[int]] = defaultdict(set)
+        for line in own:
+            if line.row:
+                numbers[line.row["boot"]].add(line.row["seq"])
+        for boot, found in numbers.items():
+            missing = max(found) - min(found) + 1 - len(found)
+            last[boot] = max(last.get(boot, (0, False)), (max(found), broken > missing))
+    return {boot: torn for boot, (_, torn) in last.items()}
+
+
+def _boot(boot: str, rows: Sequence[Row], clocks: Clocks, torn: bool, usual_s: float) -> Boot:
+    def at(found: Iterable[Row]) -> int | None:
+        moment = min((int(row["mono_ns"]) for row in found), default=None)
+        return None if moment is None else clocks.at(boot, moment)
+
+    metas = sorted((row for row in rows if row["kind"] == "meta"), key=lambda row: int(row["seq"]))
+    meta = metas[-1] if metas else {}
+    stops = [row for row in metas if row["op"] == "stop"]
+    numbers = [row["seq"] for row in rows]
+    return Boot(
+        run=rows[0]["run"],
+        node=rows[0]["node"],
+        boot=boot,
+        name=meta.get("name") or rows[0]["node"],
+        host=meta.get("host"),
+        version=meta.get("version"),
+        period_s=meta.get("period_s", usual_s),
+        deadline_s=meta.get("deadline_s", 0.5),
+        stats_s=meta.get("stats_s", 5.0),
+        first=clocks.at(boot, clocks.first[boot]),
+        last=clocks.at(boot, clocks.last[boot]),
+        first_seq=min(numbers),
+        last_seq=max(numbers),
+        rows=len(rows),
+        stopped=at(stops),
+        reason=stops[-1]["reason"] if stops else None,
+        left=at(
+            row
+            for row in rows
+            if row["kind"] == "mem" and row["subject"] == row["node"] and row["to_state"] == "left"
+        ),
+        torn=torn,
+    )
+
+
+def _said(who: Mapping[str, str], row: Row, at: int) -> Said:
+    return Said(
+        **who,
+        at=at,
+        subject=row["subject"],
+        subject_name=row["subject_name"] or "",
+        subject_boot=row["subject_boot"],
+        incarnation=row["subject_inc"],
+        from_state=row["from_state"],
+        to_state=row["to_state"],
+        reason=row["reason"] or "",
+        via=row["via"] or row["node"],
+    )
+
+
+def _stretches(heard: Sequence[Row], clocks: Clocks) -> list[Stretch]:
+    windows: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
+    for row in heard:
+        windows[row["run"], row["src"], row["dst"], row["boot"]].append(row)
+    found = []
+    for (run, src, dst, boot), own in windows.items():
+        silent = round(max(row["window_ns"] for row in own) / 16 * 2.2)
+        pieces = [piece for row in own for piece in pieces_of(row, silent)]
+        for first, last, error in merged(pieces, silent):
+            found.append(
+                Stretch(run, src, dst, boot, clocks.at(boot, first), clocks.at(boot, last), error / 1e9)
+            )
+    return found
+
+
+def _awake(rows: Sequence[Row], heard: Sequence[Row], clocks: Clocks) -> list[tuple[str, str, int, int]]:
+    """Whatever a broker wrote but counters; a boot that heard nobody is not told of."""
+    windows: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
+    for row in heard:
+        own = windows[row["dst"], row["boot"]]
+        before = own.setdefault(row["window"], row)
+        own[row["window"]] = {
+            **row,
+            "first_ns": min(row["first_ns"], before["first_ns"]),
+            "last_ns": max(row["last_ns"], before["last_ns"]),
+            "slots": row["slots"] | before["slots"],
+        }
+    moments: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for row in rows:
+        if row["kind"] in ("mem", "link"):
+            moments[row["node"], row["boot"]].append(row["mono_ns"])
+    found = []
+    for (node, boot), by_number in windows.items():
+        length = max(row["window_ns"] for row in by_number.values())
+        silent = round(length / 16 * 2.2) - length // 64
+        pieces = [piece for row in by_number.values() for piece in pieces_of(row, silent)]
+        pieces += [(ns, ns, 0) for ns in moments[node, boot]]
+        for first, last, _ in merged(pieces, silent):
+            found.append((node, boot, clocks.at(boot, first), clocks.at(boot, last)))
+    return found
+
+
+def pieces_of(window: Row, silent: int) -> list[Piece]:
+    """A window without the silences in it, whose ends are the middles of 64ths."""
+    length = window["window_ns"] // 64
+    start = window["window"] * window["window_ns"]
+    taken = [number for number in range(64) if window["slots"] >> number & 1]
+
+    def middle(number: int) -> int:
+        return max(window["first_ns"], min(window["last_ns"], start + number * length + length // 2))
+
+    ends: list[tuple[int, int]] = [(window["first_ns"], 0)]
+    for before, after in pairwise(taken):
+        if (after - before) * length >= silent:
+            ends += [(middle(before), length // 2), (middle(after), length // 2)]
+    ends.append((window["last_ns"], 0))
+    return [
+        (first, max(first, last), max(error, other))
+        for (first, error), (last, other) in zip(ends[::2], ends[1::2], strict=True)
+    ]
+
+
+def merged(pieces: Iterable[Piece], silent: int) -> list[Piece]:
+    found: list[Piece] = []
+    for first, last, error in sorted(pieces):
+        if found and first - found[-1][1] < silent:
+            before = found.pop()
+            found.append((before[0], max(before[1], last), max(before[2], error)))
+        else:
+            found.append((first, last, error))
+    return found

@@ -1,0 +1,52 @@
+"""A mesh to which everything happens that tables tell of."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from simulations.runs.playing import Play
+from simulations.scenarios.scenario_file import load
+
+ROUND_S = 75.0
+"""How long one round of all faults takes."""
+
+
+def play(folder: Path, rows: int, form: str) -> Path:
+    """The logs of it, of about so many rows if heartbeats are logged each."""
+    (folder / "everything.toml").write_text(story(rows))
+    logs = folder / form
+    Play(load(str(folder / "everything.toml")), seed=5, out=str(logs), log_heartbeats=form).run()
+    return logs
+
+
+def story(rows: int) -> str:
+    """A scenario with everything that tables tell of, over and over, until the logs have so many rows."""
+    brokers = 6 if rows <= 20_000 else 12
+    rounds = max(1, round(rows / (2 * brokers * (brokers - 1) * ROUND_S)))
+    rng = random.Random(rows)
+    text = f'name = "everything"\nsummary = "all faults"\nbrokers = {brokers}\nspares = 1\n'
+    text += "[workload]\npause_s = 0.5\n"
+    names = [f"broker-{number}" for number in range(1, brokers + 1)]
+    faults: list[tuple[float, str, list[str], list[str], float | None, str]] = [
+        (1, "clock_step", names[1:2], [], None, "value = 7200"),
+        (2, "start", [f"broker-{brokers + 1}"], [], None, ""),
+    ]
+    for number in range(rounds):
+        at = 4 + number * ROUND_S
+        one, two, three, four, five, *_ = rng.sample(names, 5)
+        faults += [
+            (at, "crash", [one], [], 6, ""),
+            (at + 12, "power_off", [two], [], 5, ""),
+            (at + 22, "pause", [three], [], 6, ""),
+            (at + 32, "partition", sorted([one, four]), [], 9, ""),
+            (at + 36, "stop", [two], [], 12, ""),
+            (at + 50, "cut_one_way", [five], sorted([one, three]), 7, ""),
+            (at + 62, "partition", [two], [four], 7, ""),
+        ]
+    for at, kind, a, b, for_s, more in faults:
+        text += f'\n[[fault]]\nat_s = {at}\nkind = "{kind}"\na = {json.dumps(a)}\n{more}\n'
+        text += f"b = {json.dumps(b)}\n" if b else ""
+        text += "" if for_s is None else f"for_s = {for_s}\n"
+    return text

@@ -1,0 +1,101 @@
+"""Every table of the whole pipeline is what plain Python computes from the same files.
+
+``MANGROVE_ORACLE_ROWS=200000`` makes logs of about so many rows; the default is small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.analysis.results.tables import TABLES
+from tests.mesh.analysis.oracle.comparing import Table, analysed, compare
+from tests.mesh.analysis.oracle.everything import tables
+from tests.mesh.analysis.oracle.story import play
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
+
+ROWS = int(os.environ.get("MANGROVE_ORACLE_ROWS", "6000"))
+WINDOW_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """The logs of one run in both forms."""
+    folder = tmp_path_factory.mktemp("everything")
+    return {form: play(folder, ROWS, form) for form in ("each", "summary")}
+
+
+@pytest.mark.parametrize("form", ["each", "summary"])
+def test_every_table_is_that_of_plain_python(
+    spark: SparkSession, played: Mapping[str, Path], form: str, tmp_path: Path
+) -> None:
+    found = analysed(spark, played[form], tmp_path / "out", WINDOW_S)
+    compare(found, tables(played[form], WINDOW_S))
+    empty = [name for name, rows in found.items() if not rows]
+    assert not empty, f"the story tells nothing of {empty}"
+    assert {row["verdict"] for row in found["matches"]} == {"tp"}, found["matches"]
+    if form == "each":
+        disguised(played[form], tmp_path / "disguised")
+        again = unmasked(analysed(spark, tmp_path / "disguised", tmp_path / "out", WINDOW_S))
+        # Of a file that is cut and shuffled all but its times and sizes is another.
+        compare({**again, "files": []}, {**found, "files": []})
+
+
+SHIFT = timedelta(hours=1)
+
+
+def disguised(logs: Path, out: Path) -> None:
+    """The same logs an hour later, brokers by other names, files cut in two and named otherwise, and in each
+    all rows twice and in any order."""
+    out.mkdir()
+    rng = random.Random(1)
+    for number, path in enumerate(sorted(logs.glob("*.jsonl*"))):
+        lines = [line for line in path.read_text().split("\n") if line]
+        torn = [] if lines[-1].endswith("}") else [lines.pop()]
+        lines = [later(line.replace("broker-", "kiosk-")) for line in lines]
+        half = len(lines) // 2
+        for part, rows in enumerate((lines[:half], lines[half:])):
+            rows = rows * 2
+            rng.shuffle(rows)
+            rows += torn if part else []
+            (out / f"{number:02d}-{part}.jsonl").write_text("\n".join(rows) + ("" if torn and part else "\n"))
+
+
+def later(line: str) -> str:
+    row = json.loads(line)
+    moment = datetime.fromisoformat(row["ts"]) + SHIFT
+    return json.dumps(row | {"ts": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")})
+
+
+def unmasked(found: Mapping[str, Table]) -> dict[str, Table]:
+    """With the old names and times."""
+    shift = round(SHIFT.total_seconds() * 1e6)
+    moments = {
+        (name, column)
+        for name, record in TABLES.items()
+        for column, kind in record.__annotations__.items()
+        if "Instant" in str(kind)
+    }
+
+    def plain(name: str, column: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return value.replace("kiosk-", "broker-")
+        if (name, column) in moments and value is not None:
+            return value - shift
+        return value - SHIFT.total_seconds() if (name, column) == ("clocks", "offset_s") else value
+
+    return {
+        name: [{column: plain(name, column, value) for column, value in row.items()} for row in rows]
+        for name, rows in found.items()
+    }
