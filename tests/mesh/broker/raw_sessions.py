@@ -1,4 +1,4 @@
-"""A session with a real broker that says what it likes, frame by frame."""
+"""A session with a real broker that sends any frames, one by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADDRESS = b"\x80\x00\x00\x01"
 
 
 class RawSession:
-    """See the module. ``work`` has the heads of the WORK frames that came, as `read_work` gives them."""
+    """The session. ``work`` has the heads of the WORK frames that arrived, as `read_work` returns them."""
 
     def __init__(self, stranger: Stranger) -> None:
         self._stranger = stranger
@@ -30,7 +30,7 @@ class RawSession:
         self._stranger.send(ADDRESS + data_head(0, 0, behind, 0, len(block)) + block)
 
     async def hear(self, kind: int) -> list[Any]:
-        """The fields of the next frame of a kind; others are passed over."""
+        """The fields of the next frame of a kind; others are skipped."""
         while True:
             frame = await self._stranger.receive()
             found = frame[5]
@@ -46,7 +46,7 @@ class RawSession:
             assert found != Kind.ERROR, fields
 
     async def lives(self) -> None:
-        """The broker has read all that was said, and the session goes on."""
+        """The broker has read everything that was sent, and the session continues."""
         self.say(Kind.PING, 7)
         assert await self.hear(Kind.PONG) == [7]
 

@@ -1,8 +1,8 @@
-"""Brokers that are killed and started again under load, in virtual time, and what their receipts were worth.
+"""Brokers that are killed and restarted under load, in virtual time, and whether their receipts were true.
 
-Every broker has a native publisher, a stock one and a subscriber of all; more subscribers come to a broker
-right after it was started again. `unkept` names the messages that were accepted, and neither arrived at a
-subscription that stood nor named its broker as absent.
+Every broker has a native publisher, a stock one and a subscriber to everything. More subscribers connect to a
+broker right after its restart. `unkept` names the messages that were accepted, but neither arrived at an
+existing subscription nor named its broker as absent.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ TOPIC: Final = "news.uk"
 PAUSE_S: Final = 0.05
 """From one publish of a publisher to the next."""
 DELIVERED_S: Final = 3.0
-"""What was accepted has so long to arrive."""
+"""Accepted messages must arrive within this time."""
 FORWARDED_S: Final = 0.05
-"""A broker that is killed so soon after it accepted takes with it what it had not written yet."""
+"""A broker killed this soon after it accepted a message may not have written it yet."""
 
 
 @dataclass
 class Accepted:
-    """A message with a receipt. ``sent_s`` and ``at_s``: when it left its program, when the receipt came."""
+    """A message with a receipt. ``sent_s``: when it left its program. ``at_s``: when the receipt came."""
 
     body: bytes
     broker: str
@@ -41,8 +41,8 @@ class Accepted:
 
 @dataclass
 class Stood:
-    """A subscription. ``since_s`` is when it had passed the barrier, ``until_s`` when it was last seen to
-    stand."""
+    """A subscription. ``since_s``: when it had passed the barrier. ``until_s``: when it was last seen to
+    exist."""
 
     name: str
     broker: str
@@ -53,7 +53,7 @@ class Stood:
 
 
 class Load:
-    """The clients of a mesh, and what they were told."""
+    """The clients of a mesh, and their receipts."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
@@ -61,7 +61,7 @@ class Load:
         self.refused = 0
         self.subscriptions: list[Stood] = []
         self.lives: dict[str, list[tuple[float, float]]] = {name: [] for name in mesh.brokers}
-        """When each broker was down, from and to."""
+        """When each broker ran, from and to."""
         self._started = 0
         for name in mesh.brokers:
             self.subscribe(name)
@@ -122,12 +122,12 @@ class Load:
                 await asyncio.sleep(PAUSE_S)
 
     def restart(self, victims: list[str], down_s: float, *, join_late_s: float) -> None:
-        """Kill brokers at once and start them again; a new subscriber comes to each."""
+        """Kill brokers at once and restart them. A new subscriber connects to each."""
         world = self.mesh.world
         since_s = self.now_s
         world.inject("crash", victims, for_s=down_s)
         for each in self.subscriptions:
-            if each.broker in victims:  # its client subscribes again, which this does not look at
+            if each.broker in victims:  # its client subscribes again, which this does not check
                 each.until_s = min(each.until_s, since_s)
         world.run_for(down_s)
         for victim in victims:
@@ -137,12 +137,12 @@ class Load:
             self.subscribe(victim)
 
     def end(self) -> None:
-        """What is accepted later is not looked at."""
+        """Messages accepted later are not checked."""
         for each in self.subscriptions:
             each.until_s = min(each.until_s, self.now_s)
 
     def unkept(self) -> list[str]:
-        """Accepted, not delivered, and not named."""
+        """Messages that were accepted but neither delivered nor named as absent."""
         broken = []
         for each in self.accepted:
             if any(
@@ -163,7 +163,7 @@ class Load:
 
 
 def restart_under_load(seed: int, *, brokers: int = 4, restarts: int = 2) -> Load:
-    """Kill and restart brokers drawn by the seed."""
+    """Kill and restart brokers chosen by the seed."""
     rng = random.Random(f"restarts {seed}")
     with World(seed) as world:
         mesh = Mesh(world, brokers=brokers)

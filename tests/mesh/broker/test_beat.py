@@ -1,4 +1,5 @@
-"""The broker's timer goes on whatever a step does; a step that fails is reported, counted and left alone."""
+"""The broker's timer continues whatever a step does. A step that fails is reported, counted and left
+alone."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from simulations.world import Process
 
 
 def run(main: Any, seconds: float, *, keep_failures: bool = False) -> Any:
-    """Run a program for so long; returns what it exposed and how often it failed."""
+    """Run a program for so long. Returns what it exposed and how often it failed."""
     with World(1, keep_failures=keep_failures) as world:
         node = world.add_node("alpha", main)
         node.start()
@@ -49,7 +50,7 @@ def test_steps_are_called_when_they_are_due_and_lateness_is_sampled_in_between()
 
 
 def test_a_step_that_raises_is_reported_and_left_alone_while_the_others_go_on() -> None:
-    """The timer used to end for ever: no expiry, no statistics, and nobody was told."""
+    """The timer used to end for good: no expiry, no statistics, and nobody was told."""
 
     async def main(process: Process) -> None:
         calls: dict[str, int] = {"bad": 0, "good": 0}
@@ -144,7 +145,7 @@ def test_a_broker_with_a_defect_in_its_data_plane_counts_it_and_serves_on(
 def test_a_defect_in_long_work_is_counted_and_the_work_of_others_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The step that raised was the last: a subscription behind it waited until some other frame came."""
+    """The step that raised was the last: a subscription behind it waited until another frame came."""
     work, faults = Exchange.work, 0
 
     def broken(self: Exchange, now: float) -> None:
@@ -173,13 +174,13 @@ def test_a_defect_in_long_work_is_counted_and_the_work_of_others_goes_on(
 
 
 def test_long_work_that_raises_is_left_alone_as_long_as_a_step_is() -> None:
-    """The exchange asks for its next step before it raises; that step ran at once, in every loop turn."""
+    """The exchange requests its next step before it raises; that step ran at once, in every loop turn."""
     calls: list[float] = []
 
     def broken(now: float) -> bool:
         calls.append(now)
         if len(calls) > 100:
-            return False  # so that the test fails and does not hang
+            return False  # so that the test fails instead of hanging
         raise ValueError("a defect")
 
     with World(1, keep_failures=True) as world:

@@ -1,4 +1,4 @@
-"""Brokers find each other, carry messages and notice who is gone."""
+"""Brokers find each other, carry messages and notice brokers that left."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_what_is_published_on_one_broker_reaches_subscribers_on_all_and_on
 
 
 async def test_a_message_published_right_after_a_subscription_elsewhere_always_arrives() -> None:
-    """The barrier: subscribe on one broker, tell the publisher, which publishes at once on another."""
+    """The barrier: subscribe on one broker and tell the publisher, which publishes at once on another."""
     rounds = 1000
     async with Cluster() as cluster:
         alpha, bravo, charlie = await cluster.mesh(*FIVE[:3])
@@ -101,7 +101,8 @@ async def test_a_broker_that_dies_is_dead_for_the_others_and_comes_back_as_itsel
         )
         assert all("victim" not in linked(broker) for broker in others)
         again = await cluster.broker("victim", None, listen=url, state_dir=STATE)
-        await whole([*others, again])  # by the known peers in its state folder: it was given nobody to join
+        # through the known peers in its state folder: it was given no URL to join
+        await whole([*others, again])
         assert again.id == id
         assert all(len(broker.members()) == 4 for broker in others)
 

@@ -1,4 +1,4 @@
-"""Whatever a connection says: it loses itself with a counter, and everybody else goes on."""
+"""Whatever a connection sends, it only loses itself, which is counted, and all others continue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def no_traceback(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @asynccontextmanager
 async def broker_with_traffic() -> AsyncIterator[Broker]:
-    """A broker, and a subscriber and a publisher on it that must not notice anything."""
+    """A broker with a subscriber and a publisher that must not notice anything."""
     async with Cluster() as cluster:
         broker = await cluster.broker("alpha")
         async with Client(broker.url) as client, client.subscribe("traffic.#") as received:
@@ -246,7 +246,7 @@ async def test_a_port_in_use_by_a_broker_says_which() -> None:
 
 
 async def test_an_address_given_twice_is_said_to_be(tmp_path: Path) -> None:
-    """It was said that another program listens there."""
+    """The error said that another program listens there."""
     url = f"ipc://{tmp_path}/a.sock"
     with pytest.raises(ListenError, match="cannot listen on .* twice; name it once"):
         async with Broker(listen=[url, url]):
@@ -287,7 +287,8 @@ def test_a_bad_export_pattern_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("protocol", [REQ, SUB, PUSH, PUB, BUS, SURVEYOR, RESPONDENT])
 async def test_noise_of_every_kind_harms_nobody_else(protocol: int) -> None:
-    """Frames of random bytes, of good frames bent and cut, behind good and bad backtraces."""
+    """Frames of random bytes, and valid frames that were altered and cut, behind valid and invalid
+    backtraces."""
     rng = random.Random(protocol)
     good = [
         encode(Kind.HELLO, 1, 5, 6, "noise", 0),
@@ -325,7 +326,7 @@ async def test_noise_of_every_kind_harms_nobody_else(protocol: int) -> None:
 async def test_a_stock_message_above_the_limit_is_logged_counted_and_sent_ever_more_slowly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It cannot succeed, however often it is sent; its sender and whoever runs the broker must hear of it."""
+    """It cannot succeed, however often it is sent. Its sender and the operator of the broker must be told."""
     loop = asyncio.get_running_loop()
     async with broker_with_traffic() as broker, Req0(dial=broker.url) as stock:
         begun = loop.time()
@@ -346,7 +347,7 @@ async def test_a_stock_message_above_the_limit_is_logged_counted_and_sent_ever_m
 async def test_a_frame_that_its_pattern_forbids_is_logged_and_counted_among_the_refused(
     protocol: int, frame: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It cost the connection, and neither the log nor the status said so."""
+    """It cost the connection, but neither the log nor the status said so."""
     async with broker_with_traffic() as broker:
         stranger = await Stranger.connect(broker.url, protocol)
         stranger.send(frame)

@@ -1,4 +1,4 @@
-"""Brokers as processes: signals, ports, restarts and what they leave in their folders."""
+"""Brokers as processes: signals, ports, restarts and the contents of their folders."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.support.children import ends_with_tests
 pytestmark = pytest.mark.process
 
 LIMIT_S = 120.0
-"""How long a busy machine may take for what an idle one does in three seconds."""
+"""Time limit on a busy machine for work that takes three seconds on an idle one."""
 
 
 class BrokerProcess:
-    """``mesh broker`` in its own folder. A deadline of a second leaves a busy machine time to answer."""
+    """``mesh broker`` in its own folder. A deadline of a second gives a busy machine time to answer."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
@@ -35,7 +35,7 @@ class BrokerProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     async def start(self, *arguments: str) -> dict[str, Any]:
-        """Run until ready; the content of the ports file."""
+        """Run until ready. Returns the content of the ports file."""
         self.ports.unlink(missing_ok=True)
         command = [sys.executable, "-m", "mesh", "broker", "--name", self.name]
         command += ["--ports-file", str(self.ports), "--log-dir", str(self.folder / "logs")]
@@ -55,7 +55,7 @@ class BrokerProcess:
         return self.ports.exists()
 
     async def end(self, number: int) -> int:
-        """Send a signal and wait for the end; the exit code."""
+        """Send a signal and wait for the end. Returns the exit code."""
         assert self.process is not None and self.process.stderr is not None
         self.process.send_signal(number)
         await eventually(lambda: self.process is None or self.process.poll() is not None, "it ended")
@@ -103,7 +103,7 @@ async def test_killed_it_comes_back_as_itself_and_told_to_stop_it_leaves(tmp_pat
         await wait_for_states(seed, {"alpha": "alive", "bravo": "alive", "charlie": "alive"})
         assert await charlie.end(signal.SIGKILL) == -signal.SIGKILL
         await wait_for_states(seed, {"alpha": "alive", "bravo": "alive", "charlie": "dead"})
-        again = await charlie.start(*listen)  # its state folder knows whom to look for
+        again = await charlie.start(*listen)  # its state folder knows the peers to look for
         assert again["id"] == first["id"] and again["boot"] != first["boot"]
         await wait_for_states(seed, {"alpha": "alive", "bravo": "alive", "charlie": "alive"})
         assert await charlie.end(signal.SIGTERM) == 0

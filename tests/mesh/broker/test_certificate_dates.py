@@ -1,4 +1,4 @@
-"""When certificates expire, read from PEM."""
+"""Expiry dates of certificates, read from PEM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who claims another's place as a publisher of stored messages takes nothing from it."""
+"""A client that claims the identity of another publisher of stored messages takes nothing from it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_another_publishers_id_is_refused_and_its_messages_stay_as_they_ar
 
 
 async def test_a_copy_of_a_publisher_conflicts_and_nothing_acknowledged_is_lost() -> None:
-    """Two programs with one secret and one boot: an image of a machine that was started twice."""
+    """Two programs with the same secret and boot: an image of a machine that was started twice."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state")
         async with (

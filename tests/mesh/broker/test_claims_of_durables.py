@@ -1,4 +1,4 @@
-"""Names that no durable subscription may have are one sentence, and ten thousand of them are no trouble."""
+"""Invalid names of durable subscriptions get one sentence, and ten thousand valid ones are no problem."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_a_name_of_300_bytes_is_refused_by_the_client_and_by_the_broker() 
                 number, reason, sentence, _ = await raw.hear(Durable.DETACHED)
                 assert (number, reason) == (1, "bad_name") and "has 300 bytes, the limit is 250" in sentence
             await raw.lives()
-            raw.say(Durable.ATTACH, 1, LONG, ["jobs.#"], 8, 1 << 20)  # no frame may have it
+            raw.say(Durable.ATTACH, 1, LONG, ["jobs.#"], 8, 1 << 20)  # no frame may contain it
             with pytest.raises(AssertionError, match="name"):
                 await raw.lives()
             assert await raw.hung_up()
@@ -41,7 +41,7 @@ async def test_a_name_of_300_bytes_is_refused_by_the_client_and_by_the_broker() 
 
 @pytest.mark.long
 async def test_ten_thousand_durable_subscriptions_are_made_and_known_everywhere() -> None:
-    """By several sessions, as one has `SUBSCRIPTIONS_MAX` at most."""
+    """By several sessions, since one has at most `SUBSCRIPTIONS_MAX`."""
     async with Cluster() as cluster:
         home, other = await cluster.mesh("home", "other", state_dir="/state")
         for start in range(0, MANY, 2000):

@@ -1,4 +1,4 @@
-"""The clock of a home steps, back and forth: nothing stored is lost, delivered twice or held up."""
+"""The clock of a home steps back and forth: nothing stored is lost, delivered twice or delayed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_stored_messages_are_worked_off_once_and_retries_come_in_time(step_s: fl
 
 @pytest.mark.parametrize("step_s", [-YEAR_S, 6 * 86400.0])
 def test_a_retry_is_known_as_a_duplicate_after_a_step_and_a_restart(step_s: float) -> None:
-    """Only who was silent for seven days is forgotten."""
+    """Only a publisher that was silent for seven days is forgotten."""
     block = blocks.seal(
         b"jobs.a",
         [b"once"],

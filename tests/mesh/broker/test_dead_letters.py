@@ -1,4 +1,4 @@
-"""Dead letters are a durable subscription of their own, also before there is any."""
+"""Dead letters are a durable subscription of their own, even before there are any."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.virtual
 
 
 async def test_who_waits_for_dead_letters_before_there_are_any_gets_the_first() -> None:
-    """It was refused until the first was there, so nobody could be waiting for it."""
+    """It was refused until the first existed, so nobody could wait for it."""
     async with Cluster() as cluster:
         home, other = await cluster.mesh("home", "other", state_dir="/state")
         async with Client(home.url) as client, Client(other.url) as there:

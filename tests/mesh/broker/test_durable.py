@@ -1,4 +1,4 @@
-"""A broker with a state folder is home to durable subscriptions, also after a restart."""
+"""A broker with a state folder is home to durable subscriptions, even after a restart."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_without_a_state_folder_there_is_no_home_and_one_sentence() -> Non
 
 
 def test_of_a_journal_whose_log_is_damaged_an_operator_takes_back_what_lies_before_the_log() -> None:
-    """As docs/guides/running-a-mesh.md says it."""
+    """As docs/guides/running-a-mesh.md describes it."""
     folder = "/state/broker-1"
 
     async def make_mail(client: Client) -> None:

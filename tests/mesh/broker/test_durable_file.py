@@ -62,7 +62,7 @@ async def test_what_is_written_is_there_in_the_next_run() -> None:
 
 
 async def test_what_changes_during_a_write_is_the_next_write() -> None:
-    """And what is said to be on disk is what was there when the write began."""
+    """The versions reported as on disk are those at the start of the write."""
     storage, tables = FaultyStorage(), Gossip(a={"mail": ("m",)})
     file = await load(storage)
     running = asyncio.create_task(file.run(tables))

@@ -1,4 +1,4 @@
-"""Durable subscriptions of real brokers in a simulated world: who knows of them, and after what."""
+"""Durable subscriptions of real brokers in a simulated world: which brokers know them, and when."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def view(mesh: Mesh, name: str) -> Inspection:
 
 
 def known(mesh: Mesh, name: str) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Homes by name with what they keep, as a broker knows them; the dead letters are left out."""
+    """Homes by name with their subscriptions, as one broker knows them, without the dead letters."""
     return {
         table.name: {each: patterns for each, patterns in table.subscriptions.items() if patterns}
         for table in view(mesh, name).homes.values()
@@ -62,7 +62,7 @@ def lose_state(world: World, name: str) -> None:
 
 
 def test_a_durable_subscription_is_known_everywhere_when_it_is_made() -> None:
-    """On every disk, too: a loss of power at all brokers at once takes none of it."""
+    """This includes every disk: a power loss at all brokers at once removes none of it."""
     with World(1) as world:
         mesh = Mesh(world, brokers=3)
         mesh.run(make_mail, at="broker-1")
@@ -141,7 +141,7 @@ def test_a_home_that_will_not_come_back_is_forgotten_by_all_also_by_those_that_w
         assert node is not None and node.peering.durable.forget(home)
         world.run_for(1.0)
         restart(mesh, ["broker-3"])
-        world.run_for(30.0)  # alone, broker-2 could not tell who is dead
+        world.run_for(30.0)  # alone, broker-2 could not tell which brokers are dead
         for name in ("broker-2", "broker-3"):
             assert known(mesh, name) == {} and "nobody keeps mail.uk" in mesh.run(refused, at=name)
         restart(mesh, ["broker-1"])
@@ -151,7 +151,7 @@ def test_a_home_that_will_not_come_back_is_forgotten_by_all_also_by_those_that_w
 
 
 def test_a_home_that_came_back_under_another_id_is_forgotten_by_its_name() -> None:
-    """The broker of that name lives, and is not meant."""
+    """The live broker of that name is not the one to forget."""
 
     async def forget(client: Client) -> str:
         question = {"do": "forget", "home": "broker-1"}
@@ -223,7 +223,7 @@ def test_a_home_that_lost_its_file_but_not_its_journal_says_its_table_again() ->
 
 
 def test_a_home_whose_journal_is_damaged_is_not_skipped() -> None:
-    """It refuses what it should keep, rather than that the others go on without it."""
+    """It refuses messages that it should keep, so that the others do not continue without it."""
     with World(9) as world:
         mesh = Mesh(world, brokers=2)
         mesh.run(make_mail, at="broker-1")
@@ -238,8 +238,8 @@ def test_a_home_whose_journal_is_damaged_is_not_skipped() -> None:
 
 
 def test_a_broker_that_lost_its_id_refuses_what_the_old_one_keeps_and_nothing_else() -> None:
-    """Swarm seed 41 with durable subscriptions: its journal was another's now, it said nothing of what it
-    kept, and level stored was refused in the whole mesh, whatever the topic."""
+    """Swarm seed 41 with durable subscriptions: its journal now belonged to another id, it announced nothing
+    of its subscriptions, and level stored was refused in the whole mesh, for every topic."""
 
     async def make_news(client: Client) -> None:
         async with client.subscribe("news.#", durable="news"):
@@ -269,7 +269,7 @@ def test_a_broker_that_lost_its_id_refuses_what_the_old_one_keeps_and_nothing_el
 
 @pytest.mark.virtual
 async def test_a_broker_of_an_earlier_version_is_no_home_and_is_sent_nothing_of_this() -> None:
-    """It would close the link on a frame whose kind it does not know."""
+    """It would close the link on a frame of an unknown kind."""
     async with Cluster() as cluster:
         old = await cluster.broker("old")
         assert old._node is not None
@@ -287,7 +287,7 @@ async def test_a_broker_of_an_earlier_version_is_no_home_and_is_sent_nothing_of_
 
 @pytest.mark.virtual
 async def test_who_is_told_to_join_others_stores_and_makes_nothing_until_it_has_met_them() -> None:
-    """They may be homes, and have a subscription of that name."""
+    """The brokers to join may be homes, and have a subscription of that name."""
     async with Cluster() as cluster:
         home = await cluster.broker("home", state_dir="/state")
         lost = await cluster.broker("lost", ["tcp://127.0.0.1:9"], state_dir="/state")

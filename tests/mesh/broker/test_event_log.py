@@ -1,4 +1,4 @@
-"""Rows reach the disk within a second, whole and in order, and never hold up the broker."""
+"""Rows reach the disk within a second, complete and in order, and never delay the broker."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def test_a_heartbeat_is_written_as_it_was_when_it_was_heard() -> None:
 
 
 async def test_what_is_no_utf8_is_written_as_far_as_it_can_be() -> None:
-    """Names of files and hosts may be any bytes; Python has such as lone surrogates."""
+    """Names of files and hosts may contain any bytes, which Python represents as lone surrogates."""
     storage = FaultyStorage()
     log = make(storage)
     log.write(MetaRow, {"op": "start", "url": os.fsdecode(b"ipc:///tmp/\xc3\xa9\xff")})
@@ -327,7 +327,7 @@ async def test_rows_beyond_the_bound_are_dropped_counted_and_leave_a_gap(
 ) -> None:
     monkeypatch.setattr(event_log, "ROWS_MAX", 10)
     storage = FaultyStorage()
-    storage.moving.clear()  # the disk stands still
+    storage.moving.clear()  # the disk does not answer
     log = make(storage)
     for _ in range(6):
         log.write(LinkRow, UP)
@@ -443,7 +443,7 @@ async def test_a_summary_has_a_row_for_each_peer_and_window_before_the_stop() ->
 async def test_windows_of_silent_peers_end_by_themselves_and_all_end_with_their_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else a peer that falls silent would have its last window in no file for as long."""
+    """Otherwise the last window of a peer that falls silent would be in no file for that long."""
     storage, clock = FaultyStorage(), Clock()
     log = make(storage, clock=clock, summary_of_s=1.0)
     log.heard(True, 5, 1, None, clock.now)

@@ -1,4 +1,4 @@
-"""What a broker sums up of heartbeats is what a plain reader makes of the rows of each."""
+"""A broker's summary of heartbeats equals the summary that a plain reader makes of single rows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_rows_fit_the_definition_and_what_is_over_is_told_once() -> None:
 
 
 def test_a_clock_read_before_the_boundary_opens_the_earlier_window_again() -> None:
-    """Two rows of one window add up for a reader; nothing is counted in the wrong one."""
+    """A reader adds up two rows of one window; nothing is counted in the wrong one."""
     windows = HeardWindows(1.0)
     windows.heard(True, 5, 1, None, 16.0)
     (late,) = windows.heard(True, 5, 0, None, 15.9) or []

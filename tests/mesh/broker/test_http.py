@@ -1,4 +1,4 @@
-"""A broker with `http`: health while it joins, figures, a survey for the page, and what it refuses."""
+"""A broker with `http`: health while it joins, figures, a survey for the page, and refusals."""
 
 from __future__ import annotations
 

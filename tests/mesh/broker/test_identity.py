@@ -40,12 +40,12 @@ async def test_id_incarnation_and_peers_survive_a_restart_and_boot_does_not(tmp_
 
 
 async def test_the_raised_incarnation_is_on_disk_before_the_broker_starts(tmp_path: Path) -> None:
-    """So that a broker killed at once comes back above what it told the mesh."""
+    """A broker killed at once then returns with a higher incarnation than the mesh knows."""
     storage = FaultyStorage()
     for expected in (1, 2, 3):
         identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
         assert identity.incarnation == expected
-        storage.locked.clear()  # as the kernel does for a process that is killed
+        storage.locked.clear()  # as the kernel does for a killed process
 
 
 async def test_without_a_state_folder_the_id_is_for_this_run_and_nothing_is_written() -> None:
@@ -79,7 +79,7 @@ async def test_without_a_state_folder_the_id_is_for_this_run_and_nothing_is_writ
 async def test_a_file_that_cannot_be_understood_costs_the_id_and_says_so(
     content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It said so in Python's words, such as "list indices must be integers" and "'schema'"."""
+    """The reason was in Python's words, such as "list indices must be integers" and "'schema'"."""
     storage = FaultyStorage()
     storage.contents["/s/a/identity.json"] = content
     with caplog.at_level(logging.WARNING, logger="mesh"):
@@ -92,7 +92,7 @@ async def test_a_file_that_cannot_be_understood_costs_the_id_and_says_so(
 
 
 async def test_a_file_of_a_newer_version_is_refused_and_left_as_it_is() -> None:
-    """It used to be overwritten, and the id in it was lost."""
+    """It used to be overwritten, and its id was lost."""
     storage = FaultyStorage()
     content = b'{"schema": 2, "id": "1", "more": "than we know"}'
     storage.contents["/s/a/identity.json"] = content
@@ -103,8 +103,8 @@ async def test_a_file_of_a_newer_version_is_refused_and_left_as_it_is() -> None:
 
 
 async def test_a_flipped_bit_costs_the_id_at_most() -> None:
-    """One made schema 9 out of 1: the broker took the file for a newer version's and did not start. Another
-    changed the incarnation or the id, and nobody noticed."""
+    """One bit turned schema 1 into 9: the broker took the file for a newer version's and did not start.
+    Another changed the incarnation or the id, and nobody noticed."""
     storage = FaultyStorage()
     first = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng(1))
     first.remember(5, [PEER])
@@ -155,7 +155,8 @@ async def test_an_unwritable_state_folder_is_one_sentence_and_keeps_no_lock() ->
 async def test_a_state_folder_taken_away_as_it_is_opened_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a lock of its own, or a second broker might live there. Taken each time, it is told of."""
+    """The new folder has its own lock, since a second broker might use it. If it is removed each time, that
+    is reported."""
     storage, read, takers = ThreadStorage(), ThreadStorage.read, ["once"]
 
     async def taken_away_before(self: ThreadStorage, path: str) -> bytes | None:
@@ -217,7 +218,7 @@ async def test_closing_gives_up_on_a_disk_that_stands_still_and_unlocks(
 async def test_a_broker_that_stops_does_not_promise_to_try_again(
     noticed: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It said "trying again every second", and ended."""
+    """It logged "trying again every second", and ended."""
     storage = FaultyStorage()
     identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
     storage.fail = True

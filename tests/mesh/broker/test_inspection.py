@@ -1,4 +1,5 @@
-"""The read-only view of a broker says what its status says, and what only checks of a whole mesh ask."""
+"""The read-only view of a broker agrees with its status, and has the further parts that checks of a whole
+mesh need."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_broker_that_met_one_of_two_known_members_still_finds_the_other_after_
         world.inject("lost_files", NAMES[1:])
         for name in NAMES:
             world.node(name).settings.join = ()
-        world.inject("start", NAMES[:2])  # broker-1 knows the addresses of both, and meets broker-2 only
+        world.inject("start", NAMES[:2])  # broker-1 knows the addresses of both, and only meets broker-2
         world.run_for(5)
         assert {member["name"] for member in world.node("broker-1").exposed.members()} == set(NAMES[:2])
         files = world.disk("broker-1").under("/")

@@ -1,4 +1,4 @@
-"""A broker that is told to leave ends, however often the one who waits for it is cancelled."""
+"""A broker that is told to leave ends, however often its waiting caller is cancelled."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from simulations.programs.environment import environment_of
 from simulations.world import Process
 
 ROUNDS_S = 8.0
-"""A stopping broker waits a second for the goodbye, and three for each of two files on a disk that hangs."""
+"""A stopping broker waits one second for the goodbye, and three for each of two files on a hanging disk."""
 
 
 def run(world: World, main: object, seconds: float = 20.0) -> object:
-    """Run a program beside a mesh of two; returns what it exposed in the end."""
+    """Run a program beside a mesh of two. Returns what it exposed at the end."""
     node = world.add_node("leaver", main)  # type: ignore[arg-type]
     node.start()
     world.run_for(seconds)
@@ -39,7 +39,7 @@ def broker_of(process: Process) -> Broker:
 
 @pytest.mark.parametrize("pauses", [(0, 0), (0, 1), (1, 1), (3, 0), (3, 5), (5, 20), (40, 1), (40, 40)])
 def test_a_leave_that_is_cancelled_twice_still_ends(pauses: tuple[int, int]) -> None:
-    """The end of the block waited for ever. ``pauses`` are in turns of the loop."""
+    """The end of the block waited forever. ``pauses`` are in turns of the loop."""
 
     async def main(process: Process) -> None:
         async with broker_of(process) as broker:

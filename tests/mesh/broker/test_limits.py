@@ -1,4 +1,5 @@
-"""Clients that claim too much, at brokers in virtual time: the mesh stays whole, every loss has a number."""
+"""Clients that demand too much, at brokers in virtual time: the mesh stays whole, and every loss is
+counted."""
 
 from __future__ import annotations
 
@@ -176,7 +177,8 @@ def test_a_stock_socket_that_speaks_as_brokers_do_is_hung_up_on_with_a_warning(
 
 
 def test_a_stock_publisher_that_floods_a_joining_broker_leaves_room_for_others_and_loses_nothing() -> None:
-    """It has no credit: it filled the gate, whose rest was dropped, and native clients were refused."""
+    """It has no credit. It filled the gate, its further messages were dropped, and native clients were
+    refused."""
     sent = 0
 
     async def floods(process: Process) -> None:
@@ -227,7 +229,7 @@ def test_a_stock_publisher_of_bad_topics_is_named_in_the_log(caplog: pytest.LogC
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_under_way_when_a_link_broke_is_delivered_or_counted(seed: int) -> None:
-    """Links are cut while a firehose passes: published = delivered + dropped, exactly."""
+    """Links are cut while a flood passes: published = delivered + dropped, exactly."""
     reader, flood = Reader(), Flood(20_000, 0.002)
     with World(seed) as world:
         mesh = Mesh(world, brokers=2)

@@ -1,4 +1,4 @@
-"""Old files of the event log are removed if that is asked for, and nothing else ever is."""
+"""Old files of the event log are removed only if configured, and nothing else ever is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers begin at several brokers in one moment, as when all is deployed: they share the work."""
+"""Workers start at several brokers at the same time, as in a deployment: they share the work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BROKERS = 4
 
 @pytest.mark.parametrize("seed", (2, 5))
 def test_a_name_that_is_made_at_all_brokers_at_once_is_one_subscription(seed: int) -> None:
-    """Each made its own, and each message was worked on once for each of them, for ever."""
+    """Each made its own subscription, and each message was worked on once for each of them, forever."""
     worked: list[bytes] = []
     stored: list[bytes] = []
 

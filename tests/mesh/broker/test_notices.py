@@ -1,4 +1,5 @@
-"""What an operator is told by default: in a few warnings, whatever happens, and also that it is over."""
+"""The default messages to an operator: few warnings, whatever happens, and a report when each trouble
+ends."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def test_warnings_of_a_kind_are_bounded_and_those_left_out_are_counted(log: Log)
 
 
 def test_how_many_were_left_out_is_told_when_they_have_ended(log: Log) -> None:
-    """The count came with the next warning of the kind, so of the last flood it was never told."""
+    """The count came with the next warning of the kind, so that of the last flood was never reported."""
     for number in range(100):
         log.notices.member(f"b-{number}", "suspect", "dead", "missed 3")
     log.take()
@@ -159,7 +160,7 @@ def test_a_death_and_a_lost_link_are_warnings_of_real_brokers(caplog: pytest.Log
 
 
 def test_two_brokers_of_one_name_both_warn_of_it_once(caplog: pytest.LogCaptureFixture) -> None:
-    """They linked without a word; the console alone showed that there were two."""
+    """They linked silently; only the console showed that there were two."""
     ids: list[str] = []
 
     async def twin(process: Process, join: str | None = None) -> None:

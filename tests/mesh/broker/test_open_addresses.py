@@ -1,4 +1,4 @@
-"""The warning about addresses that strangers may use says what is true, also where there is a mesh key."""
+"""The warning about addresses that strangers may use is true, even with a mesh key."""
 
 from __future__ import annotations
 

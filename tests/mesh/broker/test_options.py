@@ -46,8 +46,8 @@ URL = "tcp://127.0.0.1:0"
     ],
 )
 def test_a_value_of_a_wrong_type_is_one_sentence_at_the_constructor(parameter: str, value: Any) -> None:
-    """`Broker(listen=5)` said that an int is not iterable; `Broker(state_dir=3)` failed later, in the disk's
-    thread; a dict as limits was taken for none."""
+    """`Broker(listen=5)` said that an int is not iterable. `Broker(state_dir=3)` failed later, in the disk's
+    thread. A dict for limits was ignored."""
     with pytest.raises(ConfigError, match=rf"^{parameter} (is|has) .*; it takes ") as refusal:
         Broker(**{parameter: value})
     assert "\n" not in str(refusal.value)

@@ -1,4 +1,4 @@
-"""Where a connection comes from: what its certificate names, and whether it is on this machine."""
+"""The origin of a connection: the names in its certificate, and whether it is on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Clients with names and rights, at brokers in virtual time: who gets in, and what each is refused."""
+"""Clients with names and rights, at brokers in virtual time: which are admitted, and which requests are
+refused."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ Acting = Callable[[Process, Broker], Awaitable[None]]
 
 
 def at_a_broker(act: Acting, seconds: float = 60.0, **options: Any) -> None:
-    """Run ``act`` on a host of its own, beside a broker with these options on another one."""
+    """Run ``act`` on its own host, beside a broker with these options on another one."""
     done: list[str] = []
 
     async def serve(process: Process) -> None:
@@ -68,16 +69,16 @@ def client(process: Process, broker: Broker, credential: Credential | None = Non
 
 
 def far(**options: Any) -> dict[str, Any]:
-    """Anonymous clients come from everywhere, and are this principal."""
+    """Anonymous clients may come from everywhere, and are this principal."""
     return {"principals": Principal("anonymous", **options), "anonymous": "everywhere"}
 
 
 def wanted(broker: Broker) -> list[str]:
-    """What its clients want."""
+    """The patterns that its clients want."""
     return [pattern for pattern in broker.inspect().wanted if not pattern.startswith("$")]
 
 
-# --- who gets in
+# --- admission
 
 
 @pytest.mark.parametrize("credential", [KeyCredential(KEY), TokenCredential(TOKEN)], ids=["key", "token"])
@@ -119,7 +120,7 @@ def test_a_key_or_token_that_nobody_has_is_refused(credential: Credential, sente
 
 
 class Liar:
-    """Names a key that it does not have, and says what it is told to."""
+    """Names a key that it does not have, and sends what it is told to."""
 
     def __init__(self, proof: Callable[[bytes], bytes]) -> None:
         self.claim = (proofs.KEY, KEY.public)
@@ -151,7 +152,7 @@ def test_wrong_and_oversized_proofs_end_the_session_with_a_sentence(
 
 
 def test_whoever_guesses_waits_for_each_guess() -> None:
-    """The first few refusals come at once, later ones after up to two seconds; a right key is not kept
+    """The first few refusals come at once, later ones after up to two seconds. A right key is not kept
     out."""
 
     async def act(process: Process, broker: Broker) -> None:
@@ -177,7 +178,7 @@ def test_whoever_guesses_waits_for_each_guess() -> None:
 
 
 def test_a_proof_that_was_overheard_is_worth_nothing_in_another_session() -> None:
-    """Replayed by somebody who says the same HELLO, byte by byte: the nonce is another."""
+    """Another client replays it with the same HELLO, byte by byte: the nonce is different."""
 
     class Overheard:
         claim = (proofs.KEY, KEY.public)
@@ -207,7 +208,7 @@ def test_a_proof_that_was_overheard_is_worth_nothing_in_another_session() -> Non
 def test_a_challenge_that_nobody_answers_is_over_in_time() -> None:
     class Silent(Conversation):
         def _prove(self, challenge: bytes) -> None:
-            """Says nothing."""
+            """Sends nothing."""
 
     async def act(process: Process, broker: Broker) -> None:
         mesh = client(process, broker, KeyCredential(KEY), connect_timeout=20.0)
@@ -228,7 +229,7 @@ def test_a_challenge_that_nobody_answers_is_over_in_time() -> None:
 
 
 def test_one_principal_cannot_publish_under_the_id_of_another_though_it_knows_the_secret() -> None:
-    """On every broker the id as a publisher is made of the secret and of the principal's name."""
+    """On every broker, the id of a publisher is derived from the secret and the principal's name."""
     mallory = SigningKey.generate()
 
     async def act(process: Process, broker: Broker) -> None:

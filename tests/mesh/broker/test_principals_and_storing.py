@@ -100,7 +100,7 @@ def test_an_outbox_keeps_what_its_principal_may_not_publish_until_it_may() -> No
 
 
 def test_an_outbox_of_a_principal_publishes_under_the_principals_id_and_each_message_once() -> None:
-    """Its blocks are sealed on disk before any broker says who the client is."""
+    """Its blocks are sealed on disk before any broker tells the client its principal."""
 
     async def act(process: Process, broker: Broker) -> None:
         async with client(process, broker, KeyCredential(KEY)) as alice:

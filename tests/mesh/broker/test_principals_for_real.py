@@ -1,5 +1,5 @@
-"""Principals over real sockets: keys and tokens from files, certificates over TLS, a reload, and what
-guessing costs."""
+"""Principals over real sockets: keys and tokens from files, certificates over TLS, a reload, and the cost of
+guessing."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_a_certificate_is_a_proof_for_clients_and_for_stock_sockets() -> N
 
 
 async def test_a_certificate_proves_though_the_address_demands_none() -> None:
-    """An address for clients alone asked nobody for a certificate, and so knew nobody by one."""
+    """An address only for clients requested no certificates, and so recognised nobody by one."""
     tls, known = certificates.config(certificates.local()), alice(certificates=("alice",))
     async with Broker(
         listen=Listen(SECURE, serves=("clients",)),
@@ -135,7 +135,7 @@ async def test_an_expired_certificate_proves_nothing_and_both_ends_say_so() -> N
 
 
 async def test_a_reload_with_a_mistake_keeps_the_old_rights_and_says_so() -> None:
-    """As SIGHUP does it: the mistake is found before anything is replaced."""
+    """Like SIGHUP: the mistake is found before anything is replaced."""
     async with Broker(listen=LOCAL, principals=Principal("anonymous", publish=("a",))) as broker:
 
         def mistaken() -> dict[str, Any]:
@@ -162,7 +162,7 @@ async def test_a_reload_with_a_mistake_keeps_the_old_rights_and_says_so() -> Non
 
 
 async def guess(url: str, public: bytes) -> str:
-    """One wrong proof on a connection of its own; what the broker says of it."""
+    """Send one wrong proof on its own connection. Returns the broker's answer."""
     stranger = await Stranger.connect(url, REQ)
     try:
         stranger.send(ADDRESS + hello(SESSION, os.urandom(32), 7, "guesser", 0.0, ("key", public)))
@@ -178,9 +178,8 @@ async def guess(url: str, public: bytes) -> str:
 @pytest.mark.long
 @pytest.mark.process
 async def test_guessers_that_never_stop_cost_a_broker_less_than_a_twentieth_of_a_core(tmp_path: Path) -> None:
-    """A hundred connections that guess on and on would guess some thousand times a second. The broker holds
-    its refusals back, so that they are fewer than a hundred a second, and its own processor time is
-    measured."""
+    """A hundred connections that keep guessing would make some thousand attempts a second. The broker holds
+    its refusals back, so that there are fewer than a hundred a second. Its own processor time is measured."""
     public = SigningKey.generate().public
     url = f"tcp://127.0.0.1:{free_port()}"
     config = tmp_path / "mangrove.toml"

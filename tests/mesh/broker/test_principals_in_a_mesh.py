@@ -1,4 +1,4 @@
-"""Principals at several brokers of a mesh in virtual time: their ids as publishers, and where rights hold."""
+"""Principals at several brokers of a mesh in virtual time: their publisher ids, and where rights apply."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def knows(mesh: Mesh, *names: str) -> None:
 
 
 def publishes_as(key: SigningKey, at: str, bodies: list[bytes]) -> object:
-    """A program whose client has this key, the secret and the boot that both know, and begins at number 1."""
+    """A program whose client has this key and the secret and boot that both know, and starts at number 1."""
 
     async def main(process: Process) -> None:
         url = url_of(process.world.network.hosts[at].address)
@@ -66,8 +66,8 @@ def run(world: World, name: str, program: object) -> int:
 
 
 def test_who_steals_a_secret_cannot_make_brokers_take_a_principals_messages_for_retries() -> None:
-    """Mallory used up the numbers at another broker first: Alice's messages under them were dropped as
-    duplicates, at each broker that had heard of hers."""
+    """Mallory used up the numbers at another broker first: Alice's messages with these numbers were dropped
+    as duplicates, at each broker that had received Mallory's."""
     reader = Reader()
     with World(1) as world:
         mesh = Mesh(world, brokers=3)

@@ -1,13 +1,16 @@
-"""What PZQ got wrong, each defect with the tests that would have found it here.
+"""The defects of PZQ, each with the tests that would have found it here.
 
-PZQ (2011 to 2014) was a persistent queue on ZeroMQ and Kyoto Cabinet. Its defects were read in its code:
+PZQ (2011 to 2014) was a persistent queue on ZeroMQ and Kyoto Cabinet. These defects were found by reading its
+code:
 
-* `--hard-sync` was read and never applied, and nothing ever synced: an acknowledgement was a promise about
+* `--hard-sync` was read but never applied, and nothing ever synced: an acknowledgement was a promise about
   memory, and the counter of syncs stayed 0.
-* An acknowledgement that came after the reaper threw: who was slower than 5 s got its message for ever.
-* The log line for that had two places and one argument.
-* "Is this node too old?" was always answered no: a dead owner was never noticed, and its copies never served.
-* The wait for copies had its sign reversed: that copying failed was said at once.
+* An acknowledgement after the reaper raised an error: a consumer slower than 5 s got its message again
+  forever.
+* The log line for that had two placeholders and one argument.
+* "Is this node too old?" was always answered with no: a dead owner was never noticed, and its copies were
+  never served.
+* The wait for copies had its sign reversed: a failure of copying was reported at once.
 * The copied acknowledgement had lost its body.
 
 `ELSEWHERE` names the tests in other modules; the others are below.
@@ -105,7 +108,7 @@ def test_each_acknowledgement_is_a_commit_that_is_counted_and_a_failed_sync_is_n
 
 
 def test_a_consumer_may_take_ten_minutes_for_a_message_and_gets_it_once() -> None:
-    """PZQ: who was slower than 5 s got its message for ever."""
+    """PZQ: a consumer slower than 5 s got its message again forever."""
     taken: list[bytes] = []
 
     async def slow(client: Client) -> None:
@@ -129,7 +132,7 @@ def test_a_consumer_may_take_ten_minutes_for_a_message_and_gets_it_once() -> Non
 
 
 def test_a_home_that_stands_still_is_waited_for_and_the_receipt_names_all() -> None:
-    """PZQ: that copying failed was said at once, since the wait had its sign reversed."""
+    """PZQ: a failure of copying was reported at once, since the wait had its sign reversed."""
     waited_s: list[float] = []
 
     async def store(client: Client) -> tuple[str, ...]:
@@ -152,7 +155,7 @@ def test_a_home_that_stands_still_is_waited_for_and_the_receipt_names_all() -> N
 def test_every_warning_about_a_durable_subscription_has_its_words(
     kind: str, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """PZQ: the line about a late acknowledgement had two places and one argument."""
+    """PZQ: the line about a late acknowledgement had two placeholders and one argument."""
     about = {"state": state, "refused": 3, "held": 7, "consumers": ["ann", "bob"], "for_s": 300.0}
     about |= {"dead": 2, "reason": "no such customer", "attempts": 20, "waiting": 9}
     if kind == "idle":

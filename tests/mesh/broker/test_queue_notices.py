@@ -1,4 +1,4 @@
-"""What a program hears of trouble with a durable subscription, at another broker than its home."""
+"""Notices of trouble with a durable subscription to a program at another broker than its home."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOME = "broker-1"
 
 
 class Watched:
-    """A mesh of two whose second broker has a client that notes each message of ``$sys.queue.#``."""
+    """A mesh of two whose second broker has a client that records each message of ``$sys.queue.#``."""
 
     def __init__(self, world: World) -> None:
         self.mesh = Mesh(world, brokers=2)
@@ -130,7 +130,7 @@ def test_a_full_disk_is_told_of_when_it_begins_and_when_it_is_over() -> None:
 
 
 def test_a_journal_that_takes_most_of_its_room_is_told_of_before_it_is_full() -> None:
-    """The first that a program heard of was that its message was refused."""
+    """A program was first told when its message was refused."""
 
     async def store(client: Client) -> None:
         async with client.subscribe("jobs.#", durable="mail"):

@@ -1,4 +1,5 @@
-"""What a running broker takes over without a restart, what it says it cannot, and when it is ready."""
+"""Which options a running broker applies without a restart, which it reports as impossible, and when it is
+ready."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def test_heartbeats_are_summed_up_from_a_reload_on() -> None:
         broker = mesh.broker("broker-1")
         outcome = broker.reload(replace(broker.options, log_heartbeats="summary", stats_s=1000.0))
         assert outcome.replaced == ("stats_s", "log_heartbeats") and not outcome.kept
-        world.run_for(6)  # until the stats row that was due is written
+        world.run_for(6)  # until the pending stats row is written
         sequence = broker.inspect().log.rows
         world.run_for(160)
         assert 10 <= broker.inspect().log.rows - sequence <= 11, "one peer, ten windows of 16 s"
@@ -82,7 +83,8 @@ def test_heartbeats_are_summed_up_from_a_reload_on() -> None:
 async def test_certificates_are_read_again_and_one_that_cannot_be_used_changes_nothing(
     tmp_path: Path,
 ) -> None:
-    """The files change behind the broker; it says so at once instead of at the next handshake."""
+    """The files change without the broker's knowledge. It reports the error at once instead of at the next
+    handshake."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     first = certificates.local()
     cert.write_text(first.cert)

@@ -1,4 +1,4 @@
-"""A durable subscription is removed while consumers work on it and publishers go on: all are told, once."""
+"""A durable subscription is removed while consumers and publishers work: all are told, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a receipt is worth while brokers are killed and started again."""
+"""Whether receipts are true while brokers are killed and restarted."""
 
 from __future__ import annotations
 

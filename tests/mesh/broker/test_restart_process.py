@@ -1,4 +1,4 @@
-"""What a receipt is worth around a restart of real processes; `test_restart` has many more restarts."""
+"""Whether receipts are true around a restart of real processes; `test_restart` has many more restarts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LATE_S = 0.1
 
 
 class Promises:
-    """What was accepted: body, when, and who was named as absent."""
+    """The accepted messages: body, time, and the absent brokers that the receipt named."""
 
     def __init__(self) -> None:
         self.accepted: list[tuple[bytes, float, tuple[str, ...]]] = []
@@ -99,7 +99,7 @@ async def test_what_a_restarted_broker_accepts_is_delivered_or_names_who_is_abse
             promises.kills.append(loop.time())
             await bravo.end(signal.SIGKILL)
             promises.kills.append(loop.time())
-            await bravo.start("--listen", victim)  # its state folder knows whom to look for
+            await bravo.start("--listen", victim)  # its state folder knows the peers to look for
         count = len(promises.accepted)
         await eventually(lambda: len(promises.accepted) > count + 100, "100 accepted after the last restart")
         await wait_for_states(seed, everybody)

@@ -1,4 +1,5 @@
-"""Settling what is unknown, settled already or another's changes nothing, however often it is said."""
+"""Settling a message that is unknown, already settled or another consumer's changes nothing, however
+often."""
 
 from __future__ import annotations
 
@@ -35,9 +36,10 @@ async def test_a_session_that_settles_what_it_was_never_given_settles_nothing_an
             liar.say(Durable.ATTACH, 1, "mail", [], 8, 1 << 20)
             await liar.hear(Durable.ATTACHED)
             for _ in range(3):
-                liar.say(Durable.DONE, 1, [[row, 0, b"\x01"]])  # another's
-                liar.say(Durable.DONE, 1, [[row + 99, 0, b"\xff"], [row, 4095, b"\x01"]])  # there is none
-                liar.say(Durable.DONE, 9, [[row, 0, b"\x01"]])  # by a number that was never attached
+                liar.say(Durable.DONE, 1, [[row, 0, b"\x01"]])  # another consumer's message
+                # there is no such row
+                liar.say(Durable.DONE, 1, [[row + 99, 0, b"\xff"], [row, 4095, b"\x01"]])
+                liar.say(Durable.DONE, 9, [[row, 0, b"\x01"]])  # under a number that was never attached
                 liar.say(Durable.RETRY, 1, row, 0, 0)
                 liar.say(Durable.DROP, 1, row, 0, "a lie")
                 liar.say(Durable.DETACH, 9)
@@ -55,7 +57,7 @@ async def test_a_session_that_settles_what_it_was_never_given_settles_nothing_an
 
 
 async def test_a_retry_after_too_long_ends_a_foreign_session_and_its_message_comes_again() -> None:
-    """The time was cut to seven days, and nobody heard of it."""
+    """The time was cut to seven days, and nobody was told."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state")
         async with Client(broker.url) as client, raw_session(broker.url) as foreign:
@@ -72,7 +74,7 @@ async def test_a_retry_after_too_long_ends_a_foreign_session_and_its_message_com
 
 
 async def test_what_a_program_settles_after_its_session_is_counted_and_comes_again() -> None:
-    """A restarted home may have given the row to somebody else."""
+    """A restarted home may have given the row to another consumer."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state")
         async with Client(broker.url) as client, client.subscribe("jobs.#", durable="mail") as jobs:

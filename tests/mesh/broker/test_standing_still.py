@@ -1,4 +1,4 @@
-"""A process that stands still looks like one that died: nothing stored is lost, what comes twice says so."""
+"""A process that stands still looks dead: nothing stored is lost, and repeated messages say so."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def test_who_works_for_a_consumer_that_stands_still_gets_its_message_again_and_s
 
 @pytest.mark.parametrize("who", ["broker-1", "broker-2"])
 def test_a_publisher_does_not_take_a_broker_that_stands_still_for_a_refusal(who: str) -> None:
-    """The home or the entry broker: the outcome is unknown, and what was acknowledged is there."""
+    """Either the home or the entry broker stands still: the outcome is unknown, and acknowledged messages are
+    there."""
     stored: list[bytes] = []
     outcomes: list[type[MeshError]] = []
 

@@ -1,4 +1,4 @@
-"""A broker that died on a disk without room starts on it, and serves what needs none."""
+"""A broker that died on a disk without room starts on it, and serves everything that needs no room."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_home_starts_on_a_disk_with_no_byte_left_and_its_messages_are_worked_o
 def test_a_home_that_was_stopped_starts_without_its_journal_and_says_what_to_do(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """SQLite makes a log anew, which needs room. It was advised to give the user the right to write."""
+    """SQLite creates a log, which needs room. The advice was to give the user the right to write."""
     with World(1) as world, caplog.at_level(logging.WARNING):
         mesh = with_a_queue(world)
         mesh.run(publishing(*bodies(3)))
@@ -69,7 +69,7 @@ def test_a_home_that_was_stopped_starts_without_its_journal_and_says_what_to_do(
 
 
 def test_a_broker_whose_id_is_not_on_the_disk_does_not_start_on_a_full_one() -> None:
-    """It would be another broker at each start."""
+    """It would have another id at each start."""
     with World(1) as world:
         world.keep_failures = True
         mesh = Mesh(world, brokers=1)

@@ -1,4 +1,4 @@
-"""The status object has exactly the keys that the console, the command line and the reference speak of."""
+"""The status object has exactly the keys that the console, the command line and the reference use."""
 
 from __future__ import annotations
 
@@ -283,8 +283,8 @@ def test_reasons_to_refuse_are_snake_case_whichever_layer_counts_them(phrase: st
 
 
 def test_each_error_that_a_peer_can_cause_is_counted_by_a_documented_word() -> None:
-    """The status counted `SessionError`, which is a name of the program and in no document."""
-    import_module("mesh.broker.broker")  # and so whatever a peer of a broker can cause
+    """The status counted `SessionError`, a name of the program that is in no document."""
+    import_module("mesh.broker.broker")  # and so everything that a peer of a broker can cause
     page = Path("docs/reference/status.md").read_text(encoding="utf-8")
     kinds: list[type[PeerError | TopicError]] = [PeerError, TopicError]
     for kind in kinds:

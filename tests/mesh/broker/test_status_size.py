@@ -1,4 +1,4 @@
-"""A status always fits into one answer, says what it leaves out, and costs no link."""
+"""A status always fits into one answer, names what it leaves out, and costs no link."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUBSCRIPTIONS = 6
 PATTERNS = 1000
 LONG = "x" * 60
 ANSWER_MAX = 960_000
-"""Bytes of one answer; a longer one breaks a rule of the link (docs/reference/wire-format.md)."""
+"""Bytes of one answer. A longer one breaks a rule of the link (docs/reference/wire-format.md)."""
 
 
 def status(**lists: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Counted(dict[str, int]):
 
 
 def test_no_more_patterns_are_looked_at_than_an_answer_may_have() -> None:
-    """Each answer encoded all 64 000 patterns of a broker, 0.2 s, to send the first 1000 of them."""
+    """Each answer encoded all 64 000 patterns of a broker in 0.2 s, to send the first 1000 of them."""
     patterns = Counted.fromkeys(f"{LONG}.{number}" for number in range(64_000))
     shown = json.loads(encode_status(status(interest=patterns)))
     assert shown["omitted"]["interest"] == 64_000 - len(shown["interest"]) > 60_000
@@ -95,7 +95,7 @@ async def hold_many_patterns(client: Client) -> None:
 
 
 def test_asking_for_the_status_of_a_broker_with_many_patterns_costs_no_link() -> None:
-    """Its answer was above the limit of an answer, so that the broker which had asked cut the link."""
+    """Its answer was above the limit, so the broker that had asked cut the link."""
     answers: list[dict[str, Any]] = []
 
     async def ask(client: Client) -> None:
@@ -120,7 +120,7 @@ def test_asking_for_the_status_of_a_broker_with_many_patterns_costs_no_link() ->
 def test_many_who_ask_at_once_get_one_answer_and_who_asks_later_a_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Sixty requests for the status of a broker with many patterns made it deaf for 15 s."""
+    """Sixty requests for the status of a broker with many patterns blocked it for 15 s."""
     encoded: list[float] = []
 
     def encode(status: Mapping[str, Any]) -> bytes:

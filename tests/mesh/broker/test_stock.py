@@ -1,4 +1,4 @@
-"""What stock SP sockets may say to a broker and what they get back, without a network."""
+"""The frames of stock SP sockets to a broker and its replies, without a network."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def clock() -> float:
 
 
 def everybody() -> StockGuests:
-    """Whoever comes may do everything."""
+    """Every client may do everything."""
     return StockGuests(Door(Policy()), lambda pipe: Origin(), lambda seconds, call: None)
 
 
@@ -177,7 +177,7 @@ def test_what_no_longer_fits_while_interest_is_not_known_is_refused_or_counted()
 
 
 def test_the_gate_counts_the_memory_of_small_frames() -> None:
-    """It counted their bytes alone: two-byte frames took 28 times as much memory as its bound."""
+    """It counted only their bytes: two-byte frames took 28 times as much memory as its bound."""
     exchange = FakeExchange()
     exchange.gate.close()
     desk = StockPublishers(exchange, clock, everybody())
@@ -191,7 +191,7 @@ def test_the_gate_counts_the_memory_of_small_frames() -> None:
 
 
 def fill(desk: StockPublishers, fake: FakePipe, sending: Pipe, frame: bytes, reads: int = 1 << 20) -> int:
-    """Send while the broker reads; returns how many messages it took."""
+    """Send while the broker reads. Returns how many messages it took."""
     sent = 0
     while not fake.pauses and sent < reads:
         desk.frames_received(sending, [frame])
@@ -203,7 +203,7 @@ def fill(desk: StockPublishers, fake: FakePipe, sending: Pipe, frame: bytes, rea
 def test_a_stock_publisher_with_its_part_of_the_gate_is_not_read_until_some_of_it_has_passed(
     size: int,
 ) -> None:
-    """A stock PUSH, which has no credit, filled the whole gate; native clients were refused then."""
+    """A stock PUSH, which has no credit, filled the whole gate, and native clients were refused."""
     exchange = FakeExchange()
     exchange.gate.close()
     desk, (fake, sending) = StockPublishers(exchange, clock, everybody()), pipe()
@@ -365,7 +365,7 @@ def test_a_stock_subscriber_that_sends_loses_its_connection() -> None:
 
 
 def encoders(count: int) -> list[StockEncoder]:
-    """Those of so many subscribers of one broker."""
+    """The encoders of so many subscribers of one broker."""
     last = LastOpened()
     return [StockEncoder(last, FakeExchange().drop) for _ in range(count)]
 
@@ -395,7 +395,7 @@ def test_a_large_body_is_put_together_for_stock_subscribers() -> None:
 
 
 def test_a_slow_stock_subscriber_costs_the_others_no_large_body() -> None:
-    """All shared one assembler: the first piece, when it came to the slow one too, began the body anew."""
+    """All shared one assembler: when the first piece also reached the slow one, it began the body anew."""
     fast, slow = encoders(2)
     body = bytes(range(256)) * 1000
     first, *others = blocks.seal_pieces(b"t", body, publisher=1, boot=1, sequence=1)
@@ -420,7 +420,7 @@ def test_a_large_body_that_ends_for_several_stock_subscribers_is_one_frame() -> 
 
 
 def test_large_bodies_given_up_for_a_stock_subscriber_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The 65th that was unfinished took the place of the first, and nothing counted that."""
+    """The 65th unfinished body replaced the first, and nothing counted that."""
     exchange = FakeExchange()
     encoder = StockEncoder(LastOpened(), exchange.drop)
     monkeypatch.setattr(encoder._assembler, "bytes_max", 90 * blocks.SPLIT)
@@ -465,7 +465,7 @@ def test_a_stock_client_that_never_reads_its_replies_loses_its_connection() -> N
 
 
 def test_a_stock_client_that_hangs_up_before_its_reply_is_forgotten() -> None:
-    """The late reply wrote the closed pipe back into the table of unread bytes, where it stayed for ever."""
+    """The late reply put the closed pipe back into the table of unread bytes, where it stayed forever."""
     held: list[Callable[[bytes], None]] = []
 
     class Held:

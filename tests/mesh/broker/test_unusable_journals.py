@@ -1,4 +1,5 @@
-"""A broker whose journal cannot be used serves all else, says why, and loses nothing of what is in it."""
+"""A broker whose journal cannot be used serves everything else, says why, and loses nothing in the
+journal."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def in_folder(folder: Path) -> Path:
 
 
 async def with_a_message(folder: Path, mesh: str = "mangrove") -> None:
-    """A broker that stored a message, and ended."""
+    """Run a broker that stores a message and then ends."""
     async with (
         Broker(name="home", listen=LOCAL, state_dir=folder, mesh=mesh) as broker,
         Client(broker.url) as client,
@@ -40,8 +41,8 @@ async def with_a_message(folder: Path, mesh: str = "mangrove") -> None:
 
 
 async def refused(folder: Path, environment: Environment | None = None) -> str:
-    """A broker there serves everything but what is stored. What it says to whoever stores and subscribes,
-    three times over, and in its status."""
+    """A broker there serves everything except level stored. Returns its answer to clients that store and
+    subscribe, which is the same three times over and in its status."""
     async with (
         Broker(name="home", listen=LOCAL, state_dir=folder, environment=environment) as broker,
         Client(broker.url) as client,
@@ -60,7 +61,7 @@ async def refused(folder: Path, environment: Environment | None = None) -> str:
 
 
 async def works_off(folder: Path) -> None:
-    """A broker there has the message still."""
+    """A broker there still has the message."""
     async with Broker(name="home", listen=LOCAL, state_dir=folder) as broker, Client(broker.url) as client:
         async with client.subscribe(durable="mail") as jobs:
             assert jobs.waiting == 1
@@ -83,7 +84,7 @@ async def test_a_journal_of_another_mesh_is_left_alone_and_named(
 
 
 async def test_a_journal_of_another_broker_is_left_alone_and_named(tmp_path: Path) -> None:
-    """Somebody copied it from another host."""
+    """The journal was copied from another host."""
     await with_a_message(tmp_path / "one")
     await with_a_message(tmp_path / "two")
     before = in_folder(tmp_path / "one").read_bytes()
@@ -116,7 +117,7 @@ async def test_a_journal_that_may_only_be_read_is_named(tmp_path: Path) -> None:
 
 @contextmanager
 def read_only() -> Iterator[Environment]:
-    """A disk on which journals cannot be written: who is root may write any file."""
+    """A disk on which journals cannot be written, since root may write any file."""
     with faulty_disk() as disk:
         disk.read_only = True
 
@@ -149,7 +150,7 @@ async def test_a_journal_that_was_cut_is_set_aside_and_the_next_start_says_where
 async def test_whoever_waits_for_a_journal_hears_why_it_cannot_be_made_whatever_that_is(
     tmp_path: Path,
 ) -> None:
-    """An error that is no `StorageError` was heard by nobody, and the client waited in vain."""
+    """An error other than `StorageError` reached nobody, and the client waited in vain."""
     real, tries = Environment.real(), 0
 
     async def open_journal(path: str, *, broker: str, mesh: str) -> OpenedJournal:
@@ -173,7 +174,7 @@ async def test_whoever_waits_for_a_journal_hears_why_it_cannot_be_made_whatever_
 
 
 async def test_a_state_folder_whose_name_is_not_utf_8_is_named_as_it_can_be(tmp_path: Path) -> None:
-    """No frame could carry the sentence about it, so whoever asked waited in vain."""
+    """No frame could carry the sentence about it, so clients waited in vain."""
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/st\xffate")
     async with Broker(name="home", listen=LOCAL, state_dir=folder) as broker, Client(broker.url) as client:
         for _ in range(3):

@@ -34,7 +34,7 @@ class DurableBroker:
         self.alive = False
         self.reached: list[BarrierDone] = []
         self.greeted: dict[int, dict[int, int]] = {}
-        """What each linked member held when it first said so on its link: homes and versions."""
+        """The versions of homes that each linked member held when it first said so on its link."""
 
     def start(self) -> None:
         self.alive = True

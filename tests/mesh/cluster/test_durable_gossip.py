@@ -1,4 +1,4 @@
-"""What the data plane is told about durable interest, and when."""
+"""Reports of durable interest to the data plane, and their times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom to dial and when, over long periods of time that cost nothing."""
+"""The choice of dials and their times, over long periods of time that cost nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short ways to open a journal and to put something into it."""
+"""Shortcuts to open a journal and to put something into it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pieces(first: int, *wants: int, body: bytes, headers: bytes = b"") -> list[S
 def waiting(
     journal: Journal, subscription: int, after_row: int = 0, bytes_max: int = 1 << 24
 ) -> list[Waiting]:
-    """What waits, all of it undamaged."""
+    """All waiting messages, which must be undamaged."""
     rows: list[Waiting] = []
     for row in journal.read(subscription, after_row, bytes_max):
         assert not isinstance(row, Damaged), row
@@ -84,7 +84,7 @@ def bodies(journal: Journal, subscription: int) -> list[bytes]:
 
 
 def piece(journal: Journal, row: int) -> bytes:
-    """What a piece of a large body holds."""
+    """The content of a piece of a large body."""
     found = journal.fetch(row)
     assert not isinstance(found, Damaged), found
     return bytes(blocks.open_block(found.block).bodies[0])

@@ -1,4 +1,4 @@
-"""Large bodies appear with the commit of their last piece, and are one message then."""
+"""A large body appears with the commit of its last piece, and is then one message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAY_US = 24 * 3600 * 1_000_000
 
 
 def everything(journal: Journal) -> None:
-    """Use a journal for all it is there for."""
+    """Use every function of a journal."""
     mail, log = subscribed(journal), subscribed(journal, "log")
     (answer,) = done(journal, store(1, mail, log, count=9))
     done(journal, Settle(mail, answer.row, 1, b"\x04"), Attempts(mail, answer.row, {1: 2}))
@@ -99,7 +99,8 @@ def test_another_body_under_the_same_number_is_a_conflict(tmp_path: Path) -> Non
 
 
 def test_what_is_left_of_unfinished_bodies_goes_at_the_start_and_may_come_again(tmp_path: Path) -> None:
-    """The pieces' numbers go with them. Otherwise a retry would be a duplicate of what is not there."""
+    """The pieces' numbers are removed with them. Otherwise a retry would be a duplicate of something that
+    does not exist."""
     journal = opened(tmp_path)
     mail = subscribed(journal)
     parts = pieces(5, mail, body=BODY)

@@ -1,4 +1,4 @@
-"""A power loss at any point: what was committed is there, and what was not is there wholly or not at all."""
+"""A power loss at any point: committed data is there, and other data is there completely or not at all."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def opened_on(disk: MemoryDisk) -> Journal:
 
 
 def numbers(journal: Journal) -> frozenset[int]:
-    """What waits, by number."""
+    """The numbers of the waiting messages."""
     ids = [kept.id for kept in journal.subscriptions()]
     return frozenset(blocks.open_block(row.block).sequence for id in ids for row in waiting(journal, id))
 
 
 @dataclass
 class Life:
-    """What was done in one life of a journal: when each commit began, and what waited after it."""
+    """The history of one life of a journal: when each commit began, and what waited after it."""
 
     before: frozenset[int] = frozenset()
     commits: list[tuple[int, int, frozenset[int]]] = field(default_factory=list)
 
     def may_hold(self, at: int) -> set[frozenset[int]]:
-        """What a power loss after so many operations may leave."""
+        """The possible contents after a power loss behind so many operations."""
         sure = self.before
         for began, ended, after in self.commits:
             if ended <= at:
@@ -64,7 +64,7 @@ class Life:
 
 
 def losses(seed: int) -> int:
-    """How many of `POINTS` power losses lost or damaged something."""
+    """The number of `POINTS` power losses that lost or damaged something."""
     rng = random.Random(seed)
     disk, life = MemoryDisk(), Life()
     journal = opened_on(disk)
@@ -98,7 +98,7 @@ def losses(seed: int) -> int:
 
 @pytest.fixture(autouse=True)
 def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that there are checkpoints among the work."""
+    """Make the log small, so that there are checkpoints during the work."""
     monkeypatch.setattr(room, "CHECKPOINT_PAGES", 8)
 
 

@@ -1,4 +1,4 @@
-"""A block is kept once, however often and by whichever way it comes, while its publisher may retry it."""
+"""A block is kept once, however often and by whatever path it comes, while its publisher may retry it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_publisher_and_its_boots_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_what_a_publisher_waits_for_no_more_is_forgotten_and_not_kept_again(tmp_path: Path) -> None:
-    """A copy that another broker still held came after its numbers were forgotten, and was kept twice."""
+    """A copy that another broker still had came after its numbers were forgotten, and was kept twice."""
     journal = opened(tmp_path)
     mail = subscribed(journal)
     for number in range(1, 101):
@@ -81,7 +81,7 @@ def test_what_a_publisher_waits_for_no_more_is_forgotten_and_not_kept_again(tmp_
 
 
 def test_a_block_that_begins_below_the_mark_is_past_whatever_was_forgotten(tmp_path: Path) -> None:
-    """The verdict depended on whether the commit that raised the mark had forgotten the numbers yet."""
+    """The verdict depended on whether the commit that raised the mark had already forgotten the numbers."""
     for in_one_commit in (True, False):
         folder = tmp_path / str(in_one_commit)
         folder.mkdir()
@@ -106,8 +106,8 @@ def test_a_publisher_cannot_give_up_what_it_sends(tmp_path: Path) -> None:
 
 
 def test_a_claimed_publisher_makes_blocks_fail_and_never_vanish(tmp_path: Path) -> None:
-    """Somebody else's block with high numbers made the real one's first block a duplicate: acknowledged, and
-    lost."""
+    """Another client's block with high numbers made the real publisher's first block a duplicate:
+    acknowledged, and lost."""
     journal = opened(tmp_path)
     mail = subscribed(journal)
     forged = store(1 << 40, mail, lowest=1 << 40)

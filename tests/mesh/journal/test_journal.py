@@ -1,4 +1,4 @@
-"""What a journal keeps, finds again and lets go."""
+"""What a journal keeps, finds again and removes."""
 
 from __future__ import annotations
 
@@ -102,8 +102,7 @@ def test_a_commit_is_synced_when_it_returns(tmp_path: Path) -> None:
 
 
 def test_a_commit_does_not_wait_for_a_checkpoint(tmp_path: Path) -> None:
-    """Moving the log into the database took 65 to 140 ms, which nobody should wait for with an
-    acknowledgement."""
+    """Moving the log into the database took 65 to 140 ms, which should not delay any acknowledgement."""
     with faulty_disk() as disk:
         journal = opened(tmp_path, vfs=disk.name)
         mail = subscribed(journal)
@@ -118,7 +117,7 @@ def test_a_commit_does_not_wait_for_a_checkpoint(tmp_path: Path) -> None:
         assert any(path.endswith("journal.db") for _, path in disk.operations)
         size = os.path.getsize(tmp_path / "journal.db-wal")
         done(journal, store(number + 1, mail))
-        assert os.path.getsize(tmp_path / "journal.db-wal") == size  # it began again
+        assert os.path.getsize(tmp_path / "journal.db-wal") == size  # it was restarted
         assert len(waiting(journal, mail)) == number + 1
         journal.close()
 
@@ -260,8 +259,8 @@ def several(mail: int, row: int) -> list[Entry]:
 
 
 def state(journal: Journal) -> list[object]:
-    """Everything in the tables, and what is known without looking; without the ceiling of row numbers, which
-    only rises."""
+    """Everything in the tables and the in-memory state, without the ceiling of row numbers, which only
+    rises."""
     tables = ["subscription", "block", "waiting", "shared", "came", "publisher", "part"]
     return [journal._db.execute(f"select * from {table}").fetchall() for table in tables] + [
         journal.subscriptions(),
@@ -274,7 +273,7 @@ class Planted(Exception):
 
 
 class PlantedAt:
-    """An error at the so many-th statement."""
+    """Raises an error at the n-th statement."""
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -344,7 +343,7 @@ def test_after_a_failed_write_or_sync_nothing_of_the_commit_is_there(
                 for name in ("journal.db", "journal.db-wal"):
                     (crashed / name).write_bytes((folder / name).read_bytes())
                 later = opened(crashed)
-                assert len(waiting(later, mail)) == 1  # nor does a crash bring it back
+                assert len(waiting(later, mail)) == 1  # a crash does not bring it back either
                 later.close()
                 assert done(journal, entry)[0].verdict is Verdict.STORED
                 assert done(journal, entry)[0].verdict is Verdict.DUPLICATE
@@ -359,7 +358,7 @@ def test_after_a_failed_write_or_sync_nothing_of_the_commit_is_there(
                 assert len(waiting(journal, mail)) == 1
                 journal.close()
                 journal = opened(folder, vfs=disk.name)
-                # All may have been written before the sync failed. A retry finds out.
+                # Everything may have been written before the sync failed. A retry finds out.
                 there = len(waiting(journal, mail)) == 2
                 assert done(journal, entry)[0].verdict is (Verdict.DUPLICATE if there else Verdict.STORED)
                 assert len(waiting(journal, mail)) == 2
@@ -439,7 +438,7 @@ def test_its_room_is_what_it_holds_and_what_is_not_kept_for_working_off(tmp_path
 
 @pytest.mark.parametrize("gone", ["journal.db", "journal.db-wal"])
 def test_a_journal_whose_file_was_removed_acknowledges_nothing(tmp_path: Path, gone: str) -> None:
-    """SQLite went on in a file without a name: what was acknowledged was gone at the next start."""
+    """SQLite continued in a file without a name: acknowledged messages were gone at the next start."""
     journal = opened(tmp_path)
     mail = subscribed(journal)
     assert done(journal, store(1, mail))[0].verdict is Verdict.STORED
@@ -452,7 +451,7 @@ def test_a_journal_whose_file_was_removed_acknowledges_nothing(tmp_path: Path, g
 
 
 def test_a_journal_whose_folder_was_removed_says_so(tmp_path: Path) -> None:
-    """It said ``[Errno 2] No such file or directory`` to each publisher, and warned of nothing."""
+    """It told each publisher ``[Errno 2] No such file or directory``, and logged no warning."""
     folder = tmp_path / "state"
     folder.mkdir()
     journal = opened(folder)
@@ -502,7 +501,7 @@ def test_a_damaged_block_is_named_and_the_others_are_served(tmp_path: Path) -> N
 
 
 def test_every_look_up_is_by_key(tmp_path: Path) -> None:
-    """The cost of a commit does not grow with what waits."""
+    """The cost of a commit does not grow with the number of waiting messages."""
     journal = opened(tmp_path)
     statements: dict[str, None] = {}
 
@@ -525,7 +524,7 @@ def test_every_look_up_is_by_key(tmp_path: Path) -> None:
             for row in journal._db.execute(f"explain query plan {statement}", [0] * statement.count("?"))
         ]
         if statement.startswith("select publisher, boot, first, piece, row from part limit"):
-            continue  # a step at a time, of what an earlier run left
+            continue  # one step at a time, for data that an earlier run left
         plan = [step for step in plan if not step.endswith("-ROW VALUES CLAUSE")]  # the rows of an insert
         assert not any("SCAN" in step or "TEMP B-TREE" in step for step in plan), (statement, plan)
     assert looked > 25

@@ -1,4 +1,4 @@
-"""Dead letters say what they died of, in the same transaction, and come back as they were."""
+"""Dead letters say why they died, in the same transaction, and come back unchanged."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_burying_settles_the_message_and_keeps_it_in_one_commit(tmp_path: Path) 
     assert bodies(journal, mail) == [b"body 1", b"body 3"]
     assert bodies(journal, letter.subscription) == [b"body 2"]
     assert [kept.messages for kept in journal.subscriptions()] == [2, 1]
-    # Again, or what is not there: nothing.
+    # Nothing happens for a repetition, or for a message that does not exist.
     for index in (1, 3, -1):
         assert done(journal, Bury(mail, answer.row, index, "bad", 20))[0].verdict is Verdict.UNKNOWN
     done(journal, Bury(mail, answer.row, 0, "bad", 20), Bury(mail, answer.row, 2, "bad", 20))
@@ -118,7 +118,7 @@ def test_a_block_is_opened_once_for_all_its_messages_that_die_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker dropped thousands of messages of one block: each was cut out of the whole, and commits took
-    seconds, for which nothing was stored."""
+    seconds, during which nothing was stored."""
     opens: list[bytes] = []
     open_block = blocks.open_block
 

@@ -1,4 +1,4 @@
-"""Any commits, in any order, with restarts and failures between them: a journal is what a model of it is."""
+"""Any commits, in any order, with restarts and failures between them: a journal equals its model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Message = tuple[int, int]  # publisher and number
 
 
 class Model:
-    """What should be there: of each subscription its rows, each with its messages and those settled."""
+    """The expected content: for each subscription its rows, each with its messages and the settled ones."""
 
     def __init__(self) -> None:
         self.ids: dict[str, int] = {}
@@ -103,7 +103,7 @@ class Model:
             del self.rows[subscription][row]
 
     def apply(self, entry: Entry, answer: Any) -> Verdict:
-        """Do an entry; the verdict that the journal should have come to. Its row numbers are taken over."""
+        """Apply an entry. Returns the verdict that the journal should give. Takes over its row numbers."""
         match entry:
             case Store():
                 verdict = self.verdict(entry)
@@ -221,7 +221,7 @@ class Journals(RuleBasedStateMachine):
         return entry
 
     def entries(self, seed: int) -> list[Entry]:
-        """What a seed stands for: drawing each entry costs hypothesis more than the journal does."""
+        """The entries of a seed: drawing each entry costs hypothesis more than the journal."""
         rng = random.Random(seed)
         return [self.entry(rng) for _ in range(rng.randint(1, 6))]
 
@@ -234,7 +234,7 @@ class Journals(RuleBasedStateMachine):
 
     @rule(seed=SEEDS, at=st.integers(1, 6))
     def commit_on_a_full_disk(self, seed: int, at: int) -> None:
-        """All of it is there, or nothing."""
+        """Either all of it is there, or nothing."""
         entries = self.entries(seed)
         self.disk.operations.clear()
         self.disk.fail_at, self.disk.error = at, apsw.FullError
@@ -249,7 +249,7 @@ class Journals(RuleBasedStateMachine):
 
     @rule(seed=SEEDS, at=st.integers(1, 6))
     def commit_on_a_failing_disk(self, seed: int, at: int) -> None:
-        """Nothing of it is there. After the journal was opened again, all of it or nothing."""
+        """Nothing of it is there. After the journal was reopened, either all of it is there or nothing."""
         entries = self.entries(seed)
         self.disk.operations.clear()
         self.disk.fail_at, self.disk.error = at, apsw.IOError
@@ -267,7 +267,7 @@ class Journals(RuleBasedStateMachine):
         before = self.whole_state()
         self.journal.close()
         self.journal = opened(self.folder, vfs=self.disk.name)
-        if self.whole_state() != before:  # it was all written, and only the sync failed
+        if self.whole_state() != before:  # everything was written, and only the sync failed
             self.learn()
 
     @rule()
@@ -277,7 +277,7 @@ class Journals(RuleBasedStateMachine):
 
     @rule()
     def die_and_open_again(self) -> None:
-        """The files as a killed process leaves them."""
+        """Use the files as a killed process leaves them."""
         kept = {path: path.read_bytes() for path in self.folder.iterdir()}
         self.journal.close()
         for path, data in kept.items():
@@ -304,7 +304,7 @@ class Journals(RuleBasedStateMachine):
         self.holds_nothing_else()
 
     def holds_nothing_else(self) -> None:
-        """Each block has somebody who waits for it, or is a piece of one, and `shared` counts them."""
+        """Each block has a subscription that waits for it, or is a piece of one, and `shared` counts them."""
         db = self.journal._db
         held: dict[int, int] = {}
         for (row,) in db.execute("select row from waiting").fetchall():
@@ -323,7 +323,7 @@ class Journals(RuleBasedStateMachine):
         return [self.journal._db.execute(f"select * from {table}").fetchall() for table in tables]
 
     def learn(self) -> None:
-        """Take over what the journal holds, where it may hold one of two things."""
+        """Take over the journal's content where it may have one of two."""
         db = self.journal._db
         model = Model()
         model.ids = {it.name: it.id for it in self.journal.subscriptions()}

@@ -1,4 +1,4 @@
-"""A journal that cannot be used says why in one sentence, and nothing that was stored is written over."""
+"""A journal that cannot be used says why in one sentence, and nothing stored is overwritten."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ FRAME = 24 + 16384
 
 
 def filled(folder: Path, commits: int = 5, *, killed: bool = False) -> int:
-    """A journal with so many commits of one block each; its subscription. Killed, its log is still there."""
+    """A journal with so many commits of one block each. Returns its subscription. ``killed``: its log is
+    still there."""
     journal = opened(folder)
     mail = subscribed(journal)
     journal.checkpoint()
@@ -66,7 +67,7 @@ def refused(folder: Path, error: type[MeshError], **given: Any) -> str:
 
 
 def in_use_by(pid: int) -> str:
-    """What is said of a journal that a process has open."""
+    """The sentence about a journal that a process has open."""
     return f"is in use by process {pid}" if os.path.exists("/proc/locks") else "is in use by another process"
 
 
@@ -80,7 +81,7 @@ def flip(path: Path, at: int) -> None:
     change(path, at, bytes([path.read_bytes()[at] ^ 1]))
 
 
-# --- whose it is
+# --- its owner
 
 
 def test_another_brokers_journal_is_left_alone(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_what_a_killed_process_had_committed_is_there_and_it_held_the_lock(tmp_p
     copies.mkdir()
     for name in ("journal.db", "journal.db-wal"):
         (copies / name).write_bytes((tmp_path / name).read_bytes())
-    # The standard library's SQLite reads it, log and all.
+    # The standard library's SQLite reads it, including the log.
     db = sqlite3.connect(copies / "journal.db")
     (rows,) = db.execute("select count(*) from block").fetchone()
     assert db.execute("pragma integrity_check").fetchone() == ("ok",)
@@ -174,7 +175,7 @@ def test_what_a_killed_process_had_committed_is_there_and_it_held_the_lock(tmp_p
     db.close()
 
 
-# --- where it lies
+# --- its place
 
 
 def test_a_folder_in_its_place_is_named(tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_a_disk_without_room_for_a_new_journal_is_named_and_nothing_is_left(tmp_
 
 
 def test_a_journal_whose_log_may_have_no_name_on_disk_is_not_used(tmp_path: Path) -> None:
-    """Each commit lies in the log until it is moved, and would be lost with its name."""
+    """Each commit is in the log until it is moved, and would be lost with the log's name."""
 
     class Unsynced(RealFiles):
         def sync_names(self, folder: str) -> None:
@@ -245,7 +246,7 @@ def damaged(folder: Path) -> str:
     aside = f"journal.db.damaged-{NOW_US}"
     assert f"it was set aside as {folder / aside}" in sentence
     after = {path.name: path.read_bytes() for path in folder.iterdir()}
-    # All of it, as it was: somebody may still get at what it holds.
+    # Everything unchanged, so that its content may still be recovered.
     assert after == {name.replace("journal.db", aside): data for name, data in before.items()}
     journal = opened(folder)
     assert journal.damaged_before == [str(folder / aside)]
@@ -254,7 +255,7 @@ def damaged(folder: Path) -> str:
 
 
 def test_a_flipped_bit_in_the_log_with_commits_behind_it_is_damage(tmp_path: Path) -> None:
-    """SQLite opened it without a word, and 61 of 100 synced commits had vanished."""
+    """SQLite opened it silently, and 61 of 100 synced commits had vanished."""
     filled(tmp_path, killed=True)
     flip(tmp_path / "journal.db-wal", 32 + FRAME + 9000)
     assert "its log is damaged at byte 16440, with 5 commits behind that" in damaged(tmp_path)
@@ -274,7 +275,7 @@ def test_a_torn_last_commit_is_no_damage(tmp_path: Path) -> None:
 
 
 def restarted(folder: Path) -> tuple[bytes, bytes, bytes]:
-    """A journal into which its log was moved: its file, that log, and the header of the next one."""
+    """A journal after its log was moved into it: its file, that log, and the header of the next one."""
     filled(folder, killed=True)
     log = (folder / "journal.db-wal").read_bytes()
     with closing(opened(folder)):
@@ -291,7 +292,7 @@ def put(folder: Path, database: bytes, log: bytes) -> None:
 
 
 def test_a_header_torn_while_the_log_began_again_is_no_damage(tmp_path: Path) -> None:
-    """Whichever half of it is the new one: the database holds all that the log held."""
+    """Whichever half of it is the new one, the database has everything that was in the log."""
     database, log, new = restarted(tmp_path)
     for cut in range(1, 32):
         for torn in (new[:cut] + log[cut:32], log[:cut] + new[cut:]):
@@ -321,7 +322,7 @@ def test_a_bad_header_of_a_log_that_the_database_does_not_hold_is_damage(tmp_pat
 
 
 def test_what_a_torn_commit_left_is_no_damage_at_the_next_crash(tmp_path: Path) -> None:
-    """Its last frame lay behind newer commits of the same generation, if the log was not begun again."""
+    """Its last frame was behind newer commits of the same generation, if the log was not restarted."""
     mail = filled(tmp_path, killed=True)
     log = tmp_path / "journal.db-wal"
     frames = (log.stat().st_size - 32) // FRAME
@@ -365,7 +366,7 @@ def damage(folder: Path, table: str) -> None:
 
 
 def test_damage_in_what_waits_ends_the_journal_with_advice_that_helps(tmp_path: Path) -> None:
-    """It said to start the broker again, which found the same."""
+    """The advice was to restart the broker, which found the same damage."""
     mail = filled(tmp_path)
     damage(tmp_path, "waiting")
     journal = opened(tmp_path)
@@ -380,7 +381,7 @@ def test_damage_in_what_waits_ends_the_journal_with_advice_that_helps(tmp_path: 
 
 
 def test_a_damaged_page_of_blocks_costs_their_age_and_nothing_else(tmp_path: Path) -> None:
-    """To ask how old the first one is, as the status does, was enough to end the journal."""
+    """Asking for the age of the first block, as the status does, was enough to end the journal."""
     mail = filled(tmp_path)
     damage(tmp_path, "block")
     journal = opened(tmp_path)
@@ -392,8 +393,8 @@ def test_a_damaged_page_of_blocks_costs_their_age_and_nothing_else(tmp_path: Pat
 
 @pytest.mark.parametrize("table", ["meta", "subscription", "part"])
 def test_damage_in_what_is_read_at_the_opening_is_found_there(tmp_path: Path, table: str) -> None:
-    """In ``subscription`` it was an error of SQLite that kept the broker from starting, and in ``part`` one
-    that came back at each start."""
+    """In ``subscription`` it was an SQLite error that kept the broker from starting, and in ``part`` one that
+    returned at each start."""
     filled(tmp_path)
     damage(tmp_path, table)
     with pytest.raises(JournalDamaged, match="set aside"):

@@ -1,4 +1,4 @@
-"""What gathers during one commit is the next one, and the event loop waits for none of it."""
+"""Submissions during one commit form the next one, and the event loop never waits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.mesh.journal.journals import opened, sealed, store
 
 
 class Gated:
-    """A real journal whose commits wait until the test lets them go."""
+    """A real journal whose commits wait until the test releases them."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -52,7 +52,7 @@ class Gated:
 
 
 class Told:
-    """Collects results; `wait` returns when there are so many."""
+    """Collects results. `wait` returns when there are so many."""
 
     def __init__(self) -> None:
         self.results: list[Any] = []
@@ -95,7 +95,7 @@ async def test_what_gathers_during_a_commit_is_the_next_one(tmp_path: Path) -> N
     results = await told.wait(51)
     assert gated[0].commits == [1, 50]
     assert [result[0].verdict for result in results[1:]] == [Verdict.STORED] * 50
-    # A question that was asked behind them sees them.
+    # A question asked after them sees them.
     (rows,) = await read.wait(1)
     assert [row.block for row in rows if isinstance(row, Waiting)] == [sealed(n) for n in range(1, 51)]
     fetched = Told()
@@ -189,7 +189,7 @@ async def test_more_than_the_disk_takes_is_refused(tmp_path: Path, monkeypatch: 
 
 
 class Broken(Gated):
-    """What it is asked between two commits is a defect."""
+    """A question between two commits raises an unexpected error."""
 
     @property
     def checkpoint_due(self) -> bool:
@@ -197,7 +197,7 @@ class Broken(Gated):
 
 
 async def test_when_the_worker_ends_by_a_defect_all_who_wait_are_told(tmp_path: Path) -> None:
-    """They waited for ever, and so did whoever came later."""
+    """They waited forever, and so did later callers."""
     gated: list[Broken] = []
 
     def open_journal() -> Gated:

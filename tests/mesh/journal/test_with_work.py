@@ -1,4 +1,5 @@
-"""A work queue over a journal: what is stored is worked off, dies where it should, and survives a restart."""
+"""A work queue over a journal: stored messages are worked off, die when they should, and survive a
+restart."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ BODY = bytes(200_000)
 
 
 class Home:
-    """One subscription: the orders of its queue carried out by its journal."""
+    """One subscription. Its journal carries out the orders of its queue."""
 
     def __init__(self, journal: Journal, subscription: int) -> None:
         self.journal = journal
@@ -26,7 +27,7 @@ class Home:
         self.now = 0.0
 
     def work(self) -> list[orders.Deliver]:
-        """Carry out orders until there are none; what is to be delivered."""
+        """Carry out orders until there are none. Returns the deliveries."""
         delivered: list[orders.Deliver] = []
         while given := self.queue.orders(self.now, commit=True):
             entries: list[records.Entry] = []
@@ -85,7 +86,7 @@ def test_a_poison_message_becomes_one_dead_letter_and_the_others_are_done(tmp_pa
         home.queue.detach(session, home.now, died=died)
         home.work()
         home.now += 100
-        if session == 2:  # what was found out so far is known after a restart
+        if session == 2:  # results so far are known after a restart
             journal.close()
             journal = opened(tmp_path)
             home = Home(journal, mail)

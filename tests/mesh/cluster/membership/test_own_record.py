@@ -1,4 +1,4 @@
-"""What a broker says about itself."""
+"""A broker's record of itself."""
 
 from __future__ import annotations
 
