@@ -1,8 +1,8 @@
-"""What an implementation of the Scalability Protocols must do: 180 items, by number.
+"""The requirements for an implementation of the Scalability Protocols: 180 items, by number.
 
-The list was drawn from the test suites of mangos, NNG and nanomsg and from what their users complain about;
-"(ours)" stands where no other implementation does it. The numbers are stable: tests and the table name items
-by them.
+The list comes from the test suites of mangos, NNG and nanomsg and from their users' complaints. "(ours)"
+marks an item that no other implementation meets. The numbers are stable: tests and the table name items by
+them.
 """
 
 from __future__ import annotations

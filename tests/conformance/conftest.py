@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def wants_star_of_nng(item: pytest.Item) -> bool:
-    """NNG has no Star0: those combinations of a case and a kind do not exist."""
+    """NNG has no Star0, so those combinations of a case and a kind do not exist."""
     callspec = getattr(item, "callspec", None)
     parameters = callspec.params if callspec is not None else {}
     case = parameters.get("case")

@@ -1,11 +1,11 @@
-"""How a test says which item of the checklist it proves, and where it runs.
+"""How a test declares which item of the checklist it proves, and where it runs.
 
 `item` is a decorator of test functions. It makes one case for each transport and engine pair, with the item's
-number in front of the test's id (``[043-tcp-ours-pynng]``), and keeps a `Declaration` from which the table in
-``docs/reference/conformance.md`` is made.
+number in front of the test's id (``[043-tcp-ours-pynng]``). It also keeps a `Declaration`, from which the
+table in ``docs/reference/conformance.md`` is made.
 
-The first engine of a pair plays the first role the test names, and listens unless the test says otherwise.
-A case with one engine (``ours``) has a peer that is scripted byte by byte, or none.
+The first engine of a pair plays the first role that the test names, and listens unless the test says
+otherwise. In a case with one engine (``ours``), the peer is scripted byte by byte, or missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 OURS: Final = "ours"
 PYNNG: Final = "pynng"
 CHILD: Final = "pynng apart"
-"""NNG in a process of its own."""
+"""NNG in a separate process."""
 NNGCAT: Final = "nngcat"
 NANOCAT: Final = "nanocat"
 
@@ -57,28 +57,32 @@ class Case:
 
     @property
     def possible(self) -> bool:
-        """Two implementations in one process share no inproc names. And NNG 1.11 panics in about one of fifty
-        closings of a wss connection ("pthread_mutex_lock: Invalid argument") and takes the process with it:
-        too often for `tests.support.isolation`, so there it has one of its own, for item 176 only."""
+        """True if the combination is possible.
+
+        Two implementations in one process share no inproc names. And NNG 1.11 panics in about one of fifty
+        closings of a wss connection ("pthread_mutex_lock: Invalid argument") and takes the process with it.
+        That is too often for `tests.support.isolation`, so such tests run NNG in a separate process, and only
+        for item 176.
+        """
         if NANOCAT in self.pair:
             return self.transport in ("tcp", "ipc", "ws")
         return PYNNG not in self.pair or self.transport not in ("inproc", "wss")
 
 
 Failing = Callable[[Case], str]
-"""Why a case fails as things are, or an empty text."""
+"""Why a case fails today, or an empty text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a test function proves."""
+    """The items that a test function proves."""
 
     test: str
     cases: tuple[Case, ...]
     known: dict[Case, str]
     """Cases that are known to fail, and why."""
     remarks: tuple[str, ...]
-    """What the table says beside the verdict."""
+    """A remark in the table beside the verdict."""
 
 
 @dataclass(slots=True)
@@ -105,8 +109,8 @@ def item(
 
     Args:
         transports, pairs: where it runs; every possible combination is a case.
-        fails: why all cases, or those the function answers for, fail today; they must fail (strict xfail).
-        note: what the table says beside the verdict: a deliberate difference, a bound.
+        fails: why all cases fail today, or a function that tells it for each; they must fail (strict xfail).
+        note: a remark in the table beside the verdict: a deliberate difference, a bound.
     """
 
     def decorate(test: F) -> F:

@@ -1,7 +1,7 @@
-"""Two ends over a transport, of whichever engines the case asks for.
+"""Two ends over a transport, of the engines that the case asks for.
 
-The second engine, `protocols.nng`, has the same calls, options and errors as the first; so a test is written
-once.
+The second engine, `protocols.nng`, has the same calls, options and errors as the first, so each test is
+written once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .declaring import OURS, Case
 from .script import Script
 
 DEADLINE_S = 20.0
-"""For what must come about; a busy machine is late, and only a failure waits for all of it."""
+"""The limit for an expected event. A busy machine is late, and only a failure waits for all of it."""
 OPTIONS = SocketOptions(
     reconnect_min_s=0.01,
     reconnect_max_s=0.05,
@@ -36,7 +36,7 @@ OPTIONS = SocketOptions(
     survey_s=DEADLINE_S,
 )
 End = Any
-"""A socket of either engine; their classes have no base in common."""
+"""A socket of either engine; their classes share no base."""
 
 
 def engine_of(name: str) -> ModuleType:
@@ -56,7 +56,7 @@ class Link:
         self.transport = case.transport
         self.folder = folder
         self.url = ""
-        """Where the last `meet` listens."""
+        """The URL at which the last `meet` listens."""
         self.secure = case.transport in ("tls+tcp", "wss")
         self.options = OPTIONS
         if self.secure:
@@ -115,7 +115,7 @@ class Link:
         await self.join(listening, *dialling)
 
     async def join(self, listening: End, *dialling: End) -> None:
-        """Connect more ends to where it listens; returns when both sides see each other."""
+        """Connect more ends to the listener; return when both sides see each other."""
         for end in dialling:
             before, there = len(listening.pipes), len(end.pipes)
             end.dial(self.url)
@@ -134,7 +134,7 @@ class Link:
         a: dict[str, Any] | None = None,
         b: dict[str, Any] | None = None,
     ) -> AsyncIterator[tuple[End, End]]:
-        """Two ends that are connected; ``a`` and ``b`` are their options."""
+        """Two connected ends; ``a`` and ``b`` are their options."""
         async with self:
             one, two = self.first(first, **(a or {})), self.second(second, **(b or {}))
             await self.meet(one, two)
@@ -157,7 +157,7 @@ class Link:
         return script
 
     async def dial_script(self) -> Script:
-        """A connection on which nothing has been said yet (TLS is up)."""
+        """A connection on which nothing has been sent yet (TLS is up)."""
         context = None
         if self.secure:
             context = ssl.create_default_context(cadata=authority().pem)

@@ -1,6 +1,6 @@
-"""A peer that says byte for byte what the test tells it, over every transport that has bytes.
+"""A peer that sends exactly the bytes that the test gives it, over every transport that has bytes.
 
-On plain streams and inside TLS that is the 8-byte header and frames behind their lengths; on WebSocket the
+On plain streams and inside TLS these are the 8-byte header and frames with their lengths; on WebSocket, the
 HTTP upgrade and masked binary frames. It checks nothing and waits for nothing by itself.
 """
 
@@ -59,7 +59,7 @@ def ws_request(
 
 
 def ws_token(own: int) -> str:
-    """What a client with this protocol number asks for: its server's name."""
+    """The token that a client with this protocol number asks for: its server's name."""
     return f"{WS_NAMES[PEER_OF[own]]}.sp.nanomsg.org"
 
 
@@ -92,7 +92,7 @@ class Script:
     # --- saying
 
     async def greet(self, number: int) -> int:
-        """Shake hands as ``number``; returns the other's number."""
+        """Shake hands as ``number``; return the other's number."""
         if self.web:
             await self.write(ws_request(self.url, ws_token(number)))
             head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), TIMEOUT_S)
@@ -109,7 +109,7 @@ class Script:
         return number
 
     async def write(self, data: bytes) -> None:
-        """Bytes, as they are. A connection that is gone already is the other's right."""
+        """Write the bytes unchanged. The other end may have closed the connection already."""
         try:
             self.writer.write(data)
             await self.writer.drain()
@@ -157,7 +157,7 @@ class Script:
         return first & 0x0F, bool(first & 0x80), await self.reader.readexactly(size)
 
     async def read_all(self) -> bytes:
-        """What still comes until the other closes or resets."""
+        """Everything until the other end closes or resets."""
         parts = []
         try:
             async with asyncio.timeout(TIMEOUT_S):

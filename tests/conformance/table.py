@@ -1,10 +1,10 @@
-"""``docs/reference/conformance.md``: what became of each item, from the suite's declarations and its results.
+"""``docs/reference/conformance.md``: the outcome of each item, from the suite's declarations and its results.
 
     python -m tests.conformance.table            run the suite, write the page, fail if something failed
-    python -m tests.conformance.table --declared write it as a run in which all went as declared would
+    python -m tests.conformance.table --declared write it as if all went as declared
 
-A case that fails, or that was not run, is shown as such. Since a case that is declared to fail must fail
-(strict xfail), a page without failures is one in which all went as declared; a test holds the page to that.
+A case that fails, or that was not run, is shown as such. A case that is declared to fail must fail (strict
+xfail). So a page without failures means that all went as declared; a test enforces this.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ NOT_APPLICABLE: Final[Mapping[int, str]] = {
 INTRODUCTION: Final = """\
 # Conformance
 
-180 things that an implementation of the Scalability Protocols must do, drawn from the test suites of mangos,
-NNG and nanomsg and from what their users complain about, and what became of each here. Made by
-`python -m tests.conformance.table` from the declarations and the results of `tests/conformance` and
-`tests/protocols/interop`: do not edit it. `pytest tests/conformance -k 043` runs item 43.
+180 requirements for an implementation of the Scalability Protocols, and the verdict on each here. They come
+from the test suites of mangos, NNG and nanomsg and from their users' complaints.
+`python -m tests.conformance.table` makes this page from the declarations and the results of
+`tests/conformance` and `tests/protocols/interop`: do not edit it. `pytest tests/conformance -k 043` runs
+item 43.
 
-*Engines*: `ours` is one of our sockets with a peer that is scripted byte by byte, or with none; `pynng` the
-same of NNG 1.11 through `protocols.nng`. Of a pair, the first plays the first role of the item and listens.
-NNG shares no inproc names with us, and its wss ends the process in about one of fifty closings (a defect of
-NNG 1.11), so there it runs in a process of its own, for item 176. Where a cell names transports, the item was
-proven over each of them; `-` means that none is involved. *Runs* counts test cases. "(ours)" marks what no
-other implementation does.
+*Engines*: `ours` is one of our sockets with a peer that is scripted byte by byte, or with none; `pynng` is
+the same for NNG 1.11 through `protocols.nng`. The first of a pair plays the first role of the item and
+listens. NNG shares no inproc names with us. Its wss ends the process in about one of fifty closings (a defect
+of NNG 1.11), so there it runs in a separate process, for item 176. The item was proven over each transport
+that a cell names; `-` means that none is involved. *Runs* counts test cases. "(ours)" marks an item that no
+other implementation meets.
 
 Items that do not apply: {absent}. Known failures: {failing}.
 """
@@ -60,13 +61,13 @@ class Outcome(Enum):
 
 
 Results = Mapping[tuple[str, str], Outcome]
-"""Of a test function and the id of a case; where it has parameters besides, the worst of them."""
+"""The outcome by test function and id of a case; with further parameters, the worst of them."""
 WORSE: Final = (Outcome.PASSED, Outcome.EXPECTED, Outcome.NOT_RUN, Outcome.FAILED)
 
 
 @dataclass(slots=True, eq=False)  # pytest keeps plugins in sets
 class Recorder:
-    """A pytest plugin that remembers what became of each case; the ``case`` fixture tells of which."""
+    """A pytest plugin that records the outcome of each case; the ``case`` fixture tells which case runs."""
 
     results: dict[tuple[str, str], Outcome] = field(default_factory=dict)
 
@@ -83,7 +84,7 @@ class Recorder:
 
 
 def outcome_of(report: pytest.TestReport) -> Outcome | None:
-    """None where the phase says nothing about the case."""
+    """The outcome, or None if the phase says nothing about the case."""
     if hasattr(report, "wasxfail"):
         return Outcome.EXPECTED if report.skipped else Outcome.FAILED
     if report.failed:
@@ -191,7 +192,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # under its own name, so that the register is the one that the tests fill
+    # under its real name, so that the register is the one that the tests fill
     from tests.conformance import table
 
     sys.exit(table.main(sys.argv[1:]))

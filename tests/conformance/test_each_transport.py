@@ -1,4 +1,4 @@
-"""Items 170 to 173: what is particular to ipc, TLS, WebSocket and inproc."""
+"""Items 170 to 173: the special rules of ipc, TLS, WebSocket and inproc."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_busy_socket_and_a_file_are_left_alone(link: Link) -> None:
                 await link.first("Pull0").listen(where)
         assert file.read_text() == "precious"
         assert Path(url.removeprefix("ipc://")).is_socket()
-        await turns(20)  # whoever looked whether it is busy has gone again
+        await turns(20)  # the program that checked whether it is busy has disconnected again
 
 
 @item(170, transports=FILES)

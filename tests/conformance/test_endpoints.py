@@ -132,7 +132,7 @@ async def test_pauses_double_to_a_maximum_with_jitter() -> None:
 
 @item(147, transports=TRANSPORTS, pairs=(OURS_OURS,))
 async def test_pauses_grow_while_the_pattern_refuses_us(link: Link) -> None:
-    """Connected each time, attached never."""
+    """The socket is connected each time, and never attached."""
     async with link.pair("Pair0", "Pair0") as (pair, _):
         third = link.ours("Pair0", reconnect_min_s=0.005, reconnect_max_s=100.0)
         begun = asyncio.get_running_loop().time()
@@ -145,7 +145,7 @@ async def test_pauses_grow_while_the_pattern_refuses_us(link: Link) -> None:
 
 @contextlib.contextmanager
 def mute_listener(link: Link) -> Iterator[str]:
-    """The kernel accepts connections there, and nobody ever says anything."""
+    """The kernel accepts connections there, and nobody ever answers."""
     url = link.address()
     scheme, _, rest = url.partition("://")
     if scheme in ("ipc", "abstract"):
@@ -186,7 +186,7 @@ async def test_where_nobody_listens_a_single_attempt_is_refused(link: Link) -> N
 
 @item(150, transports=("tcp",))
 async def test_a_listener_outlives_accepts_that_fail(link: Link) -> None:
-    """No file descriptor is left for the connection that waits; a second later there is one."""
+    """No file descriptor is left for the waiting connection; a second later there is one."""
     async with link:
         pull = link.first("Pull0")
         listener = await pull.listen(link.address())
@@ -272,7 +272,7 @@ async def test_pipe_ids_wrap_and_are_not_used_twice(link: Link) -> None:
         assert [pipe.id for pipe in pull.pipes] == [0x7FFFFFFE, 0x7FFFFFFF, 1, 2]
         await pushes[2].aclose()
         await until(lambda: len(pull.pipes) == 3)
-        pull._core.roster.last_pipe_id = 0x7FFFFFFD  # the count has come round
+        pull._core.roster.last_pipe_id = 0x7FFFFFFD  # the count has wrapped around
         await link.join(pull, link.ours("Push0"))
         assert [pipe.id for pipe in pull.pipes] == [0x7FFFFFFE, 0x7FFFFFFF, 2, 1]
 
@@ -289,7 +289,7 @@ async def test_traffic_goes_on_however_often_the_pipe_is_cut(kind: str, other: s
                 pipe.close("cut")
             body = b"%d" % turn
             heard = asyncio.create_task(hear(one, body))
-            while not heard.done():  # what was on its way when the pipe was cut is gone
+            while not heard.done():  # the data on its way when the pipe was cut is lost
                 await two.send(body)
                 await asyncio.wait((heard,), timeout=0.02)
             await heard

@@ -1,4 +1,4 @@
-"""Items 1 to 25: what holds for each of the 24 sockets, twelve cooked and twelve raw."""
+"""Items 1 to 25: the common rules of the 24 sockets, twelve cooked and twelve raw."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ TALKS = (
     ("Bus0", "Bus0"),
     ("Star0", "Star0"),
 )
-"""Who speaks first to whom."""
+"""The kinds by who speaks first."""
 ONLY_SEND, ONLY_RECEIVE = ("Pub0", "Push0"), ("Sub0", "Pull0")
 WITH_CONTEXTS = ("Req0", "Rep0", "Surveyor0", "Respondent0", "Sub0")
 IN_TURNS = ("Req0", "Rep0", "Surveyor0", "Respondent0")
 HEARS = tuple(kind for kind in NUMBERS if kind not in (*ONLY_SEND, "Req0", "Surveyor0"))
-"""Kinds whose `recv` waits when nothing has been said."""
+"""Kinds whose `recv` waits before anything was sent."""
 
 KINDS = pytest.mark.parametrize("kind", NUMBERS)
 BOTH = pytest.mark.parametrize("raw", [False, True], ids=["cooked", "raw"])
@@ -314,7 +314,9 @@ async def test_a_send_that_finds_no_room_ends_at_its_deadline_or_at_once(kind: s
 
 
 async def fill(socket: End) -> None:
-    """Send until it times out: NNG takes what its own queue holds, we take nothing for nobody."""
+    """Send until it times out: NNG accepts as much as its own queue holds, we accept nothing without a
+    peer.
+    """
     with pytest.raises(Timeout):
         for _ in range(4):
             await socket.send(b"nobody")

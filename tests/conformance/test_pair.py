@@ -77,7 +77,7 @@ async def test_without_a_peer_sending_waits(kind: str, link: Link) -> None:
     async with link:
         one = link.first(kind, send_queue=1)
         with pytest.raises(Timeout):
-            for _ in range(3):  # NNG has room for what its queue holds
+            for _ in range(3):  # NNG has room for its own queue
                 await one.send(b"nobody", timeout=0.01)
 
 

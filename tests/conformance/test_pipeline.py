@@ -92,7 +92,7 @@ async def test_sending_does_not_wait_only_while_a_peer_has_room(link: Link) -> N
 
 @item(113, transports=TRANSPORTS, pairs=PAIRS)
 async def test_several_pushers_are_read_in_turn(link: Link) -> None:
-    """One floods; what the other says arrives while the flood goes on."""
+    """One pusher floods; the message of the other arrives while the flood goes on."""
     async with link:
         pull = link.first("Pull0", recv_queue=4)
         loud, quiet = link.second("Push0", send_queue=8, linger_s=0.0), link.second("Push0", send_queue=8)

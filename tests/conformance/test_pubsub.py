@@ -51,7 +51,7 @@ async def test_a_slow_subscriber_loses_its_oldest_and_the_others_nothing(link: L
         last = b""
         while last != b"099":
             _, frames = await slow.recv_run()
-            last = frames[-1][:3]  # the newest is there: what was lost is old
+            last = frames[-1][:3]  # the newest is there: only old ones were lost
 
 
 @item(94, transports=STREAMS, pairs=EACH)

@@ -125,7 +125,7 @@ async def test_an_answer_that_came_before_the_new_request_is_not_delivered(link:
         await req.send(b"old")
         old = await peer.recv()
         await peer.send(old[:4] + b"answer to the old")
-        await asyncio.sleep(0.01)  # either order must do; this is the one that is hard
+        await asyncio.sleep(0.01)  # either order must work; this is the difficult one
         await req.send(b"new")
         new = await peer.recv()
         await peer.send(new[:4] + b"answer to the new")

@@ -110,7 +110,7 @@ async def test_what_a_user_sends_is_a_body_whatever_it_looks_like(link: Link) ->
 
 @item(132, transports=TRANSPORTS, pairs=(OURS_OURS,))
 async def test_a_cycle_of_three_ends_by_its_ttl(link: Link) -> None:
-    """Both ways round a message makes 4 hops at a ttl of 4; each node's counters then stand still."""
+    """In both directions a message makes 4 hops at a ttl of 4; each node's counters then stand still."""
     async with link:
         stars = [link.ours("Star0", ttl=4) for _ in range(3)]
         for number, star in enumerate(stars):

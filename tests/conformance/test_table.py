@@ -1,4 +1,4 @@
-"""The page says what the suite declares; the suite leaves no item out; a failure would show."""
+"""The page shows the suite's declarations; the suite leaves no item out; a failure would show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items 157 to 169, 174 and 175: what every transport must do and survive."""
+"""Items 157 to 169, 174 and 175: the rules for every transport, and the faults it must survive."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ BAD_REQUESTS: dict[str, Callable[[str], bytes]] = {
 }
 assert len(BAD_REQUESTS) == 14
 CUT_OFF = ("cut off", *BAD_HEADERS)[:8]
-"""Beginnings: after these the peer hangs up."""
+"""Incomplete beginnings, after which the peer hangs up."""
 
 
 @pytest.mark.parametrize("name", BAD_HEADERS)
@@ -90,7 +90,7 @@ async def test_a_listener_survives_a_bad_request(name: str, link: Link) -> None:
 
 
 async def survive(link: Link, name: str, said: Callable[[str], bytes]) -> None:
-    """The bad one is closed and the next one served."""
+    """The bad connection is closed and the next one served."""
     async with link:
         pull = link.first("Pull0")
         link.url = (await pull.listen(link.address())).url

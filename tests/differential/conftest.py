@@ -1,4 +1,4 @@
-"""The real runs take their time by the wall clock and wait for most of it, so three are played at once."""
+"""The real runs take wall-clock time and mostly wait, so three are played at once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ AT_ONCE = 3
 
 
 class Case(Protocol):
-    """Something that is done to real processes; ``play`` returns what came of it, or raises
-    `Unavailable`."""
+    """A scenario for real processes; ``play`` returns the outcome, or raises `Unavailable`."""
 
     @property
     def name(self) -> str: ...
@@ -24,7 +23,7 @@ class Case(Protocol):
 
 
 class Played:
-    """What came of the real runs, by name of the case."""
+    """The outcomes of the real runs, by name of the case."""
 
     def __init__(self, futures: dict[str, Future[Any]]) -> None:
         self._futures = futures
@@ -38,7 +37,7 @@ class Played:
 
 @pytest.fixture(scope="session")
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
-    """All cases of the tests that were chosen are begun at the first of them."""
+    """The first of the selected tests begins all cases."""
     cases: dict[str, Case] = {}
     for item in request.session.items:
         if "played" in getattr(item, "fixturenames", ()):

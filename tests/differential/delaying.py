@@ -1,4 +1,4 @@
-"""A TCP proxy that hands everything on so many seconds later, in order: latency where there is no netem.
+"""A TCP proxy that forwards everything so many seconds later, in order: latency where there is no netem.
 
 python -m tests.differential.delaying LISTEN_HOST TARGET_HOST PORT SECONDS
 """
@@ -12,7 +12,7 @@ CHUNK_BYTES = 1 << 16
 
 
 async def hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
-    """Everything and the end, too late."""
+    """Forward everything with the delay, including the end."""
     loop = asyncio.get_running_loop()
     waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
@@ -37,7 +37,7 @@ async def hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, de
 
 
 async def serve(listen: str, target: str, port: int, delay_s: float) -> None:
-    """For ever."""
+    """Serve until the process is killed."""
 
     async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = await asyncio.open_connection(target, port)

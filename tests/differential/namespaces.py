@@ -1,7 +1,7 @@
-"""Hosts that are network namespaces: each has one interface, and all hang at one bridge.
+"""Hosts that are network namespaces: each has one interface, and all are attached to one bridge.
 
-* A **cut** takes a host's cable out of the bridge: what it sends is lost and it hears nothing, while its
-  interface stays up and all hosts know each other's hardware addresses, so that nothing is refused at once.
+* A **cut** removes a host's cable from the bridge: its packets are lost and it hears nothing. Its interface
+  stays up and all hosts know each other's hardware addresses, so that nothing is refused at once.
 * **Losses** are drawn where packets arrive (nft), so that the sender's kernel learns nothing of them.
 * A **narrow line** is a token bucket (tc's tbf) at both ends of a host's cable.
 
@@ -24,7 +24,7 @@ _numbers: Final = itertools.count(1)
 
 
 class Unavailable(Exception):
-    """There can be no namespaces here, or not what is to be done to them."""
+    """Namespaces are impossible here, or the fault is."""
 
 
 def run(*command: str, words: str = "") -> None:
@@ -51,21 +51,21 @@ class Hosts:
         """The command that runs this one on that host."""
         return ["ip", "netns", "exec", self.namespace(name), *command]
 
-    # --- what is done to a host
+    # --- faults of a host
 
     def cut(self, *names: str) -> None:
         self._plug(names, "nomaster")
 
     def part(self, *names: str) -> None:
-        """Move some to a bridge of their own: they have each other, and no others."""
+        """Move some hosts to a separate bridge: they reach each other, and no others."""
         self._plug(names, "master island")
 
     def join(self, *names: str) -> None:
-        """Back to where all are."""
+        """Move them back to the common bridge."""
         self._plug(names, "master bridge")
 
     def _plug(self, names: Iterable[str], where: str) -> None:
-        """All at once, as far as that can be."""
+        """Move all at once, as far as possible."""
         lines = "".join(f"link set {self._cable(name)} {where}\n" for name in names)
         run("ip", "-n", self._hub, "-batch", "-", words=lines)
 
@@ -91,7 +91,7 @@ class Hosts:
             run("tc", "-n", there, "qdisc", "add", "dev", device, "root", *bucket, "limit", str(queue_bytes))
 
     def send_syns_as_before(self, name: str) -> None:
-        """After 1, 3, 7 ... seconds again, as all kernels before 6.5 do, and not each second at first."""
+        """Retry after 1, 3, 7 ... seconds, like all kernels before 6.5, and not each second at first."""
         if os.path.exists("/proc/sys/net/ipv4/tcp_syn_linear_timeouts"):
             run(*self.inside(name, "sysctl", "-qw", "net.ipv4.tcp_syn_linear_timeouts=0"))
 

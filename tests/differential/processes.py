@@ -1,4 +1,4 @@
-"""A mesh of real brokers, each a process on a host of its own, and programs beside them."""
+"""A mesh of real brokers, each a process on a separate host, and programs beside them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ PROGRAMS: Final = "tests.differential.programs"
 
 
 class TooBusy(AssertionError):
-    """Brokers could not keep their own times, so what they said is not about what was done to them."""
+    """Brokers could not keep their own times, so their logs do not reflect the faults."""
 
 
 def on_time(play: Callable[[Path], T], folder: Path) -> T:
-    """Play it again if the machine was too busy, a few times; each has a folder of its own."""
+    """Play it again if the machine was too busy, a few times; each attempt has a separate folder."""
     folders = [folder / str(number) for number in range(TRIES)]
     for there in folders:
         there.mkdir()
@@ -46,7 +46,7 @@ def on_time(play: Callable[[Path], T], folder: Path) -> T:
 
 
 class RealMesh:
-    """Logs and what programs print go to ``folder``."""
+    """A mesh whose logs and program output go to ``folder``."""
 
     def __init__(self, hosts: Hosts, folder: Path, brokers: Sequence[str]) -> None:
         self.hosts = hosts
@@ -63,7 +63,7 @@ class RealMesh:
 
     @property
     def now_s(self) -> float:
-        """On the clock of `rows`."""
+        """The time on the clock of `rows`."""
         return time.time() - EPOCH_S
 
     def url(self, name: str) -> str:
@@ -95,17 +95,18 @@ class RealMesh:
         there.flush()
 
     def notes(self, name: str) -> list[Any]:
-        """What a program has printed: a JSON value a line."""
+        """The output of a program: one JSON value a line."""
         lines = (self.folder / f"{name}.out").read_bytes().split(b"\n")
         return [json.loads(line) for line in lines[:-1]]
 
     def rows(self) -> list[dict[str, Any]]:
-        """What the brokers have logged."""
+        """The rows that the brokers have logged."""
         return log_rows({path.name: path.read_bytes() for path in (self.folder / "log").glob("*")})
 
     def check_on_time(self, since_s: float, late_s: float, stopped: Sequence[str] = ()) -> None:
-        """Raises `TooBusy` if a broker that was not stopped on purpose ran its timers later than that, or did
-        not even say so."""
+        """Raise `TooBusy` if a broker that was not stopped on purpose ran its timers later than that, or did
+        not report it.
+        """
         rows = self.rows()
         names = {row["node"]: row["name"] for row in rows if row["kind"] == "meta"}
         latest_s = max(
@@ -120,7 +121,7 @@ class RealMesh:
             raise TooBusy(f"a broker ran its timers {latest_s:.2f} s late")
 
     def wait_whole(self) -> None:
-        """Until each broker has said of all others that they are alive, and has a link to them."""
+        """Wait until each broker sees all others alive, and has a link to them."""
         pairs = len(self.brokers) * (len(self.brokers) - 1)
         self.wait(lambda: self._views() == self._links() == pairs, "a whole mesh")
 

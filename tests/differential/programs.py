@@ -1,8 +1,8 @@
 """Programs that run unmodified in simulated worlds and as real processes.
 
-What they have to say they tell ``note``; ``now`` is a clock that all of a run share. As a process, one is
-begun with a JSON list of its name and its arguments, notes are JSON lines on standard output, and a time to
-begin comes on standard input::
+They report by ``note``; ``now`` is a clock shared by all of a run. As a process, a program is started with a
+JSON list of its name and its arguments, notes are JSON lines on standard output, and its start time comes on
+standard input::
 
     python -m tests.differential.programs '["listen", "10.77.0.1"]'
 """
@@ -22,12 +22,12 @@ from mesh.clients.client import Client
 TOPIC: Final = "differential.beat"
 PORT: Final = 7000
 STAYS_S: Final = 5.0
-"""How long a speaker keeps its connection after its line."""
+"""Seconds that a speaker keeps its connection after its line."""
 
 Note = Callable[[object], None]
 Clock = Callable[[], float]
 Begin = Callable[[], Awaitable[float]]
-"""Waits for the time at which to begin."""
+"""Waits for the start time."""
 
 
 async def publish(client: Client, count: int, pause_s: float, size: int, note: Note, now: Clock) -> None:
@@ -39,7 +39,7 @@ async def publish(client: Client, count: int, pause_s: float, size: int, note: N
 
 
 async def subscribe(client: Client, note: Note, now: Clock) -> None:
-    """Notes that it has subscribed, then the number of each message and when it came."""
+    """Notes that it has subscribed, then the number of each message and its arrival time."""
     async with client.subscribe(TOPIC) as subscription:
         note("subscribed")
         async for delivery in subscription:
@@ -47,7 +47,7 @@ async def subscribe(client: Client, note: Note, now: Clock) -> None:
 
 
 async def listen(address: str, note: Note, now: Clock) -> None:
-    """Notes the lines that come, from whomever, and when."""
+    """Notes the arriving lines, from any sender, and their times."""
 
     async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -62,8 +62,8 @@ async def listen(address: str, note: Note, now: Clock) -> None:
 async def say(
     address: str, name: str, begun: bool, after_s: float, begin: Begin, note: Note, now: Clock
 ) -> None:
-    """Says a line so many seconds after it was told to begin, on a connection that had begun or on a new
-    one; notes that it is ready, and when it spoke.
+    """Says a line so many seconds after its start time, on an open connection or on a new one; notes when it
+    is ready, and when it spoke.
     """
     writer = await _first_line(address, name) if begun else None
     note("ready")

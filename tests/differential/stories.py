@@ -1,11 +1,11 @@
-"""What brokers say of each other after a fault, state by state, in a form that two runs can be compared in.
+"""The brokers' views of each other after a fault, state by state, in a form that makes two runs comparable.
 
-* **Who said it does not matter, but on which side of the fault they were**: the struck and the others. So the
-  stories of all pairs of one kind are taken together, and each must be one that some seed told.
-* **Where chance strikes again and again** (losses), an accusation that is answered is left out, for when it
-  comes is chance; one that is not answered stays in the story.
-* **Times lie within the range that seeds of the simulation span**, widened by what a busy machine may be late
-  by.
+* **The writer does not matter, only its side of the fault**: struck or other. So the stories of all pairs of
+  one kind are taken together, and each must be one that some seed told.
+* **If chance strikes again and again** (losses), an accusation that is answered is left out, since its time
+  is random. One that is not answered stays in the story.
+* **Times lie within the range of the simulation's seeds**, widened by the possible lateness of a busy
+  machine.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any, Final
 
 EARLY_S: Final = 0.5
 LATE_S: Final = 1.5
-"""What a busy machine may be early by, where it was late to do something, and late by."""
+"""Seconds by which a busy machine may be early, if it was late to apply a fault, and late."""
 
 Changes = list[tuple[str, float]]
 """States and when they were entered, in seconds since the fault."""
 Pair = tuple[str, str]
-"""Who says it, of whom."""
+"""The writer and the subject."""
 Sides = tuple[str, str]
-"""On which side of the fault each of a pair is: ``struck`` or ``other``."""
+"""Each one's side of the fault: ``struck`` or ``other``."""
 
 
 def story(rows: Iterable[Mapping[str, Any]], since_s: float, until_s: float) -> dict[Pair, Changes]:
-    """What brokers said of each other from the one time to the other."""
+    """The brokers' views of each other from the first time to the second."""
     rows = list(rows)
     names = {row["node"]: row["name"] for row in rows if row["kind"] == "meta"}
     told: dict[Pair, Changes] = {}
@@ -54,12 +54,12 @@ def folded(changes: Changes) -> Changes:
 
 @dataclass(slots=True)
 class Expected:
-    """What seeds of a simulation told, by the sides of a pair."""
+    """The stories of a simulation's seeds, by the sides of a pair."""
 
     struck: tuple[str, ...]
     names: tuple[str, ...]
     silent: tuple[str, ...] = ()
-    """Whose word is not asked for: they are dead."""
+    """Brokers whose view is ignored: they are dead."""
     by_chance: bool = False
     """Accusations that were answered are left out."""
     spans: dict[Sides, dict[tuple[str, ...], list[tuple[float, float]]]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Expected:
             ]
 
     def differences(self, told: Mapping[Pair, Changes]) -> list[str]:
-        """Sentences on what a run told otherwise."""
+        """Sentences on the differences of a run."""
         found: list[str] = []
         for sides, changes in self._folded(told):
             known = self.spans[sides]
@@ -97,7 +97,7 @@ class Expected:
         return set(self.spans[sides])
 
     def _folded(self, told: Mapping[Pair, Changes]) -> Iterable[tuple[Sides, Changes]]:
-        """Of every pair, also of those of whom nothing was told."""
+        """The stories of every pair, including empty ones."""
         for observer in self.names:
             for subject in self.names:
                 if observer != subject and observer not in self.silent:

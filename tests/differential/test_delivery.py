@@ -1,8 +1,8 @@
 """Messages through two brokers whose line is lossy, narrow or long arrive as late as simulated ones.
 
 A publisher at one broker and a subscriber at the other run the same code in both worlds. Everything must
-arrive, in order; what is measured must lie within what seeds of the simulation span, widened by a share and
-by what a busy machine may be late by.
+arrive, in order. The measures must lie within the range of the simulation's seeds, widened by a share and by
+the possible lateness of a busy machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = [
 
 BROKERS: Final = ("broker-1", "broker-2")
 PROXIES: Final = ("proxy-1", "proxy-2")
-"""Before each broker, where the line is long: whoever dials whom."""
+"""The delay before each broker, where the line is long, whichever dials."""
 PERIOD_S: Final = 1.0
 DEADLINE_S: Final = 0.9
 LATE_S: Final = 0.2
@@ -52,19 +52,19 @@ Times = Sequence[tuple[float, float]]
 class Case:
     name: str
     kind: str
-    """Of the fault; none if empty."""
+    """The fault's kind; empty means none."""
     value: float
     count: int
     pause_s: float
     size: int
     measure: Callable[[Times], float]
     share: float
-    """By how much of the simulation's own a real measure may lie outside."""
+    """The factor by which a real measure may lie outside the simulation's range."""
     late_s: float
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """Where a real measure must lie."""
+        """The range in which a real measure must lie."""
         measured = [self.measure(self.simulate(seed)) for seed in SEEDS]
         return min(measured) * (1 - self.share) - self.late_s, max(measured) * (1 + self.share) + self.late_s
 
@@ -130,19 +130,19 @@ class Case:
 
 
 def times(sent: Sequence[Any], came: Sequence[Any]) -> Times:
-    """Of each message, once it is certain that all came once and in order."""
+    """The times of each message, once all have arrived exactly once and in order."""
     arrived = [note for note in came if note != "subscribed"]
     assert [number for number, _ in arrived] == [number for number, _ in sent]
     return [(here_s, there_s) for (_, here_s), (_, there_s) in zip(sent, arrived, strict=True)]
 
 
 def stalled_share(times: Times) -> float:
-    """Of the messages that waited for a retransmission."""
+    """The share of messages that waited for a retransmission."""
     return sum(came_s - sent_s > STALLED_S for sent_s, came_s in times) / len(times)
 
 
 def all_took_s(times: Times) -> float:
-    """From the first that was sent to the last that came."""
+    """From the first one's sending to the last one's arrival."""
     return times[-1][1] - times[0][0]
 
 
@@ -167,5 +167,5 @@ def test_real_messages_are_as_late_as_simulated_ones(case: Case, played: Played)
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_line_to_which_nothing_is_done_measures_otherwise(case: Case) -> None:
-    """Or lying within the span would say nothing."""
+    """Otherwise, lying within the range would prove nothing."""
     assert case.measure(CLEAN[case.name].simulate(1)) < case.span[0]

@@ -1,6 +1,6 @@
-"""The same is done to a simulated mesh and to real processes on real TCP; both must tell the same story.
+"""The same faults strike a simulated mesh and real processes on real TCP; both must tell the same story.
 
-The story is what each broker says of each other one from the fault on, in the form of
+The story is each broker's view of each other one from the fault on, in the form of
 `tests.differential.stories`; its docstring says what is compared, and what cannot be.
 """
 
@@ -49,11 +49,11 @@ class Case:
     end: Act | None
     lasts_s: float
     after_s: float
-    """How long is looked at what comes after the end of the fault."""
+    """Seconds that are compared after the end of the fault."""
     value: float | None = None
     brokers: int = 3
     by_chance: bool = False
-    """It strikes again and again, so accusations that are answered come when chance wants."""
+    """It strikes again and again, so answered accusations come at random times."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Case:
 
     @cached_property
     def expected(self) -> Expected:
-        """What the seeds told."""
+        """The stories of the seeds."""
         silent = self.struck if self.end is None else ()
         expected = Expected(self.struck, self.names, silent, self.by_chance)
         for seed in SEEDS:
@@ -148,7 +148,7 @@ def test_real_processes_tell_the_story_of_the_simulation(case: Case, played: Pla
 
 
 def test_the_stories_of_different_faults_differ() -> None:
-    """Or their being equal would say nothing."""
+    """Otherwise, equal stories would prove nothing."""
     expected = {name: case.expected.states(("other", "struck")) for name, case in BY_NAME.items()}
     assert expected["crash"] == {("suspect", "dead")}
     assert expected["pause"] == expected["isolate"] == {("suspect", "dead", "alive")}

@@ -1,4 +1,4 @@
-"""What of two stories is compared, on stories written by hand."""
+"""The comparison of two stories, on stories written by hand."""
 
 from __future__ import annotations
 

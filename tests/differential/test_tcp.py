@@ -1,10 +1,10 @@
-"""What a kernel's TCP does with a cut, and what the simulated one does: bytes arrive at the same time.
+"""The reaction of a kernel's TCP to a cut, and of the simulated one: bytes arrive at the same time.
 
-One program listens, others say a line to it, each from a host of its own that is cut off for another time;
-the simulation is then given the times of the real run. When a line comes is the ladder of retransmissions:
-the first is due after 0.2 s and so is the second (the first was a probe for a lost tail, which tells nothing
-of the line), and then each wait is twice the one before. A SYN is sent again after 1, 3, 7 ... seconds;
-kernels since 6.5 send four more first, a second apart, which is turned off here.
+One program listens; others say a line to it, each from a separate host that is cut off for a different time.
+The simulation then gets the times of the real run. The ladder of retransmissions decides when a line arrives.
+The first is due after 0.2 s, and so is the second (the first was a probe for a lost tail, which says nothing
+about the line); each further wait is twice the one before. A SYN is sent again after 1, 3, 7 ... seconds.
+Kernels since 6.5 send four more first, a second apart, which is turned off here.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ pytestmark = [
 
 WARM_S: Final = 1.0
 LEAD_S: Final = 0.5
-"""From being told when to begin to the beginning."""
+"""Seconds from the call to the start time."""
 AFTER_S: Final = 7.0
 EARLY_S: Final = 0.1
 LATE_S: Final = 0.3
-"""What a kernel's timers and a busy machine are late by, on the last rung; the next one is five times that
-away."""
+"""The lateness of a kernel's timers and a busy machine on the last rung; the next rung is five times that
+away.
+"""
 
 
 @dataclass(frozen=True)
 class Speaker:
-    """One that is cut off in the beginning, and says a line ``says_s`` later."""
+    """A speaker that is cut off at the beginning, and says a line ``says_s`` later."""
 
     name: str
     cut_s: float
@@ -63,7 +64,7 @@ SPEAKERS: Final = (
 
 @dataclass(frozen=True)
 class Line:
-    """What became of one, in seconds after the cut."""
+    """The fate of a line, in seconds after the cut."""
 
     said_s: float
     healed_s: tuple[float, float]
@@ -72,8 +73,9 @@ class Line:
 
 
 def simulate(like: Mapping[str, Line], end: int) -> dict[str, float]:
-    """When the lines come if all is done at the times of a real run, cuts ending as early (0) or as late (1)
-    as they may have.
+    """When the lines arrive in a simulation with the times of a real run.
+
+    Cuts end as early (0) or as late (1) as they may have.
     """
     notes: list[Any] = []
     with World(1) as world:
@@ -104,7 +106,7 @@ def simulate(like: Mapping[str, Line], end: int) -> dict[str, float]:
 
 
 def came(notes: Sequence[Any], cut_at_s: float) -> dict[str, float]:
-    """When the last line of each speaker did, in seconds after the cut."""
+    """When the last line of each speaker arrived, in seconds after the cut."""
     return {note[0]: note[1] - cut_at_s for note in notes if note != "listening"}
 
 

@@ -1,4 +1,4 @@
-"""What tests of sockets, dialers and listeners share."""
+"""Shared fixtures for tests of sockets, dialers and listeners."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(params=["tcp", "ipc", "inproc"])
 def scheme(request: pytest.FixtureRequest) -> str:
-    """Of an address; a folder whose tests need streams has fewer."""
+    """The scheme of an address; a folder whose tests need streams has fewer."""
     name: str = request.param
     return name

@@ -1,4 +1,4 @@
-"""Each call checks its arguments: one sentence that names the argument, on both surfaces."""
+"""Each call checks its arguments: one sentence that names the argument, in both interfaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOCKETS = pytest.mark.parametrize("of", [protocols, blocking], ids=["asyncio", "
 @SOCKETS
 @pytest.mark.parametrize("options", [{}, [], 0, {"send_queue": 3}, 5, "x"], ids=repr)
 def test_what_are_no_options_are_refused(of: Any, options: Any) -> None:
-    """Empty ones were taken for none, of others it was said that `replace` takes dataclass instances."""
+    """Empty ones were taken as None; for others the error said that `replace` takes dataclass instances."""
     with pytest.raises(TypeError, match=r"^options is a SocketOptions or None, not "):
         of.Req0(options=options)
 
@@ -36,7 +36,7 @@ def test_what_draws_no_numbers_is_refused(of: Any) -> None:
     ],
 )
 def test_a_hook_that_cannot_be_called_is_refused(make: Callable[[], object]) -> None:
-    """Each peer was turned away, and the program was not told."""
+    """Each peer was refused, and the program was not told."""
     with pytest.raises(TypeError, match="^admit is called with each new peer; 5 cannot be"):
         make()
 
@@ -59,7 +59,7 @@ HANDLER = r"^a handler takes a question and returns its answer; 5 cannot be call
 
 @pytest.mark.parametrize("kind", [protocols.Rep0, protocols.Respondent0])
 async def test_what_cannot_be_called_serves_nothing(kind: Any) -> None:
-    """It was found out at each question, and the program waited for ever."""
+    """The mistake surfaced at each question, and the program waited without end."""
     async with kind() as socket:
         with pytest.raises(TypeError, match=HANDLER):
             await socket.serve(5)
@@ -98,7 +98,7 @@ async def test_a_bound_of_events_is_a_whole_number() -> None:
 async def test_how_long_a_survey_is_open_is_called_by_its_name(
     survey_s: Any, kind: type[Exception], sentence: str
 ) -> None:
-    """It was called "timeout"."""
+    """The error called it "timeout"."""
     async with protocols.Surveyor0() as surveyor:
         with pytest.raises(kind, match=f"^{sentence}$"):
             surveyor.new_context(survey_s=survey_s)
@@ -110,6 +110,6 @@ async def test_how_long_a_survey_is_open_is_called_by_its_name(
 
 @SOCKETS
 def test_a_topic_is_called_a_topic(of: Any) -> None:
-    """It was called a body."""
+    """The error called it a body."""
     with pytest.raises(TypeError, match="^a topic is a str or bytes, not NoneType$"):
         of.Sub0(topics=[None])

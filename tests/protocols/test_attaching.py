@@ -1,4 +1,4 @@
-"""Attaching a peer is all or nothing, whichever stranger's code is called on the way."""
+"""Attaching a peer is all or nothing, whatever user code is called on the way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waiting import until
 
 
 class Careless:
-    """A receiver with a bug: it raises when a peer comes."""
+    """A receiver with a bug: it raises when a peer attaches."""
 
     def __init__(self) -> None:
         self.detached: list[Pipe] = []
@@ -32,7 +32,7 @@ class Careless:
 
 
 class Reported:
-    """What the loop's exception handler was told."""
+    """The reports to the loop's exception handler."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
@@ -71,7 +71,7 @@ async def test_a_connection_that_cannot_start_leaves_no_pipe_behind() -> None:
 
 
 async def test_a_dialer_goes_on_although_the_receiver_raises() -> None:
-    """Its task died, a pipe without life kept its slot, and `wait_connected` and `aclose` failed."""
+    """Its task died, a dead pipe kept its slot, and `wait_connected` and `aclose` failed."""
     reported = Reported()
     receiver = Careless()
     async with Pull0(listen="tcp://127.0.0.1:0") as pull, RawSocket(Push0, receiver=receiver) as push:

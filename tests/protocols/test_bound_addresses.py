@@ -1,4 +1,4 @@
-"""Which addresses listeners bind: all that the host stands for, on one port. Both kinds of sockets agree."""
+"""The addresses that listeners bind: all addresses of the host, on one port. Both kinds of sockets agree."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def port_of(url: str) -> int:
 
 
 def accepting(port: int) -> set[str]:
-    """The addresses of this machine at which somebody listens on that port."""
+    """The addresses of this machine with a listener on that port."""
     found = set()
     for host in ("127.0.0.1", "127.0.0.2", "::1"):
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
@@ -59,7 +59,7 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6
 
 
 def stands_for(patch: pytest.MonkeyPatch, *hosts: str) -> None:
-    """``many.example`` is these addresses."""
+    """Make ``many.example`` resolve to these addresses."""
     real = socket.getaddrinfo
 
     def look_up(host: Any, port: Any, family: int = 0, *others: int, **named: Any) -> list[Any]:
@@ -105,7 +105,7 @@ async def test_one_family_or_address_is_bound_where_it_is_asked_for(
 @needs_ipv6
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_name_is_all_its_addresses_on_one_port(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blocking listener bound the first only, one of an event loop each on a port of its own."""
+    """A blocking listener bound only the first; one of an event loop bound each to a different port."""
     stands_for(monkeypatch, "127.0.0.2", "::1", "127.0.0.2")
     async with listening(kind, "tcp://many.example:0") as bound:
         assert bound.startswith("tcp://127.0.0.2:")
@@ -144,7 +144,7 @@ async def test_an_address_in_use_on_one_family_leaves_nothing_bound(kind: str) -
 
 
 def taken(patch: pytest.MonkeyPatch, kind: str, times: int) -> list[str]:
-    """Have the second address in use that often; returns what was asked for."""
+    """Make the second address appear in use that often; return the requested ports."""
     asked: list[str] = []
 
     def refuse(host: str, port: int) -> None:
@@ -175,7 +175,9 @@ def taken(patch: pytest.MonkeyPatch, kind: str, times: int) -> list[str]:
 @needs_ipv6
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_free_port_is_free_for_all_addresses(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The port that the first address got may be taken for the second; ``:0 is in use`` helps nobody."""
+    """The port that the first address got may be in use on the second; the error ``:0 is in use`` helps
+    nobody.
+    """
     stands_for(monkeypatch, "127.0.0.1", "::1")
     with monkeypatch.context() as patch:
         asked = taken(patch, kind, 3)

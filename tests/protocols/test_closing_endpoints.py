@@ -1,6 +1,6 @@
-"""An endpoint that is closed leaves nothing open: no connection that was just accepted, no dial under way.
+"""A closed endpoint leaves nothing open: no connection that was just accepted, no dial under way.
 
-The loop may end as soon as ``aclose`` returns, and what is still open then is a leak.
+The loop may end as soon as ``aclose`` returns; anything still open then is a leak.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FAST = SocketOptions(reconnect_min_s=0.0, reconnect_max_s=0.0, linger_s=0.5)
 
 
 def connected(url: str) -> socket.socket:
-    """A peer that the kernel has connected, of which the listener's loop knows nothing yet."""
+    """A peer that the kernel has connected, and the listener's loop does not know yet."""
     scheme, _, address = url.partition("://")
     if scheme == "ipc":
         peer = socket.socket(socket.AF_UNIX)
@@ -81,7 +81,7 @@ async def test_a_connection_that_is_being_accepted_is_closed_with_its_listener(
 
 @pytest.mark.parametrize("turns", range(1, 5))
 async def test_a_listener_whose_closing_is_cancelled_has_dropped_what_it_had(url: str, turns: int) -> None:
-    """They stayed open until the deadline of their handshake, also after a second ``aclose``."""
+    """They stayed open until the deadline of their handshake, even after a second ``aclose``."""
     async with Pull0(options=SocketOptions(handshake_timeout_s=1e6)) as pull:
         listener = await pull.listen(url)
         accepted = connected(listener.url)
@@ -119,7 +119,7 @@ async def test_a_socket_that_closes_leaves_none_of_those_it_refused(url: str, tu
 
 @asynccontextmanager
 async def mute(url: str) -> AsyncIterator[tuple[str, socket.socket]]:
-    """A listener of which the kernel accepts connections and nobody else does anything."""
+    """A listener whose kernel accepts connections, and nobody does anything else."""
     scheme, _, address = url.partition("://")
     with socket.socket(socket.AF_UNIX if scheme == "ipc" else socket.AF_INET) as listening:
         listening.bind(address if scheme == "ipc" else ("127.0.0.1", 0))
@@ -178,7 +178,7 @@ async def test_a_shared_listener_closes_what_it_has_not_shared_out() -> None:
 
 
 async def test_a_peer_that_is_accepted_too_late_gets_no_header() -> None:
-    """With one it would count itself as attached, and send what is lost."""
+    """With a header it would consider itself attached, and send messages that are lost."""
     for turns in (2, 3):
         listener = Listener(FakeSocket(), "tcp://127.0.0.1:0")
         await listener.start()
@@ -194,7 +194,7 @@ async def test_a_peer_that_is_accepted_too_late_gets_no_header() -> None:
 
 
 async def test_a_dialer_that_is_refused_again_and_again_leaves_nothing_open(tmp_path: Path) -> None:
-    """Each of its connections is made, attached and ended by the peer; it closes in the midst of that."""
+    """Each of its connections is made, attached and ended by the peer; it closes in the middle of that."""
     for turns in range(30):
         async with Pair0(listen=f"ipc://{tmp_path}/{turns}") as pair:
             url = pair.listeners[0].url

@@ -53,7 +53,7 @@ PAIRS = [
 
 @asynccontextmanager
 async def joined(front: Socket, back: Socket | None = None) -> AsyncIterator[Device]:
-    """A running device; its sockets are closed at the end, and it must end by that."""
+    """A running device; its sockets are closed at the end, which must end it."""
     middle = Device(front, back)
     running = asyncio.create_task(middle.run())
     await turns(2)
@@ -91,7 +91,7 @@ async def end(stops: Stops, running: list[asyncio.Task[DeviceStatistics]]) -> No
     await asyncio.gather(*running)
 
 
-# --- what may be joined
+# --- allowed pairs
 
 
 @pytest.mark.parametrize("kinds", PAIRS)
@@ -150,7 +150,7 @@ async def device_ends_with(socket: Socket) -> None:
     assert (await running).ended == "the bus0 socket was closed"
 
 
-# --- what crosses
+# --- crossing
 
 
 @pytest.mark.parametrize("length", [1, 3])
@@ -232,7 +232,7 @@ async def test_symmetric_patterns_cross_both_ways(kind: type[Socket]) -> None:
 async def test_a_message_crosses_as_many_links_as_ttl_and_no_more(
     kinds: tuple[type[Socket], type[Socket]], links: int
 ) -> None:
-    """Three devices are four links; with ttl 3 the last stop drops."""
+    """Three devices are four links; with ttl 3 the last device drops the message."""
     for ttl, arrives in ((links, True), (links - 1, False)):
         stops = await chain(*kinds, links - 1, ttl)
         running = await run(stops)
@@ -252,7 +252,7 @@ async def test_a_message_crosses_as_many_links_as_ttl_and_no_more(
 
 
 async def test_a_loop_of_devices_is_ended_by_ttl() -> None:
-    """Requests that find a way back to their device go round until their backtrace is ttl words long."""
+    """Requests that find a way back to their device circulate until their backtrace is ttl words long."""
     front, back = RawSocket(Rep0), RawSocket(Req0)
     async with joined(front, back) as middle:
         peer = Peer(front)
@@ -293,7 +293,7 @@ async def test_a_reflecting_star_sends_nothing_twice() -> None:
         assert middle.statistics().forward.frames == 1
 
 
-# --- where there is no room
+# --- no room
 
 
 async def test_a_full_destination_stops_the_source_and_nothing_is_lost() -> None:

@@ -1,4 +1,4 @@
-"""When a dialer tries again, and what it says meanwhile."""
+"""When a dialer tries again, and its warnings meanwhile."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_pipes_that_end_soon_are_told_from_the_third_on_and_dialled_more_slowly(
 
 
 def test_a_pipe_that_lasted_is_none_of_those_that_ended_soon() -> None:
-    """It was counted: "3 times in a row" was said after two short lives."""
+    """It was counted: the warning said "3 times in a row" after two short lives."""
     told = schedule()
     said = [told.ended(lived_s, "closed by the peer")[1] for lived_s in (3600.0, 0.01, 0.01, 0.01)]
     assert said[:3] == ["", "", ""]

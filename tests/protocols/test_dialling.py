@@ -1,4 +1,4 @@
-"""Dialers come back for ever, and one attempt leaves nothing behind."""
+"""Dialers keep reconnecting, and a single attempt leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_dialer_may_come_first_and_comes_back_when_the_listener_does(
 
 
 async def test_a_peer_that_hangs_up_at_once_is_dialled_ever_more_slowly() -> None:
-    """Accepting a connection is not a success if the pipe does not live."""
+    """Accepting a connection is not a success if the pipe does not last."""
     accepted: list[float] = []
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -90,7 +90,7 @@ async def test_a_pipe_that_lived_resets_the_back_off(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     await dialer.wait_connected()
     up_at = loop.time()
-    await until(lambda: loop.time() > up_at + 0.4)  # longer than the pause that came before
+    await until(lambda: loop.time() > up_at + 0.4)  # longer than the previous pause
     peer.pipes[0].close("again")
     await until(lambda: dialer.statistics().connected == 2, 5.0)
     await dialer.aclose()
@@ -146,7 +146,7 @@ async def test_waiting_for_a_dialer_that_is_closed_ends() -> None:
 
 
 async def test_a_closed_dialer_keeps_no_pipe(scheme: str, tmp_path: Path) -> None:
-    """Its socket has it still; what the dialer would show could be closed by now."""
+    """Its socket still has the pipe; the dialer's could be closed by now."""
     owner, peer = FakeSocket(options=FAST), FakeSocket(options=FAST)
     listener = Listener(peer, listen_url(scheme, tmp_path))
     await listener.start()

@@ -1,4 +1,6 @@
-"""What becomes of peers is told once and in order; a hook may turn them away; every end has its reason."""
+"""Arrivals and departures of peers are reported once and in order; a hook may refuse peers; every end has a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ QUICK = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=0.05)
 
 
 class Heard:
-    """A stream's events as words, read by a task of its own."""
+    """A stream's events as words, read by a separate task."""
 
     def __init__(self, socket: Socket, **options: int) -> None:
         self.stream = socket.events(**options)
@@ -178,7 +180,7 @@ async def test_a_hook_that_fails_admits_nobody_and_is_reported() -> None:
         assert "the admit hook of" in told[0]["message"]
         assert isinstance(told[0]["exception"], KeyError)
         failing[0] = False
-        await pull.wait_for_peers(1)  # what is sent into a connection that is being refused is lost
+        await pull.wait_for_peers(1)  # messages sent into a connection that is being refused are lost
         await push.send(b"at last")
         assert await pull.recv() == b"at last"
 
@@ -220,7 +222,7 @@ async def test_a_cancelled_reader_takes_no_event() -> None:
 
 
 class Refusing:
-    """A receiver that turns everybody away, in one of the two ways."""
+    """A receiver that refuses every peer, in one of the two ways."""
 
     def __init__(self, how: Callable[[Pipe], None]) -> None:
         self.how = how

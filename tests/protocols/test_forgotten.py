@@ -1,4 +1,4 @@
-"""What a program forgot is told: to close a socket, to enter one that has URLs to open."""
+"""A warning tells what a program forgot: to close a socket, to enter one that has URLs to open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def warnings_of(program: Callable[[], Awaitable[object]]) -> list[str]:
         asyncio.run(program())  # type: ignore[arg-type]
         gc.collect()
         said = [str(each.message) for each in caught if "peers>" in str(each.message)]
-        caught.clear()  # it holds the socket, whose listener would be told of in a later test
+        caught.clear()  # it holds the socket, whose listener a later test would report
         gc.collect()
     return said
 
@@ -47,7 +47,7 @@ def test_a_socket_that_was_closed_or_never_used_gives_none() -> None:
 async def test_a_context_that_is_dropped_while_open_gives_a_resource_warning_and_is_closed(
     kind: type[Socket],
 ) -> None:
-    """The socket kept each one, with its queue and what it had under way, until it was closed itself."""
+    """The socket kept each one, with its queue and its pending calls, until the socket itself was closed."""
     async with kind(listen="inproc://forgets-contexts") as socket:
         context: Any = socket.new_context()
         closed: list[object] = []
@@ -93,7 +93,7 @@ USES: list[Callable[[], Awaitable[object]]] = [
 
 @pytest.mark.parametrize("use", USES)
 async def test_a_socket_with_urls_says_that_it_is_to_be_entered(use: Callable[[], Awaitable[object]]) -> None:
-    """It had opened none of them, and waited for ever."""
+    """It had opened none of them, and the call never returned."""
     with pytest.raises(StateError, match="async with"):
         await use()
 

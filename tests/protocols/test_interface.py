@@ -1,4 +1,4 @@
-"""What a program sees of sockets: no more than it may use, and each name where it is looked for."""
+"""The interface of sockets: only names that programs may use, and each where it is expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closing gives the peers time to read what is queued for them, and no more than was allowed.
+"""Closing gives the peers time to read what is queued for them, and not more than allowed.
 
 NNG's ``close`` with 60 messages of 200 kB queued returned after 1 ms; 14 of them arrived.
 """
@@ -52,7 +52,7 @@ async def test_a_reader_that_begins_late_still_gets_everything(scheme: str, tmp_
         assert not closing.done(), "12 MB do not fit into the kernel"
         got += [await pull.recv(timeout=10) for _ in range(COUNT - 5)]
         with pytest.raises(WouldBlock):
-            pull.recv_nowait()  # it reads on when it is asked for more, and so sees our end
+            pull.recv_nowait()  # it resumes reading when it is asked for more, and so sees our end
         await closing
         assert got == BODIES
 
@@ -95,7 +95,7 @@ async def test_what_is_queued_for_nng_arrives_too() -> None:
 
 @asynccontextmanager
 async def raw_peer_of(socket: Push0 | Pub0) -> AsyncIterator[RawPeer]:
-    """A peer of bytes at the socket's first listener."""
+    """A peer of raw bytes at the socket's first listener."""
     async with raw_peer(socket.listeners[0].url) as peer:
         yield peer
 
@@ -133,7 +133,7 @@ async def test_no_linger_closes_at_once(scheme: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 async def test_none_lingers_as_long_as_it_takes(scheme: str, tmp_path: Path) -> None:
-    """None is for ever, here as for every time: until the peer has read, is gone, or we are cancelled."""
+    """None means no limit, here as for every time: until the peer has read, is gone, or we are cancelled."""
     async with Pull0(options=SocketOptions(recv_queue=1)) as pull:
         listener = await pull.listen(listen_url(scheme, tmp_path))
         push = Push0(options=SocketOptions(linger_s=None))
@@ -176,7 +176,7 @@ async def test_a_deaf_peer_keeps_nothing_from_the_others(tmp_path: Path) -> None
 
 
 async def test_what_has_no_peer_does_not_keep_a_socket_open() -> None:
-    """A request that waits for a replier is not queued for anybody."""
+    """A request that waits for a replier is not queued for any peer."""
     loop = asyncio.get_running_loop()
     req = Req0(dial="inproc://nobody", options=SocketOptions(linger_s=None))
     async with req:

@@ -1,4 +1,4 @@
-"""Listeners outlive what peers do, and one address serves many sockets."""
+"""Listeners survive whatever peers do, and one address serves many sockets."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_two_sockets_for_the_same_peers_are_a_mistake() -> None:
 
 
 async def test_a_socket_itself_cannot_be_served() -> None:
-    """It was taken, and each of its peers then ended by an AttributeError in the event loop."""
+    """It was accepted, and each of its peers then ended by an AttributeError in the event loop."""
     async with SharedListener("tcp://127.0.0.1:0") as listener, Rep0() as rep, Req0(dial=listener.url) as req:
         with pytest.raises(TypeError, match=r"cannot be served directly; write await socket\.listen"):
             listener.serve(rep)  # type: ignore[arg-type]
@@ -284,7 +284,7 @@ async def test_a_thousand_connections_come_and_go(scheme: str, tmp_path: Path) -
     await listener.aclose()
 
 
-# --- given up half-way
+# --- interrupted starts
 
 
 @pytest.mark.parametrize("kind", ["tcp", "wildcard", "ws", "ipc", "abstract", "inproc"])
@@ -312,14 +312,14 @@ async def test_a_listener_given_up_while_it_begins_leaves_its_address_free(
         await listener.aclose()
         await asyncio.wait([starting])
         again = SharedListener(url)
-        await again.start()  # raises AddressInUse if somebody is there
+        await again.start()  # raises AddressInUse if another socket listens there
         await again.aclose()
         if not starting.cancelled():
             assert starting.exception() is None or isinstance(starting.exception(), Closed)
 
 
 class Stream:
-    """All that a listener knows of a connection that has sent nothing."""
+    """All that a listener knows about a connection that has sent nothing."""
 
     remote_address = "somewhere"
     descriptor = -1

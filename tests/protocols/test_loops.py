@@ -1,4 +1,4 @@
-"""Several event loops, several processes: each has sockets of its own and none disturbs another."""
+"""Several event loops, several processes: each has separate sockets and none disturbs another."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ANSWERS = [b"%d!" % number for number in range(20)]
 
 
 def child_of(work: Callable[[], Coroutine[Any, Any, object]]) -> int:
-    """Fork; the child runs ``work`` on a loop of its own and ends with 0 if that went well."""
+    """Fork; the child runs ``work`` on its own loop and ends with 0 if that succeeded."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -71,7 +71,7 @@ def test_one_loop_after_the_other(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "inproc://same", "abstract://"])
 def test_two_loops_in_two_threads_at_once(url: str) -> None:
-    """Also with one inproc name in both: names belong to their loop."""
+    """Also with the same inproc name in both: names belong to their loop."""
     answers: list[list[bytes]] = []
     both = threading.Barrier(2)
 
@@ -174,7 +174,7 @@ def test_a_socket_made_before_any_loop_belongs_to_the_first_that_uses_it() -> No
 async def test_a_forked_child_uses_sockets_of_its_own_and_the_parent_goes_on(
     scheme: str, tmp_path: Path
 ) -> None:
-    """NNG panics here. The parent's connections cross a message a turn all the while."""
+    """NNG panics here. Meanwhile a message crosses the parent's connections each turn."""
     url = "tcp://127.0.0.1:0" if scheme == "tcp" else f"ipc://{tmp_path}/parent"
     async with Pull0() as pull, Push0() as push:
         listener = await pull.listen(url)

@@ -1,5 +1,6 @@
-"""What goes wrong with peers is logged, once, with the peer's port and the option to change; no peer decides
-how much."""
+"""Faults of peers are logged once, with the peer's port and the option to change; no peer decides how much is
+logged.
+"""
 
 from __future__ import annotations
 
@@ -268,7 +269,7 @@ async def test_who_only_looks_whether_the_port_is_open_is_not_logged(
 async def test_a_connection_lost_to_a_rule_of_the_pattern_is_counted_and_logged(
     pattern: Callable[..., Any], number: ProtocolNumber, frame: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request without a backtrace cost its pipe, and only the totals of the socket knew."""
+    """A request without a backtrace cost its pipe, and only the totals of the socket counted it."""
     async with pattern(listen="tcp://127.0.0.1:0") as socket, raw_peer(socket.listeners[0].url) as peer:
         (listener,) = socket.listeners
         peer.writer.write(encode_header(number) + encode_frames([frame]))
@@ -323,7 +324,7 @@ async def test_a_listener_that_tells_its_refusals_to_a_callback_does_not_log_the
 
 
 async def test_a_storm_of_bad_peers_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Every kind of garbage, many times: as many lines as there are kinds, at most the budget."""
+    """Every kind of garbage, many times: one line for each kind, and at most the budget."""
     rng = random.Random(7)
     async with Sub0(listen="tcp://127.0.0.1:0") as sub:
         url = sub.listeners[0].url
@@ -349,7 +350,9 @@ async def test_push_and_survey_to_the_wrong_end_are_not_silent(caplog: pytest.Lo
 async def test_a_socket_that_joins_a_shared_address_late_is_reached_soon(
     scheme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A dialer that came before its counterpart took the refusal for lasting and waited the longest pause."""
+    """A dialer that came before its counterpart treated the refusal as lasting and waited the longest
+    pause.
+    """
     options = SocketOptions(reconnect_min_s=0.001, reconnect_max_s=10_000.0)
     url = "tcp://127.0.0.1:0" if scheme == "tcp" else "inproc://pair-comes-late"
     async with SharedListener(url) as listener, Rep0() as rep, Pair0() as late:

@@ -1,4 +1,4 @@
-"""A pipe's queue: bounded, control first, pulled once a turn; its end is told once."""
+"""A pipe's queue: bounded, control first, pulled once a turn; its end is reported once."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_peer_that_reads_no_control_frames_loses_its_pipe(
     pipe.send_control(b"c")
     pipe.deliver([b"late"])
     assert owner.received == [] and connection.calls.count("abort soon") == 1
-    pipe.connection_lost("closed by this end")  # what the connection does then
+    pipe.connection_lost("closed by this end")  # the connection's next step
     assert owner.closed == [f"{CONTROL_MAX} control frames unread"] == [pipe.close_reason]
 
 

@@ -1,4 +1,4 @@
-"""The peers of one socket: their ids, their number, and what is counted of those that left."""
+"""The peers of one socket: their ids, their number, and the counters of those that left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.link import SilentConnection
 
 
 class Owner:
-    """A core as far as pipes know it."""
+    """A core, as far as pipes know it."""
 
     def __init__(self, roster: Roster) -> None:
         self.roster = roster

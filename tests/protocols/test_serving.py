@@ -148,7 +148,7 @@ async def test_serving_refuses_what_makes_no_sense() -> None:
 
 
 async def test_a_context_asks_in_one_call() -> None:
-    """Only the socket could, though its ``request`` is one of a context of its own."""
+    """Only the socket could, though its ``request`` uses a context."""
     async with Rep0(listen="inproc://context-asks") as rep, Req0(dial="inproc://context-asks") as req:
         serving = asyncio.create_task(rep.serve(bytes.upper))
         async with req.new_context() as one, req.new_context() as other:
@@ -161,7 +161,7 @@ async def test_a_context_asks_in_one_call() -> None:
 
 @pytest.mark.virtual
 async def test_a_request_is_bounded_by_the_time_to_receive() -> None:
-    """With ``recv_timeout_s`` alone it waited for a peer without end."""
+    """With only ``recv_timeout_s`` set, it waited for a peer without limit."""
     now = asyncio.get_running_loop().time
     async with Req0(recv_timeout_s=5.0) as req:
         begin = now()

@@ -1,4 +1,4 @@
-"""What is the same for all sockets: life, waiting, cancelling, closing, counting."""
+"""The common part of all sockets: life, waiting, cancelling, closing, counting."""
 
 from __future__ import annotations
 

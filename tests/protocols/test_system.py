@@ -1,4 +1,4 @@
-"""On a system that the sockets do not run on, an import ends with one sentence."""
+"""On an unsupported system, an import ends with one sentence."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ HASTY = SocketOptions(recv_timeout_s=0.001, send_timeout_s=0.001, send_queue=1, 
 
 @pytest.mark.parametrize("timeout", [-1, -0.001, float("nan")])
 async def test_a_negative_timeout_is_refused(timeout: float) -> None:
-    """-1 is "for ever" in NNG; here it timed out at once."""
+    """-1 means no limit in NNG; here it timed out at once."""
     async with Pair0() as pair, Req0() as req, Rep0() as rep:
         Link(req, rep)
         peer = Peer(pair)
@@ -39,7 +39,7 @@ async def test_a_negative_timeout_is_refused(timeout: float) -> None:
 
 @pytest.mark.parametrize("timeout", ["1", b"1", [1], 1j, Decimal(1)])
 def test_what_is_no_number_is_refused_by_name(timeout: Any) -> None:
-    """It said that '>=' is not supported between 'str' and 'int'."""
+    """The error said that '>=' is not supported between 'str' and 'int'."""
     with pytest.raises(TypeError, match="^timeout is .*; it is seconds from 0, or None to wait forever"):
         seconds(timeout, None)
 

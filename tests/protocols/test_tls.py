@@ -1,4 +1,4 @@
-"""A TLS configuration that contradicts itself is told where it is written."""
+"""A contradictory TLS configuration is reported where it is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is no string is no URL, at whichever door it is handed in."""
+"""An object that is no string is no URL, in whatever call."""
 
 from __future__ import annotations
 

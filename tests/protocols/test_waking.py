@@ -1,4 +1,4 @@
-"""What a connection delivers wakes its readers in the loop turn that read it; nothing is lost on the way."""
+"""A delivery wakes its readers in the loop turn that read it; nothing is lost on the way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wakes() -> Wakes:
 
 
 def begin() -> None:
-    """As a connection begins a delivery."""
+    """Begin a delivery, like a connection."""
     wakes().open = True
 
 
@@ -36,7 +36,7 @@ async def started(waiters: Waiters, count: int = 1) -> list[asyncio.Task[bool]]:
 
 
 async def in_a_callback(*calls: object) -> None:
-    """Run these one after another in a loop turn of their own, outside any task."""
+    """Run these one after another in a separate loop turn, outside any task."""
     done = asyncio.get_running_loop().create_future()
 
     def run() -> None:
@@ -126,7 +126,7 @@ async def test_a_cancelled_waiter_leaves_the_queue() -> None:
 
 
 async def test_an_interrupted_task_does_not_cost_the_others_their_wake_up() -> None:
-    """Ctrl-C raises out of the task that runs, and through the delivery."""
+    """Ctrl-C raises out of the running task, and through the delivery."""
     waiters = Waiters()
 
     async def interrupted() -> None:

@@ -1,4 +1,4 @@
-"""For tests of blocking sockets: a wait, and peers that do wrong."""
+"""Support for tests of blocking sockets: a wait, and misbehaving peers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def until(condition: Callable[[], object]) -> None:
 
 @contextmanager
 def silent_listener() -> Iterator[tuple[str, socket.socket]]:
-    """A listener that accepts, if the test does, and never says a word."""
+    """A listener that accepts, if the test does, and never sends a word."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LIMIT_S)
         yield f"tcp://127.0.0.1:{server.getsockname()[1]}", server

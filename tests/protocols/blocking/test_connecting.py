@@ -1,4 +1,4 @@
-"""Which of a name's addresses a blocking socket connects to."""
+"""The choice among a name's addresses when a blocking socket connects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.protocols.blocking.support import LIMIT_S
 
 
 def test_an_address_that_answers_nothing_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a delay between the attempts, the first address kept all the time, at each attempt anew."""
+    """Without a delay between the attempts, the first address used up all the time, at each attempt."""
     with blocking.Pull0(listen="tcp://127.0.0.1:0") as pull, socket.socket() as full, socket.socket() as one:
         with socket.socket() as two:
             full.bind(("127.0.0.2", 0))
@@ -33,7 +33,7 @@ def test_an_address_that_answers_nothing_leaves_time_for_the_next(monkeypatch: p
 
 
 def test_a_system_without_a_family_connects_by_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``localhost`` was never reached where the system has no IPv6 and the name has."""
+    """``localhost`` was never reached if the system has no IPv6 and the name has an IPv6 address."""
     with blocking.Pull0(listen="tcp://127.0.0.1:0") as pull:
         port = int(pull.listeners[0].url.rpartition(":")[2])
 

@@ -1,4 +1,4 @@
-"""Conversations and readers of their own on one blocking socket."""
+"""Separate conversations and readers on one blocking socket."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Asker:
         self.sock.sendall(len(frame).to_bytes(8, "big") + frame)
 
     def answer(self) -> tuple[int, bytes]:
-        """The next one: to which question, and what."""
+        """The next answer: the question it belongs to, and its body."""
         frame = self._read(int.from_bytes(self._read(8), "big"))
         return int.from_bytes(frame[:4], "big") & 0x7FFFFFFF, frame[4:]
 
@@ -42,7 +42,9 @@ class Asker:
 @pytest.mark.parametrize("kind", ["Rep0", "Respondent0"])
 @pytest.mark.parametrize("with_context", [False, True])
 def test_an_answer_that_waits_for_room_never_goes_to_who_asked_next(kind: str, with_context: bool) -> None:
-    """While it waits, another thread takes the next question; the answer went to that requester."""
+    """While the answer waited, another thread took the next question, and the answer went to that
+    requester.
+    """
     with ExitStack() as stack:
         replier: Any = stack.enter_context(getattr(blocking, kind)(listen="tcp://127.0.0.1:0", send_queue=1))
         conversation = stack.enter_context(replier.new_context()) if with_context else replier
@@ -130,7 +132,7 @@ def interrupted(*_: object) -> None:
 
 
 def test_answers_to_a_survey_that_is_interrupted_can_be_received(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``recv`` said that ``survey`` collects them, for ever."""
+    """``recv`` kept saying that ``survey`` collects them."""
     with blocking.Surveyor0(listen="inproc://interrupted", survey_s=1000.0) as surveyor:
         with blocking.Respondent0(dial="inproc://interrupted") as respondent:
             surveyor.wait_for_peers(1, LIMIT_S)

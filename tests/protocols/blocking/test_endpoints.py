@@ -1,4 +1,4 @@
-"""Dialers and listeners of blocking sockets: what starting one takes, and what closing one gives back."""
+"""Dialers and listeners of blocking sockets: what starting one needs, and what closing one releases."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     }[request.param]
 
 
-# --- the system has nothing left
+# --- exhausted resources
 
 SCARCE: dict[str, tuple[Any, str, Exception]] = {
     "selector": (selectors, "DefaultSelector", OSError(errno.EMFILE, "")),
@@ -54,7 +54,7 @@ WORDS = "too many open files|no space left on device|can't start new thread"
 
 @contextmanager
 def without(what: str, nth: int) -> Iterator[None]:
-    """From the nth call on there is no more of it."""
+    """From the nth call on the resource is exhausted."""
     owner, name, error = SCARCE[what]
     real, left = getattr(owner, name), nth
 
@@ -74,7 +74,7 @@ def without(what: str, nth: int) -> Iterator[None]:
     ("what", "nth"), [("selector", 1), ("pair", 1), ("pipe", 1), ("watch", 1), ("thread", 1), ("thread", 2)]
 )
 def test_a_dial_for_which_nothing_is_left_leaves_nothing(what: str, nth: int) -> None:
-    """It raised a bare OSError, and its dialer lived on: a second dial made two peers."""
+    """The call raised a bare OSError, and its dialer stayed alive: a second dial made two peers."""
     with blocking.Pull0(listen="inproc://scarce") as pull:
         before = descriptors()
         with blocking.Push0() as push:
@@ -92,7 +92,7 @@ def test_a_dial_for_which_nothing_is_left_leaves_nothing(what: str, nth: int) ->
     ("what", "nth"), [("selector", 1), ("pair", 1), ("watch", 1), ("watch", 2), ("thread", 1)]
 )
 def test_a_listen_for_which_nothing_is_left_leaves_nothing(what: str, nth: int, url: str) -> None:
-    """The name was in use from then on, and the file of an ipc listener was left."""
+    """The name stayed in use, and the file of an ipc listener was left behind."""
     before = descriptors()
     with blocking.Pull0() as pull:
         if (what, nth) != ("watch", 2) or not url.startswith("inproc"):  # there is one thing to watch only
@@ -150,7 +150,7 @@ def test_a_closed_socket_waits_for_dialers_closed_by_hand() -> None:
 
 @pytest.mark.parametrize("call", ["listener.close", "socket.close"])
 def test_a_close_that_is_interrupted_anywhere_is_done_by_the_next_one(call: str, url: str) -> None:
-    """After Ctrl-C at 12 of its 86 places the address was in use for ever."""
+    """After Ctrl-C at 12 of its 86 places the address stayed in use until the process ended."""
     place = 1
     while True:
         pull = blocking.Pull0(linger_s=0.0)
@@ -176,7 +176,7 @@ def test_a_second_close_leaves_the_name_to_whom_it_belongs_now() -> None:
             assert other.recv(LIMIT_S) == b"it listens"
 
 
-# --- what an open listener keeps
+# --- connections of an open listener
 
 
 def test_a_listener_keeps_no_connection_that_has_ended() -> None:
@@ -221,7 +221,7 @@ def test_each_connection_without_a_header_has_its_own_deadline(monkeypatch: pyte
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_defect_that_ends_the_io_thread_ends_the_connections() -> None:
-    """They stayed open, and peers connected to a listener that nobody served, until ``close`` was called."""
+    """They stayed open, and peers connected to a listener without a thread, until ``close`` was called."""
 
     def defect() -> None:
         raise AssertionError("a defect")

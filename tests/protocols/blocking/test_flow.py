@@ -11,7 +11,7 @@ from tests.protocols.blocking.support import LIMIT_S, until
 
 COUNT = 500
 SIZE = 1000
-"""All of them are more than one read, which would bring them at once."""
+"""All of them exceed one read, which would otherwise bring them at once."""
 
 
 @pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "inproc://flow"])

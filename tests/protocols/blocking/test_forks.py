@@ -1,4 +1,4 @@
-"""A forked child has its parent's blocking sockets by name only: it is told so, and harms nobody."""
+"""A forked child has its parent's blocking sockets by name only: its calls raise, and it harms nobody."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 def in_a_child(call: Callable[[], object]) -> bool:
-    """Whether the call returned true in a forked child, which a hang ends."""
+    """True if the call returned true in a forked child; a hang ends the child."""
     pid = os.fork()
     if not pid:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -43,7 +43,8 @@ def refused(*calls: Callable[[], object]) -> bool:
 
 def test_no_call_hangs_though_a_thread_had_the_lock_at_the_fork() -> None:
     """``pipes``, ``statistics`` and the closing of endpoints and contexts waited for a thread that the child
-    does not have."""
+    does not have.
+    """
     with blocking.Rep0(listen="inproc://forked") as rep, blocking.Req0(dial="inproc://forked") as req:
         req.wait_for_peers(1, LIMIT_S)
         (dialer,) = req.dialers
@@ -104,7 +105,7 @@ def test_a_listener_that_a_child_closes_listens_on(scheme: str, tmp_path: Path) 
 
 
 def test_a_dialer_that_a_child_closes_waits_between_its_attempts() -> None:
-    """The child wrote to the pipe that it shares: the parent tried without a pause, and never connected."""
+    """The child wrote to the shared wake-up pipe: the parent tried without a pause, and never connected."""
     with blocking.Push0(reconnect_min_s=0.001) as push:
         dialer = push.dial("inproc://later-than-the-fork")
         until(lambda: dialer.last_error)

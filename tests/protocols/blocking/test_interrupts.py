@@ -1,4 +1,6 @@
-"""Ctrl-C and signal handlers in the calls of blocking sockets: what is left can be used, and closed."""
+"""Ctrl-C and signal handlers in the calls of blocking sockets: the sockets remain usable, and can be
+closed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("name", list(CALLS))
 def test_a_call_that_is_interrupted_anywhere_leaves_the_lock_free(name: str) -> None:
-    """Ctrl-C between taking the lock and knowing of it left it taken: ``close`` hung for ever."""
+    """Ctrl-C between taking the lock and recording it left it taken: ``close`` hung."""
     with blocking.Bus0() as bus:
         place = 1
         while interrupted_at(place, lambda: CALLS[name](bus), Timeout):
@@ -40,8 +42,9 @@ AT_ONCE: dict[str, Any] = {"reconnect_min_s": 0.001, "reconnect_max_s": 0.001}
 
 
 def test_a_send_that_is_interrupted_anywhere_leaves_whole_messages_on_the_wire() -> None:
-    """Ctrl-C after the kernel had taken bytes had them written again, and one before the write was announced
-    left it undone for ever: the peer got no message any more."""
+    """After Ctrl-C, bytes that the kernel had taken were written again, or the write never happened: the peer
+    got no further message.
+    """
     with blocking.Pull0(listen="tcp://127.0.0.1:0", recv_size_max=0) as pull:
         with blocking.Push0(dial=pull.listeners[0].url, **AT_ONCE) as push:
             push.wait_for_peers(1, LIMIT_S)
@@ -79,7 +82,7 @@ def pull_all(pair: Pair, body: bytes) -> object:
 
 
 def delivers(pair: Pair, last: bytes) -> list[bytes]:
-    """What the peer gets up to this body."""
+    """The bodies that the peer gets up to this one."""
     push, pull = pair
     push.send(last, LIMIT_S)
     got = [pull.recv(LIMIT_S)]
@@ -91,7 +94,7 @@ def delivers(pair: Pair, last: bytes) -> list[bytes]:
 @pytest.mark.parametrize("size", [10, 100_000])
 @pytest.mark.parametrize("call", [push_one, push_many, pull_one, pull_all])
 def test_a_call_that_is_interrupted_anywhere_leaves_its_peers_alive(call: Any, size: int) -> None:
-    """The peer got nothing ever again, or was not read ever again; what was sent last arrived twice."""
+    """The peer never got another message, or was never read again; the last message arrived twice."""
     with blocking.Pull0(listen="inproc://alive", recv_queue=2) as pull:
         with blocking.Push0(dial="inproc://alive", reconnect_min_s=1000.0) as push:
             push.wait_for_peers(1, LIMIT_S)
@@ -117,7 +120,7 @@ def test_a_call_that_is_interrupted_anywhere_leaves_its_peers_alive(call: Any, s
 
 @pytest.mark.parametrize("scheme", ["ws", "inproc"])
 def test_a_request_that_is_interrupted_anywhere_leaves_the_socket_for_the_next(scheme: str) -> None:
-    """The next request waited for ever; or it was given the answer to the interrupted one."""
+    """The next request never ended, or got the answer to the interrupted one."""
     with blocking.Rep0(listen="ws://127.0.0.1:0/" if scheme == "ws" else "inproc://next") as rep:
         serving = threading.Thread(target=rep.serve, args=(lambda question: question,))
         serving.start()
@@ -153,7 +156,7 @@ def read_all(peer: Any) -> None:
 
 
 def while_it_waits(socket: Any, action: Callable[[], object]) -> None:
-    """Do that at the next wait of this thread, as a signal handler does."""
+    """Call it at the next wait of this thread, like a signal handler."""
     lock, thread, wait = socket._core.lock, threading.current_thread(), socket._core.lock.wait
 
     def waiting(*arguments: Any) -> None:
@@ -166,7 +169,7 @@ def while_it_waits(socket: Any, action: Callable[[], object]) -> None:
 
 
 def test_an_interrupted_close_leaves_nothing_behind() -> None:
-    """Its thread and descriptors stayed for ever, also when the peer was gone."""
+    """Its thread and descriptors remained, even when the peer was gone."""
     before = set(threading.enumerate())
     with silent_listener() as (url, server):
         push, peer = stuck(url, server, linger_s=None)
@@ -196,14 +199,14 @@ def test_a_second_close_waits_for_the_first() -> None:
 
 
 def test_a_signal_handler_may_close_a_socket_in_the_middle_of_a_call() -> None:
-    """The handler waited for the I/O thread, and that for the lock, which the interrupted call had."""
+    """The handler waited for the I/O thread, which waited for the lock that the interrupted call held."""
     rep = blocking.Rep0(listen="inproc://handler")
     req = blocking.Req0(dial="inproc://handler")
     req.wait_for_peers(1, LIMIT_S)
     before = req._core.now
     sender: list[threading.Thread] = []
 
-    def now() -> float:  # `send` asks for the time while it has the lock
+    def now() -> float:  # `send` reads the clock while it has the lock
         if [threading.current_thread()] == sender:
             sender.clear()
             req.close()
@@ -252,7 +255,9 @@ CLOSING: dict[str, tuple[str, str, Callable[[Any], object]]] = {
 
 @pytest.mark.parametrize("name", list(CLOSING))
 def test_a_handler_that_closes_the_socket_anywhere_in_a_call_changes_nothing_under_it(name: str) -> None:
-    """The pattern lost its peers while the call went through them: RuntimeError, AssertionError, KeyError."""
+    """The pattern lost its peers while the call iterated over them: RuntimeError, AssertionError,
+    KeyError.
+    """
     kind, other, call = CLOSING[name]
     before = set(threading.enumerate())
     place, reached = 1, True
@@ -289,7 +294,7 @@ def test_a_handler_that_sends_anywhere_in_a_send_mixes_no_messages(size: int) ->
 
 
 def test_waking_a_thread_that_has_ended_meanwhile_writes_to_nobody(tmp_path: Path) -> None:
-    """It wrote to a descriptor by its number, which a file of the program's had by then."""
+    """It wrote to a descriptor by its number, which one of the program's files had by then."""
     place, reached = 1, True
     while reached:
         with blocking.Pull0(listen="inproc://waking") as pull:

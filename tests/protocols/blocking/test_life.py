@@ -1,4 +1,4 @@
-"""The end of blocking sockets: closed at once whatever they do, and told of when they are forgotten."""
+"""The end of blocking sockets: they close at once in any state, and a forgotten one is reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_closing_does_not_wait_for_a_handshake() -> None:
 
 
 def test_closing_does_not_wait_for_an_address_that_does_not_answer() -> None:
-    """A connect that is under way: a listener whose backlog is full drops what comes."""
+    """A connect is under way: a listener whose backlog is full drops new connections."""
     import socket as sockets
 
     with sockets.socket() as full, sockets.socket() as one, sockets.socket() as two:
@@ -79,7 +79,7 @@ def test_waiting_for_a_connection_takes_the_times_that_other_calls_take() -> Non
 
 @pytest.mark.parametrize("busy", ["listening", "dialling", "connected"])
 def test_a_socket_that_is_dropped_while_open_is_told_of_and_let_go(busy: str) -> None:
-    """Its threads kept it for ever, and nobody was told."""
+    """Its threads kept it alive, and nobody was told."""
     before = threads()
     with blocking.Pair0(listen="tcp://127.0.0.1:0") as other:
         there = threads()
@@ -126,7 +126,9 @@ def test_a_context_keeps_its_socket() -> None:
 
 @pytest.mark.parametrize("kind", ["Req0", "Rep0", "Surveyor0", "Respondent0", "Sub0"])
 def test_a_context_that_is_dropped_while_open_is_told_of_and_let_go(kind: str) -> None:
-    """The socket kept its lane, with what was queued for it or under way, until it was closed itself."""
+    """The socket kept its lane, with queued messages and pending calls, until the socket itself was
+    closed.
+    """
     with getattr(blocking, kind)(listen="tcp://127.0.0.1:0") as socket:
         core = socket._core
         context = socket.new_context()
@@ -176,14 +178,14 @@ def test_a_context_that_was_closed_or_whose_socket_was_is_dropped_in_silence() -
 
 
 def test_a_request_is_bounded_by_the_time_to_receive() -> None:
-    """With ``recv_timeout_s`` alone it waited for a peer without end."""
+    """With only ``recv_timeout_s`` set, it waited for a peer without limit."""
     with blocking.Req0(recv_timeout_s=0.01) as req:
         with pytest.raises(Timeout, match="no answer in time"):
             req.request(b"nobody is there")
 
 
 def test_a_peer_is_closed_under_the_lock_of_its_socket() -> None:
-    """Any thread may close a peer; the pattern was told of it while another thread used the pattern."""
+    """Any thread may close a peer; the pattern was called while another thread used it."""
     with blocking.Pull0(listen="inproc://peer") as pull:
         with blocking.Push0(dial="inproc://peer", reconnect_min_s=1000.0) as push:
             pull.wait_for_peers(1, LIMIT_S)
@@ -215,7 +217,7 @@ def test_a_closed_dialer_has_no_peer() -> None:
 
 @pytest.mark.parametrize("line", range(1, 30))
 def test_a_dialer_that_is_closed_at_any_line_ends_at_once(line: int) -> None:
-    """Closed just before the thread cleared its event, it slept for the whole pause."""
+    """If it was closed just before the thread cleared its event, it slept for the whole pause."""
     left = line
 
     def trace(frame: FrameType, event: str, arg: object) -> Any:
@@ -250,7 +252,7 @@ def test_a_dialer_that_is_closed_at_any_line_ends_at_once(line: int) -> None:
 
 
 def test_a_name_that_cannot_be_looked_up_is_an_address_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A UnicodeError ended the dialer's thread, and ``wait_connected`` waited for ever."""
+    """A UnicodeError ended the dialer's thread, and ``wait_connected`` never returned."""
 
     def look_up(*_: object, **__: object) -> Any:
         raise UnicodeError("label empty or too long")

@@ -1,4 +1,4 @@
-"""The lock of blocking sockets and clients: its holder has it whatever happens, and leaves it free."""
+"""The lock of blocking sockets and clients: its holder has it whatever happens, and releases it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.interrupts import ends, interrupted_at
 
 
 def free(lock: BlockingLock) -> bool:
-    """Whether another thread can have it."""
+    """True if another thread can take it."""
 
     def take() -> None:
         with lock.held:
@@ -53,7 +53,7 @@ def wait_shortly(lock: BlockingLock) -> None:
 def test_a_holder_that_is_interrupted_anywhere_leaves_it_free_and_was_never_without_it(
     call: Callable[[BlockingLock], None],
 ) -> None:
-    """Its leaving released the lock once more: ``cannot release un-acquired lock``."""
+    """Leaving the block released the lock once more: ``cannot release un-acquired lock``."""
     lock = BlockingLock("test")
     place = 1
     while interrupted_at(place, partial(call, lock)):
@@ -64,7 +64,7 @@ def test_a_holder_that_is_interrupted_anywhere_leaves_it_free_and_was_never_with
 
 
 def test_ctrl_c_while_another_thread_has_it_is_raised_when_the_lock_is_back() -> None:
-    """`threading.Condition` raises it at once, and whoever holds it by ``with`` fails on the way out."""
+    """`threading.Condition` raises it at once, and a holder by ``with`` fails on the way out."""
     lock = BlockingLock("test")
     taken = threading.Event()
     main = threading.main_thread()
@@ -110,7 +110,7 @@ def test_news_wakes_all_who_wait() -> None:
 
 
 def test_news_that_came_after_the_look_is_not_waited_for() -> None:
-    """A signal handler closed the socket between the look and the wait, which then never ended."""
+    """A signal handler closed the socket between the check and the wait, which then never ended."""
     lock = BlockingLock("test")
 
     def look_and_wait() -> None:

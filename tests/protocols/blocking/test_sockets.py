@@ -1,4 +1,4 @@
-"""Blocking sockets, between themselves and with those of an event loop."""
+"""Blocking sockets, with each other and with those of an event loop."""
 
 from __future__ import annotations
 

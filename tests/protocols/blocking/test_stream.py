@@ -1,4 +1,4 @@
-"""Streams of blocking sockets: what peers and kernels do at the wrong moment costs one connection at most."""
+"""Streams of blocking sockets: badly timed events of peers and kernels cost at most one connection."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Thread:
 
 
 class Polite:
-    """A codec of one peer that answers all it hears, and says goodbye."""
+    """A codec for one peer that answers every input, and says goodbye."""
 
     peer = 1
     identity = failure = None
@@ -134,7 +134,9 @@ def running(room: int) -> tuple[Stream, Pipe, Kernel, Thread, Owner]:
 
 
 def test_a_flush_in_the_middle_of_a_call_ends_no_peer() -> None:
-    """It ended the pipe inside the pattern's loop over its peers, before the pattern knew the message."""
+    """The flush ended the pipe inside the pattern's loop over its peers, before the pattern knew the
+    message.
+    """
     stream, pipe, kernel, thread, owner = running(100)
     kernel.gone = True
     pipe.send(b"message")
@@ -160,7 +162,7 @@ def test_a_last_word_for_which_the_kernel_has_no_room_is_said_later(room: int) -
 
 
 def test_what_is_owed_to_a_peer_that_does_not_read_is_bounded() -> None:
-    """A WebSocket client that pinged and read nothing filled the memory."""
+    """A WebSocket client that sent pings and read nothing filled the memory."""
     stream, _, kernel, thread, _ = running(10)
     ping = bytes(65536)
     heard = 0
@@ -179,7 +181,7 @@ def test_what_is_owed_to_a_peer_that_does_not_read_is_bounded() -> None:
 
 
 def peer_of(listener: Any, header: bytes) -> socket.socket:
-    """A peer within the process that says this and reads nothing."""
+    """A peer within the process that sends this and reads nothing."""
     ours, theirs = socket.socketpair()
     ours.settimeout(LIMIT_S)
     ours.sendall(header)
@@ -188,7 +190,7 @@ def peer_of(listener: Any, header: bytes) -> socket.socket:
 
 
 def test_a_peer_that_leaves_as_it_is_answered_leaves_nothing() -> None:
-    """It stayed for ever, took messages, and ``close()`` waited for it."""
+    """The pipe remained, took messages, and ``close()`` waited for it."""
     request = Greeting.of(int(ProtocolNumber.PULL0), int(ProtocolNumber.PUSH0))
     codec = WebSocketCodec(DiallingUpgrade(request, "127.0.0.1", "/", 0))
     with blocking.Push0(listen="ws://127.0.0.1:0/", linger_s=None) as push:
@@ -201,7 +203,7 @@ def test_a_peer_that_leaves_as_it_is_answered_leaves_nothing() -> None:
 
 
 def test_a_peer_that_leaves_costs_a_node_no_other_peer() -> None:
-    """Passing on to it changed the peers that were gone through: the node's thread ended, and it closed."""
+    """Forwarding changed the list of peers during the iteration: the node's thread ended, and it closed."""
     with blocking.Star0(listen="inproc://node", send_queue=4) as node:
         peers = [peer_of(node.listeners[0], encode_header(ProtocolNumber.STAR0)) for _ in range(3)]
         node.wait_for_peers(3, LIMIT_S)
@@ -219,7 +221,7 @@ def test_a_peer_that_leaves_costs_a_node_no_other_peer() -> None:
 
 
 def test_a_request_to_a_peer_that_is_gone_goes_to_another() -> None:
-    """The pipe ended before the pattern knew of the request, and nobody sent it again."""
+    """The pipe ended before the pattern knew of the request, and the request was never sent again."""
     with blocking.Req0(listen="inproc://requests", resend_s=1000.0) as req:
         header = encode_header(ProtocolNumber.REP0)
         first, second = (peer_of(req.listeners[0], header) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What a stream of a blocking socket tells: why it ended, and how many bytes it moved."""
+"""Reports of a blocking socket's stream: why it ended, and how many bytes it moved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REASONS = {
 
 @pytest.mark.parametrize("scheme", list(REASONS))
 def test_a_sender_learns_that_its_message_was_too_large(scheme: str) -> None:
-    """It learnt "Connection reset by peer", or that the peer had closed."""
+    """It got "Connection reset by peer", or that the peer had closed."""
     with blocking.Rep0(listen=f"{scheme}://127.0.0.1:0") as rep, blocking.Req0(reconnect_min_s=1e3) as req:
         dialer = req.dial(rep.listeners[0].url)
         dialer.wait_connected(LIMIT_S)
@@ -32,7 +32,7 @@ def test_a_sender_learns_that_its_message_was_too_large(scheme: str) -> None:
 
 
 class Leaving:
-    """A codec that hears why its peer leaves."""
+    """A codec that receives its peer's reason for leaving."""
 
     reply = b""
     failure = None
@@ -114,7 +114,7 @@ def test_the_bytes_of_a_handshake_are_counted(scheme: str, tmp_path: Path) -> No
 
 
 def test_a_pattern_without_contexts_says_so() -> None:
-    """It was an AttributeError."""
+    """It raised AttributeError."""
     with blocking.Push0() as push:
         with pytest.raises(NotSupported, match="push0 sockets have no contexts"):
             push.new_context()

@@ -1,6 +1,6 @@
 """Faults of the peers of a blocking socket are logged as on an event loop.
 
-It was not: a dialer of the wrong protocol tried again in silence for ever, ten times as often as it should.
+They were not: a dialer of the wrong protocol retried silently, ten times as often as it should.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def test_a_peer_that_sends_no_header_is_refused_at_the_deadline(caplog: pytest.L
 
 
 def test_a_listener_without_descriptors_says_so_and_waits(caplog: pytest.LogCaptureFixture) -> None:
-    """Each look at a backlog that could not be accepted led to the next one: the thread used a whole core."""
+    """Each wake-up for a backlog that could not be accepted led to the next one: the thread used a whole
+    core.
+    """
 
     class Exhausted:
         asked = 0
@@ -200,7 +202,7 @@ def test_the_last_descriptors_are_the_programs(
 def test_a_connection_lost_to_a_rule_of_the_pattern_is_logged(
     pattern: Any, number: ProtocolNumber, frame: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request without a backtrace cost its connection, and the log said nothing."""
+    """A request without a backtrace cost its connection, and nothing was logged."""
     with pattern(listen="tcp://127.0.0.1:0") as socket, raw_peer(socket.listeners[0].url) as bad:
         bad.sendall(encode_header(number) + encode_frames([frame]))
         until(lambda: lines(caplog, f" at {socket.listeners[0].url} was closed: "))
@@ -219,7 +221,7 @@ def inside_handler(handler: logging.Handler) -> Iterator[None]:
 
 
 class Publishing(logging.Handler):
-    """Sends what is logged."""
+    """Sends each log record."""
 
     def __init__(self, pub: blocking.Pub0) -> None:
         super().__init__()
@@ -231,8 +233,9 @@ class Publishing(logging.Handler):
 
 
 def test_a_logging_handler_may_send_by_the_socket_that_logs() -> None:
-    """The I/O thread logged with the socket's lock, and waited for the handler's; a thread in the handler had
-    that, and waited for the socket's."""
+    """The I/O thread logged while it held the socket's lock, and waited for the handler's. A thread in the
+    handler held that, and waited for the socket's.
+    """
     pub = blocking.Pub0(listen="tcp://127.0.0.1:0")
     (listener,) = pub.listeners
     with inside_handler(Publishing(pub)):
@@ -247,7 +250,7 @@ def test_a_logging_handler_may_send_by_the_socket_that_logs() -> None:
 def test_new_certificates_are_logged_without_the_lock(
     taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The I/O thread looks for them when somebody connects; it waited for the handler with the lock held."""
+    """The I/O thread checks for them when a peer connects; it waited for the handler with the lock held."""
     monkeypatch.setattr("protocols.transports.certificates.LOOK_EVERY_S", 0.0)
     cert, key = local().write(tmp_path, "own")
     pub = blocking.Pub0(listen="tls+tcp://127.0.0.1:0", tls=TlsConfig(cert_file=cert, key_file=key))
@@ -271,7 +274,9 @@ def test_a_filter_or_a_handler_that_raises_costs_its_line_only(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It ended the thread, and nothing was logged any more. `logging` says whether its errors are printed."""
+    """The error ended the thread, and nothing more was logged. `logging` decides whether its errors are
+    printed.
+    """
     monkeypatch.setattr("logging.raiseExceptions", printed)
 
     def raising(record: logging.LogRecord) -> bool:
@@ -321,7 +326,7 @@ def test_a_log_thread_that_cannot_start_does_so_at_a_later_line(
 
 
 def test_a_slow_logging_handler_gets_a_bounded_number_of_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """What it misses is counted."""
+    """The lines that it misses are counted."""
     enough = threading.Event()
 
     class Slow(logging.Handler):

@@ -21,7 +21,7 @@ Sec-WebSocket-Protocol: pair.sp.nanomsg.org\r
 
 
 def status(listening: blocking.Pair0, host: str, origin: str) -> str:
-    """What a page is answered that calls the listener by that host."""
+    """The status for a page that calls the listener by that host."""
     port = listening.listeners[0].url.removesuffix("/").rpartition(":")[2]
     line = f"Origin: {origin.format(port=port)}\r\n" if origin else ""
     with raw_peer(f"tcp://127.0.0.1:{port}") as peer:

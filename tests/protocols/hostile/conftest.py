@@ -1,4 +1,4 @@
-"""Whatever a peer does, nothing of it reaches the event loop's exception handler."""
+"""Whatever a peer does, no error reaches the event loop's exception handler."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def many_files() -> Iterator[None]:
 
 @pytest.fixture(params=["tcp", "ipc"])
 def scheme(request: pytest.FixtureRequest) -> str:
-    """Of a plain stream."""
+    """A scheme of plain streams."""
     name: str = request.param
     return name

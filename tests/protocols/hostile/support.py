@@ -1,6 +1,6 @@
 """Peers that are only a file descriptor, memory by the byte, and proof that honest peers get through.
 
-What is measured is printed: ``pytest tests/protocols/hostile -rP | grep figure``.
+The measured figures are printed: ``pytest tests/protocols/hostile -rP | grep figure``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Crowd:
         self._unsaid: dict[int, bytes] = {}
 
     async def join(self, count: int, words: bytes = b"") -> None:
-        """``count`` more, each saying ``words``; the listener gets a turn after every hundred."""
+        """Add ``count`` peers, each sending ``words``; the listener gets a turn after every hundred."""
         for number in range(count):
             peer = connect(self.url)
             if words:
@@ -55,13 +55,13 @@ class Crowd:
                 await asyncio.sleep(0.001)
 
     def say(self, words: bytes) -> None:
-        """Each says them, or what it could not say before of the same: no stream is torn."""
+        """Each peer sends them, or the rest of what it could not send before: no stream is torn."""
         for file in self.files:
             rest = self._unsaid.get(file) or words
             try:
                 said = os.write(file, rest)
             except OSError:
-                continue  # the kernel is full, or it was cut: which is what the test is about
+                continue  # the kernel is full, or the stream was cut: the subject of the test
             self._unsaid[file] = rest[said:]
 
     def leave(self) -> None:
@@ -100,7 +100,7 @@ async def traced(work: Callable[[], Awaitable[object]]) -> int:
 
 
 async def peak_traced(work: Callable[[], Awaitable[object]]) -> int:
-    """The most that was held at any time during ``work``, above what was held before."""
+    """The peak of memory held during ``work``, above the amount held before."""
     gc.collect()
     tracemalloc.start(1)
     try:
@@ -114,8 +114,9 @@ async def peak_traced(work: Callable[[], Awaitable[object]]) -> int:
 
 
 async def honest(pull: Pull0, url: str, count: int = 1) -> float:
-    """Honest pushers connect and are heard, one after the other; returns the seconds the slowest took, of the
-    time that this thread had: they and all the others live in it.
+    """Connect honest pushers one after the other, and return the seconds of the slowest.
+
+    The time is that of this thread: they and all the others live in it.
     """
     slowest = 0.0
     for number in range(count):

@@ -1,4 +1,4 @@
-"""Peers that never read: queues stay within their bounds, and the others notice nothing."""
+"""Peers that never read: queues stay within their bounds, and the others are not affected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.protocols.transports.support import listen_url, raw_peer
 from tests.support.waiting import until
 
 KERNEL_FULL = 30_000_000
-"""Bytes that surely fill what the kernel and asyncio hold of one loopback connection."""
+"""Bytes that surely fill the buffers of the kernel and asyncio for one loopback connection."""
 
 
 async def test_a_publisher_holds_16_megabytes_of_large_messages_for_a_deaf_subscriber(
@@ -95,7 +95,7 @@ async def test_broadcasts_do_not_wait_for_the_deaf(kind: type[Socket], scheme: s
 
 
 async def test_pushing_goes_to_those_who_read(scheme: str, tmp_path: Path) -> None:
-    """A deaf puller fills up with what the kernel and its queue hold; everything else reaches the other."""
+    """A deaf puller fills its kernel buffer and its queue; everything else reaches the other."""
     options = replace(QUICK, send_queue=16, linger_s=0)
     async with Push0(listen=listen_url(scheme, tmp_path), options=options) as push, Pull0() as pull:
         async with raw_peer(push.listeners[0].url) as deaf:

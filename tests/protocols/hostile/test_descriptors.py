@@ -53,7 +53,7 @@ async def test_a_flood_of_connections_leaves_descriptors_for_the_program(
         assert flood.stdout is not None and flood.stdin is not None
         await flood.stdout.readline()
         await until(lambda: listener.statistics().refused.get("no descriptors"))
-        with open(os.devnull, "rb") as file:  # the program can still open what it needs
+        with open(os.devnull, "rb") as file:  # the program can still open the files it needs
             assert file.fileno() < few_descriptors
         flood.stdin.close()
         await flood.wait()

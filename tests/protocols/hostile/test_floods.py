@@ -1,4 +1,4 @@
-"""Floods of connections and of bytes: honest peers still get in and are still heard."""
+"""Floods of connections and of bytes: honest peers still connect and are still read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from tests.support.waiting import until
 
 
 async def keep_coming(flood: Crowd) -> None:
-    """Silent connections, as many as the loop lets us open; the oldest are let go so that files suffice."""
+    """Silent connections, as many as the loop lets us open; the oldest are closed so that descriptors
+    suffice.
+    """
     while True:
         await flood.join(50)
         if len(flood.files) > 2000:

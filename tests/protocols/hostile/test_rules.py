@@ -1,6 +1,6 @@
-"""Peers that break the rules of the wire: their connection goes at once, and nothing else does.
+"""Peers that break the rules of the wire: their connection ends at once, and nothing else is affected.
 
-Each case ends with honest peers being heard. Over TLS and WebSocket: ``tests/protocols/transports``.
+Each case ends with messages of honest peers. For TLS and WebSocket: ``tests/protocols/transports``.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ PARTNER: dict[type[Socket], type[Socket]] = {
 
 
 FOURTEEN = [*(bytes.fromhex(header) for header, _ in BROKEN[:-1]), encode_header(0x1234)]
-"""Broken headers; the last is a good one of a protocol that nobody has."""
+"""Broken headers; the last is a good one of a protocol that no socket has."""
 
 
 def bad_frames(lead: bytes) -> dict[str, bytes]:
-    """What may not stand where a frame should; the limit is 1 MiB."""
+    """Bytes that may not stand where a frame should; the limit is 1 MiB."""
     return {
         "negative": lead + (-1).to_bytes(8, "big", signed=True),
         "huge": lead + (1 << 63).to_bytes(8, "big"),
@@ -76,7 +76,7 @@ def reset(peer: RawPeer) -> None:
 
 
 async def serves_on(kind: type[Socket], talker: Socket, url: str) -> None:
-    """An honest partner is attached."""
+    """Check that an honest partner is attached."""
     async with PARTNER[kind](options=QUICK) as partner:
         partner.dial(url)
         await partner.wait_for_peers(1, 20)
@@ -171,7 +171,9 @@ async def test_two_to_the_63_bytes_are_refused_without_taking_any(
     async with Pull0(listen=listen_url(scheme, tmp_path), options=options) as pull:
         await honest(pull, pull.listeners[0].url)
         with crowd(pull.listeners[0].url) as boasters:
-            await boasters.join(1)  # what the first connection of a process loads is not the frame's
+            await boasters.join(
+                1
+            )  # the first connection of a process loads things that the frame must not count
 
             async def boast() -> None:
                 await boasters.join(1, PUSH + LEADS[scheme] + (1 << 63).to_bytes(8, "big") + bytes(1000))

@@ -1,4 +1,4 @@
-"""Peers that say nothing, or too little: bounded in time before the handshake, in memory after it."""
+"""Peers that send nothing, or too little: bounded in time before the handshake, in memory after it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_the_silent_are_cut_when_their_time_is_over(scheme: str, tmp_path:
     options = replace(QUICK, handshake_timeout_s=0.3)
     async with Pull0(listen=listen_url(scheme, tmp_path), options=options) as pull:
         listener = pull.listeners[0]
-        await honest(pull, listener.url)  # what is made once is made
+        await honest(pull, listener.url)  # one-time allocations
         with crowd(listener.url) as silent:
 
             async def come_and_be_cut() -> None:

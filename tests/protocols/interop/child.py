@@ -1,7 +1,7 @@
-"""NNG in a process of its own, told what to do line by line, and in the end killed.
+"""NNG in a separate process, controlled line by line, and killed at the end.
 
-For wss: NNG 1.11 panics in about one of fifty closings there ("pthread_mutex_lock: Invalid argument"), and
-what it never gets to close cannot take our process with it.
+For wss: NNG 1.11 panics in about one of fifty closings there ("pthread_mutex_lock: Invalid argument"). A
+connection that it never closes cannot take our process with it.
 
     send HEX    ->  ok
     recv        ->  HEX, in lower case, or "-" for an empty body

@@ -26,12 +26,12 @@ OPTIONS = SocketOptions(
 
 
 def address(scheme: str, folder: Path) -> str:
-    """An address nobody listens at yet."""
+    """An address where nobody listens yet."""
     return f"tcp://127.0.0.1:{free_port()}" if scheme == "tcp" else f"ipc://{folder / 'peer.sock'}"
 
 
 class Nng:
-    """One pynng socket, its blocking calls made in threads so that our loop goes on."""
+    """One pynng socket; its blocking calls are made in threads so that our loop goes on."""
 
     def __init__(self, kind: str, **options: Any) -> None:
         import pynng

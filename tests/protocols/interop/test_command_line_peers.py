@@ -35,8 +35,8 @@ def name(case: Case) -> str:
 
 @pytest.fixture
 def way(case: Case, tmp_path: Path) -> tuple[str, bool]:
-    """An address, and whether it is we who listen there."""
-    host = "localhost" if case.transport == "tls+tcp" else "127.0.0.1"  # mbedTLS knows no addresses by name
+    """An address, and whether we listen there."""
+    host = "localhost" if case.transport == "tls+tcp" else "127.0.0.1"  # mbedTLS knows no addresses as names
     url = f"{case.transport}://{host}:{free_port()}"
     if case.transport == "ipc":
         url = f"ipc://{tmp_path / 'peer.sock'}"
@@ -45,7 +45,7 @@ def way(case: Case, tmp_path: Path) -> tuple[str, bool]:
 
 @pytest.fixture
 def tls(case: Case, name: str, tmp_path: Path) -> tuple[str, ...]:
-    """What nngcat is told of certificates."""
+    """nngcat's arguments for certificates."""
     if case.transport != "tls+tcp":
         return ()
     cert, key = local().write(tmp_path, "own")
@@ -53,7 +53,7 @@ def tls(case: Case, name: str, tmp_path: Path) -> tuple[str, ...]:
 
 
 async def endpoint(socket: Socket, way: tuple[str, bool], tls: tuple[str, ...]) -> tuple[str, ...]:
-    """Open our end; returns what the program is told for its end."""
+    """Open our end; return the program's arguments for its end."""
     url, we_listen = way
     if we_listen:
         await socket.listen(url)

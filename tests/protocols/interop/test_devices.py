@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.isolated]
 
 
 class Ends(NamedTuple):
-    """The outermost sockets of a chain, and where they listen."""
+    """The outermost sockets of a chain, and their addresses."""
 
     urls: list[str]
     first: Socket
@@ -105,7 +105,7 @@ async def test_nng_publishes_across_our_devices(tmp_path: Path) -> None:
         nng_ends("Pub0", "Sub0", ends.urls, topics=[b"a"]) as (pub, sub),
     ):
         received = asyncio.create_task(sub.recv_all(2))
-        while not received.done():  # its subscription may be later than the first of these
+        while not received.done():  # its subscription may come later than the first of these
             await pub.send(b"no")
             await pub.send(b"a1")
             await asyncio.sleep(0.01)

@@ -32,7 +32,7 @@ TALKS = (
     ("Surveyor0", "Respondent0"),
     ("Bus0", "Bus0"),
 )
-"""Who speaks first to whom."""
+"""The kinds by who speaks first."""
 ANSWERS = ("Pair0", "Pair1", "Rep0", "Respondent0", "Bus0")
 BODIES = [b"x", bytes(range(256)), b"y" * 300_000, b"\x00", b"\x80\x00\x00\x00", b"z" * 2_000_000]
 
@@ -149,7 +149,7 @@ async def test_nanomsg_prints_what_was_sent_and_no_ping(link: Link) -> None:
             for turn in range(3):
                 await push.send(b"%d" % turn)
                 assert await peer.lines(1) == [b'"%d"' % turn]
-                await asyncio.sleep(0.3)  # silence is when others ping
+                await asyncio.sleep(0.3)  # nothing is to be printed while others ping
 
 
 @item(180, transports=("tcp", "ipc", "tls+tcp", "ws"), pairs=((PYNNG, OURS, PYNNG),))

@@ -37,7 +37,7 @@ BODIES = [b"x", b"", bytes(range(256)), b"y" * 300_000, b"\x00", b"\x80\x00\x00\
 
 @pytest.fixture(params=["tcp-we-listen", "tcp-they-listen", "ipc-we-listen", "ipc-they-listen"])
 def way(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, bool]:
-    """An address, and whether it is we who listen there."""
+    """An address, and whether we listen there."""
     scheme, _, who = request.param.partition("-")
     return address(scheme, tmp_path), who == "we-listen"
 
@@ -192,7 +192,7 @@ async def test_bus(way: tuple[str, bool]) -> None:
             assert await ours.recv() == body
 
 
-# --- what goes on when things go wrong
+# --- after faults
 
 
 async def test_their_second_partner_for_our_pair_is_refused_and_the_first_stays(tmp_path: Path) -> None:

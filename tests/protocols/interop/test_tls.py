@@ -1,4 +1,4 @@
-"""``tls+tcp://`` against NNG (mbedTLS): pynng and ``nngcat``, who listens and who dials in turn."""
+"""``tls+tcp://`` against NNG (mbedTLS): pynng and ``nngcat``, listening and dialling in turn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def nng_tls(*, server: bool, signed: Signed | None = None, verify: bool = True) 
 
 
 def dialling(kind: str, url: str, tls: Any) -> Nng:
-    """It may not wait for our handshake, which needs the loop that this is called on."""
+    """It may not wait for our handshake, which needs the loop that calls this."""
     return Nng(kind, dial=url, tls_config=tls, block_on_dial=False)
 
 

@@ -57,7 +57,7 @@ def dialling(kind: str, url: str, **options: Any) -> Nng:
 
 async def test_nng_dials_us_and_large_messages_cross_both_ways(scheme: str, tmp_path: Path) -> None:
     async with Rep0(listen=f"{scheme}://127.0.0.1:0/a/path", options=SERVER) as rep:
-        url = rep.listeners[0].url.replace("127.0.0.1", "localhost")  # mbedTLS knows no addresses by name
+        url = rep.listeners[0].url.replace("127.0.0.1", "localhost")  # mbedTLS knows no addresses as names
         async with child("Req0", url, tmp_path, listen=False) as req:
             for body in BODIES:
                 await req.send(body)

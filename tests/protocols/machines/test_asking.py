@@ -1,7 +1,9 @@
-"""Req/rep and surveys while peers come and go, queues fill and time passes: every answer to its question.
+"""Req/rep and surveys while peers come and go, queues fill and time passes: each answer belongs to its
+question.
 
-The machines model what a caller may rely on: an answer belongs to the question asked last on that lane, one
-that came in time can be read, and a question that can still be answered is, once the world is well again.
+The machines model what a caller may rely on. An answer belongs to the question asked last on that lane. An
+answer that came in time can be read. A question that can still be answered is answered, once all connections
+are well again.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ SPOILT = (b"", b"\x80\0\0", b"\x80\0\0\x01an answer to nobody", b"\0\0\0\x01no e
 
 
 Owed = tuple[bytes, Pipe, int]
-"""A question that was taken, who asked it, and which of all takings that was."""
+"""A question that was taken, its asker, and the number of the taking."""
 
 
 class Answering(Node):
@@ -44,13 +46,13 @@ class Answering(Node):
         self.lanes: list[ReplierLane] = [pattern.lane, pattern.open_lane(), pattern.open_lane()]
         self.owed: list[Owed | None] = [None] * len(self.lanes)
         self.parked: list[tuple[int, int, Owed]] = []
-        """Senders that wait for room: their lane, its epoch, what they answer."""
+        """Senders that wait for room: their lane, its epoch, and the question they answer."""
 
     def waiting_in(self) -> int:
         return len(self.replier.intake.inbox)
 
     def take(self, place: int) -> None:
-        """Receive; what was owed before is given up."""
+        """Receive; an answer owed before is given up."""
         waiting = list(self.replier.intake.inbox)
         question = self.lanes[place].recv(self.clock.now, False)
         self.owed[place] = None
@@ -77,7 +79,7 @@ class Answering(Node):
             self.parked.append((place, self.lanes[place].epoch, owed))
 
     def answer_a_deaf_peer(self, place: int) -> None:
-        """The queue of who asked is full: the sender parks."""
+        """The queue of the asking peer is full: the sender parks."""
         owed = self.owed[place]
         if owed is not None:
             while owed[1].send(SPOILT[2]):
@@ -85,7 +87,7 @@ class Answering(Node):
             self.answer(place)
 
     def resume(self, which: int) -> None:
-        """A parked sender looks again: it answers the question it began with, or nothing."""
+        """A parked sender checks again: it answers the question it began with, or nothing."""
         if not self.parked:
             return
         place, epoch, answered = self.parked.pop(which % len(self.parked))
@@ -111,7 +113,7 @@ class Answering(Node):
 
 
 class AskingMachine(RuleBasedStateMachine):
-    """One who asks, two who answer."""
+    """One that asks, two that answer."""
 
     asker: Node
     answering: type[Replier]
@@ -225,7 +227,7 @@ class AskingMachine(RuleBasedStateMachine):
         raise NotImplementedError
 
     def make_well(self) -> None:
-        """No wire is held, and there is one at least."""
+        """Hold no wire, and have at least one."""
         if not any(wire.alive for wire in self.wires):
             self.join(0)
         for wire in self.wires:
@@ -325,7 +327,7 @@ class SurveyingNode(Node):
 
 
 class SurveyMachine(AskingMachine):
-    """The model: which answers of which lane came in time and are unread, who was asked."""
+    """The model: which answers of which lane came in time and are unread, and which peers were asked."""
 
     answering = Respondent
     surveyor: Surveyor
@@ -341,7 +343,7 @@ class SurveyMachine(AskingMachine):
         self.begin_with(SurveyingNode(self, self.surveyor))
 
     def expect(self, pipe: Pipe, frame: bytes) -> None:
-        """An answer arrives: whose it is, by the rules."""
+        """An answer arrives: the lane it belongs to, by the rules."""
         for place, (id, deadline, _) in enumerate(self.current):
             if len(frame) >= 4 and id == peek(frame) and self.clock.now < deadline:
                 if self.tallies[place] is None and len(self.unread[place]) < QUEUE:
@@ -402,7 +404,7 @@ class SurveyMachine(AskingMachine):
                 self.lanes[place].recv(self.clock.now, True)
 
     def take_tally(self, place: int) -> None:
-        """Of a tally that is over: everybody who was there is in one of its four lists."""
+        """The tally of a survey that is over: every peer that was there is in one of its four lists."""
         tally = self.tallies[place]
         if tally is None or not tally.over:
             return
@@ -436,7 +438,7 @@ class SurveyMachine(AskingMachine):
     @rule()
     def everybody_answers_once_all_is_well(self) -> None:
         self.make_well()
-        for _ in range(12 * QUEUE):  # what was queued by others goes first
+        for _ in range(12 * QUEUE):  # messages queued by others go first
             self.carry_everything()
             self.answer_all()
             self.carry_everything()

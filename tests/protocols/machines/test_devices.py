@@ -1,7 +1,8 @@
-"""A device between pushers and pullers, and one between who asks and who answers.
+"""A device between pushers and pullers, and one between those that ask and those that answer.
 
-What reached a device has left it, waits in it or is counted; what waits has nowhere to go; who is not read
-has something waiting. And with a device on the way every request is answered once all is well, as without.
+A message that reached a device has left it, waits in it or is counted. A waiting message has no room
+anywhere. A peer that is not read has a waiting message. And with a device on the way every request is
+answered once all is well, as without.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class ForwardingMachine(RuleBasedStateMachine):
         flow = forward.statistics()
         if self.ends:
             assert flow.waiting == 0
-            return  # what comes now waits in the raw socket's own inboxes
+            return  # new messages now wait in the raw socket's own inboxes
         queued = sum(pipe.queued for pipe in self.back.pipes.values())
         accounted = self.back.gone_out() + queued + flow.waiting + sum(flow.drops.values())
         assert self.front.arrived == accounted + sum(self.back.pattern.drops.values())
@@ -154,7 +155,7 @@ class ForwardingMachine(RuleBasedStateMachine):
 class AskingThroughDeviceMachine(ReqRepMachine):
     """As without a device: the same steps, with one on the way."""
 
-    an_answer_waits_for_room = None  # its repliers answer a device, whose own queues are what is tried here
+    an_answer_waits_for_room = None  # its repliers answer a device, whose queues are under test here
 
     def join(self, which: int) -> None:
         if not hasattr(self, "front"):

@@ -1,4 +1,4 @@
-"""What the machines found, as the few lines that show it."""
+"""The defects that the machines found, each in a few lines."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from tests.support.waiting import turns
 async def test_more_readers_than_the_inbox_holds_are_all_served(
     sender: type[Socket], receiver: type[Socket]
 ) -> None:
-    """The message that filled the inbox was taken by a reader that had waited, and the peer was not read on:
-    the other reader waited for ever."""
+    """A reader that had waited took the message that filled the inbox, and the peer was not resumed: the
+    other reader never got a message.
+    """
     async with sender() as first, receiver(options=SocketOptions(recv_queue=1)) as second:
         Link(first, second)
         readers = [asyncio.create_task(second.recv(timeout=0.2)) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The machines are worth what they notice: each of these faults, put into the code, must fail one of them."""
+"""The machines must notice faults: each of these, put into the code, must fail one of them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ WAYS = ("send", "send now", "send many", "send all", "displace")
 
 
 class Owner:
-    """Counts what it is told, and may answer room with a frame, as patterns do."""
+    """Counts its calls, and may answer room with a frame, as patterns do."""
 
     def __init__(self) -> None:
         self.received: list[bytes] = []
@@ -181,7 +181,7 @@ class PipeMachine(RuleBasedStateMachine):
         if given_up:
             assert "control" in self.owner.closed[0], "the first reason stays"
 
-    # --- what always holds
+    # --- invariants
 
     @invariant()
     def the_queue_is_what_the_model_says(self) -> None:
@@ -205,7 +205,7 @@ class PipeMachine(RuleBasedStateMachine):
 
 
 class WeighedPipeMachine(PipeMachine):
-    """Of light frames it holds as many as any."""
+    """It holds as many light frames as any pipe."""
 
     weighed = True
 

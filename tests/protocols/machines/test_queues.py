@@ -18,7 +18,7 @@ from .world import MACHINE, QUEUE, RUN_MAX, Clock, Node, QueueNode, Wire, option
 
 ENDS = st.integers(0, 1)
 ANY = st.integers(0, 5)
-"""A node or wire, counted round."""
+"""A node or wire, counted modulo their number."""
 WORLD = ("join", "cut", "hold", "flush", "carry", "spoil")
 WRITING = ("write", "write many", "write woken", "write woken", "write cancelled")
 READING = ("read", "read", "read all", "read woken", "read woken", "read cancelled")
@@ -91,7 +91,7 @@ class QueueMachine(RuleBasedStateMachine):
         alive = [wire for wire in self.wires if wire.alive]
         return alive[which % len(alive)] if alive else None
 
-    # --- what happens; several things at a time, since each of them alone does little
+    # --- events; several at a time, since each of them alone does little
 
     @rule(happenings=st.lists(st.tuples(st.sampled_from(WORLD), ANY, ENDS), min_size=1, max_size=6))
     def disturb(self, happenings: list[tuple[str, int, int]]) -> None:
@@ -169,7 +169,7 @@ class QueueMachine(RuleBasedStateMachine):
         if body is not None and body.isdigit():
             self.received[self.nodes.index(node)].append(body)
 
-    # --- what always holds
+    # --- invariants
 
     @invariant()
     def check(self) -> None:
@@ -230,7 +230,7 @@ class BusMachine(QueueMachine):
     partners = ((0, 1), (1, 2), (0, 2))
 
     def nobody_hears_twice(self) -> None:
-        """Nothing to say: two wires between the same nodes carry everything twice."""
+        """Always true: two wires between the same nodes carry everything twice."""
 
 
 class StarMachine(BusMachine):
@@ -238,7 +238,7 @@ class StarMachine(BusMachine):
     spoilt = (b"", b"\0\0\0", b"\0\0\0\x02x", b"\0\0\0\x03x", b"\x01\0\0\x01x")
 
     def in_order(self, frames: list[bytes]) -> bool:
-        """Of several ways to a node one may be slower; hops tell how far a message came."""
+        """If there are several ways to a node, one may be slower; hops show how far a message came."""
         return all(len(frame) >= 4 and frame[3] < 4 for frame in frames)
 
 

@@ -1,7 +1,7 @@
 """Two stream connections over a network that cuts, delays, stops and breaks: plain, TLS and WebSocket.
 
-The network holds what each end wrote and delivers any number of bytes of it, in any cuts. What arrives must
-be a prefix of what was sent, whatever happens; all of it, if nothing but time stood between; and each end is
+The network holds each end's output and delivers any number of bytes of it, in any cuts. Whatever happens, the
+received data must be a prefix of the sent data. It must be all of it, if only time stood between. Each end is
 told of the end once.
 """
 
@@ -46,7 +46,7 @@ DEEDS = ("send", "send", "send", "move", "move", "move", "move", "admit", "pause
 
 
 class Network(asyncio.Transport):
-    """One end's asyncio transport: ``out`` is what it wrote and the other end has not read."""
+    """One end's asyncio transport: ``out`` is its output that the other end has not read."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Network(asyncio.Transport):
         return default
 
     def read(self, data: bytes) -> None:
-        """Bytes arrive, in reads of what the connection has room for."""
+        """Bytes arrive, in reads of the size that the connection has room for."""
         while data:
             room = self.protocol.get_buffer(-1)
             taken = min(len(room), len(data))
@@ -191,7 +191,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.pausing = [False, False]
 
     def run(self, deed: Callable[[], None]) -> None:
-        """Within the loop, and one turn more for what it scheduled."""
+        """Run it within the loop, plus one turn for the callbacks it scheduled."""
 
         async def turn() -> None:
             deed()
@@ -223,7 +223,7 @@ class StreamMachine(RuleBasedStateMachine):
                     if shaken > 1 or end == 0:  # or one owner makes up its mind later
                         self.admit(end)
 
-    # --- what happens
+    # --- events
 
     @rule(deeds=st.lists(st.tuples(st.sampled_from(DEEDS), ENDS, ARGUMENTS), min_size=3, max_size=12))
     def happen(self, deeds: list[tuple[str, int, int]]) -> None:
@@ -323,7 +323,7 @@ class StreamMachine(RuleBasedStateMachine):
         else:
             self.run(lambda: pipe.close("done", flush=True))
 
-    # --- what always holds
+    # --- invariants
 
     @invariant()
     def what_arrived_is_what_was_sent(self) -> None:
@@ -364,7 +364,7 @@ class StreamMachine(RuleBasedStateMachine):
         for end in (0, 1):
             if (
                 first is None or end == first
-            ):  # what the other had under way, the one who closes does not read
+            ):  # the end that closes does not read what the other had under way
                 assert self.ends[1 - end].received == self.ends[end].sent, "not everything arrived"
         if first is not None:
             assert self.ends[1 - first].closed == ["closed by the peer"]
@@ -386,7 +386,7 @@ class TlsWebSocketMachine(StreamMachine):
 
 
 def make_pieces_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let frames of 2 000 bytes go every way that large ones do."""
+    """Let frames of 2 000 bytes take every path that large ones take."""
     for module in (outgoing, stream):
         monkeypatch.setattr(module, "PIECE", 300)
     monkeypatch.setattr(websocket, "FRAGMENT_SIZE", 500)

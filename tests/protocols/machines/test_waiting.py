@@ -1,7 +1,7 @@
 """Real sockets, real tasks: readers come, are cancelled or run out of time while messages arrive over tcp.
 
 A connection runs the tasks it wakes inside its own delivery, so cancelling, timing out and being served may
-meet in one loop turn. Whatever meets: every message is received once, and nobody waits beside one.
+happen in one loop turn. In every combination, each message is received once, and nobody waits beside one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ SCRIPTS = st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 5)), min_siz
 FEW = settings(max_examples=int(EXAMPLES or 60) // 2, deadline=None)
 
 HASTY = SocketOptions(linger_s=0.0)
-"""All has been received when it closes, but its peer may have stopped reading, and would keep it waiting."""
+"""Everything has been received when it closes, but its peer may have stopped reading, and would keep it
+waiting.
+"""
 
 
 class Script:
-    """Plays deeds on one way of sending and one of receiving."""
+    """Plays actions on one way of sending and one of receiving."""
 
     def __init__(
         self, send: Callable[[bytes], Awaitable[None]], recv: Callable[..., Awaitable[bytes]]
@@ -72,7 +74,7 @@ class Script:
                 await asyncio.sleep(0.001)
 
     async def finish(self) -> None:
-        """What was sent and is not read yet can be read; who still waits then is given up."""
+        """Sent and unread messages can be read; then the waiting tasks are given up."""
         while len(self.received) < len(self.sent):
             before = len(self.received)
             if not self.waiting:

@@ -1,10 +1,12 @@
-"""Nodes and wires for the machines: a pattern as its socket would run it, and what lies between two of them.
+"""Nodes and wires for the machines: a pattern as its socket would run it, and the connection between two of
+them.
 
 Nothing moves by itself. A machine flushes a node's pipes when it likes (the end of a loop turn), carries any
 number of frames over a wire, holds a wire as a full kernel buffer would, cuts it, and lets time pass.
 
-Every node keeps a *ledger*, and `Node.check` is the law of conservation: what a pattern was given to send has
-gone out, is queued or is counted among its drops; what arrived was read, waits in an inbox or is counted too.
+Every node keeps a *ledger*, and `Node.check` is the law of conservation. Each message that a pattern was
+given to send has gone out, is queued or is counted among its drops. Each message that arrived was read, waits
+in an inbox or is counted too.
 """
 
 from __future__ import annotations
@@ -23,16 +25,17 @@ from protocols.patterns.base import ORPHANS_MAX, Pattern, QueueLane
 from protocols.pipe import Pipe
 
 QUEUE = 2
-"""Messages that any queue holds: small ones are full more often."""
+"""The capacity of every queue in messages: small ones are full more often."""
 RUN_MAX = 3
-"""Frames that arrive together at most."""
+"""The most frames that arrive together."""
 
 EXAMPLES = os.environ.get("MANGROVE_EXAMPLES")
 MACHINE = settings(
     max_examples=int(EXAMPLES or 60),
     stateful_step_count=30,
     deadline=None,
-    # Making a failure small may take minutes: `make machines` does it, `make test` says that there is one.
+    # Shrinking a failure may take minutes: `make machines` does it, `make test` only reports that there is
+    # one.
     phases=list(Phase) if EXAMPLES else [Phase.explicit, Phase.reuse, Phase.generate],
 )
 
@@ -105,7 +108,7 @@ class Cable:
 
 
 class Waiting:
-    """Readers or writers of one lane, as `protocols.context` has them: woken, they look again."""
+    """Readers or writers of one lane, as `protocols.context` has them: woken, they check again."""
 
     def __init__(self) -> None:
         self.asleep = 0
@@ -117,7 +120,7 @@ class Waiting:
         self.awake += count
 
     def cancel_one(self) -> None:
-        """One that was woken does not look; the next does, if there is one."""
+        """One that was woken does not check; the next does, if there is one."""
         if self.awake:
             self.awake -= 1
             self.wake(1)
@@ -129,7 +132,7 @@ class Node:
     out_drops: tuple[str, ...] = ("peer lost",)
     in_drops: tuple[str, ...] = ()
     other_drops: tuple[str, ...] = ()
-    """Reasons that stand for nothing sent or received here."""
+    """Reasons of drops that stand for no message sent or received here."""
 
     def __init__(self, pattern: Pattern, clock: Clock, *, limit: int, weighed: bool = True) -> None:
         self.pattern = pattern
@@ -143,7 +146,7 @@ class Node:
         self.read = 0
         self._gone_out = 0
 
-    # --- what a socket does
+    # --- the socket's part
 
     def attach(self, cable: Cable) -> Pipe:
         self.attached += 1
@@ -190,7 +193,7 @@ class Node:
         return len(lane.inbox)
 
     def check_run_taken(self, cable: Cable) -> None:
-        """Hook for what must hold right after a run arrived by this cable."""
+        """Hook for checks right after a run arrived by this cable."""
 
     def check(self) -> None:
         assert set(self.pattern.drops) <= {*self.out_drops, *self.in_drops, *self.other_drops}, (
@@ -221,9 +224,9 @@ class QueueNode(Node):
     """A node with one reader's and writer's lane, and how many wait there."""
 
     spreads = False
-    """Whether each message goes to all pipes."""
+    """True if each message goes to all pipes."""
     stops_reading = False
-    """Whether a full inbox pauses its peers."""
+    """True if a full inbox pauses its peers."""
 
     def __init__(self, pattern: Pattern, clock: Clock, *, limit: int, weighed: bool = True) -> None:
         super().__init__(pattern, clock, limit=limit, weighed=weighed)
@@ -247,14 +250,14 @@ class QueueNode(Node):
         return taken
 
     def write(self, body: bytes, *, woken: bool) -> bool:
-        """A writer comes, or looks again; False: it waits."""
+        """A writer comes, or checks again; False means that it waits."""
         self.writers.awake -= woken
         taken = self.put(body)
         self.writers.asleep += not taken
         return taken
 
     def take(self, *, woken: bool) -> bytes | None:
-        """A reader comes, or looks again; None: it waits."""
+        """A reader comes, or checks again; None means that it waits."""
         self.readers.awake -= woken
         body = self.lane.take()
         if body is None:
@@ -284,7 +287,7 @@ class QueueNode(Node):
 
 
 class Wire:
-    """Two cables that are the ends of one connection. ``refused`` if one side did not want the other."""
+    """Two cables that are the ends of one connection. ``refused`` if one side refused the other."""
 
     def __init__(self, first: Node, second: Node, name: str) -> None:
         self.nodes = (first, second)
@@ -318,20 +321,20 @@ class Wire:
         return len(run)
 
     def inject(self, end: int, frames: list[bytes]) -> None:
-        """What a peer that is no pattern of ours might say to ``end``."""
+        """A message to ``end`` that none of our patterns would send."""
         cable = self.ends[end]
         if self.alive and not cable.paused and cable.pipe is not None:
             cable.pipe.deliver(frames)
 
     def cut(self) -> None:
-        """The connection is lost; both ends hear of it."""
+        """The connection is lost; both ends are told."""
         for cable in self.ends:
             cable.ended = True
             if cable.pipe is not None:
                 cable.pipe.connection_lost("the wire was cut")
 
     def tell_ends(self) -> None:
-        """If one end closed it, the other hears."""
+        """If one end closed it, the other is told."""
         if not self.alive:
             self.cut()
 

@@ -1,4 +1,4 @@
-"""The sockets of the second engine: every pattern, alone and across to ours, and how calls end."""
+"""The sockets of the second engine: every pattern, alone and against ours, and the ends of calls."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ENGINES: dict[str, tuple[ModuleType, ModuleType]] = {
 
 @pytest.fixture(params=ENGINES)
 def engines(request: pytest.FixtureRequest) -> tuple[Any, Any]:
-    """Whose sockets listen, and whose dial."""
+    """The engine that listens, and the one that dials."""
     return ENGINES[request.param]
 
 
@@ -174,7 +174,9 @@ async def test_a_context_of_a_surveyor_has_its_own_time() -> None:
     ("receiver", "sender"), [("Pull0", "Push0"), ("Pair0", "Pair0"), ("Bus0", "Bus0"), ("Pair1", "Pair1")]
 )
 async def test_a_cancelled_recv_loses_nothing(receiver: str, sender: str) -> None:
-    """Each round cancels a recv at another moment, message under way or not; all messages come, in order."""
+    """Each round cancels a recv at another moment, with or without a message under way; all messages come, in
+    order.
+    """
     async with joined((nng, nng), receiver, sender) as (receiving, sending):
         got: list[bytes] = []
         for number in range(150):
@@ -193,7 +195,9 @@ async def test_a_cancelled_recv_loses_nothing(receiver: str, sender: str) -> Non
 
 
 async def test_a_cancelled_recv_is_cancelled_and_not_swallowed() -> None:
-    """pynng swallows a cancellation that comes as the message does; a task group would then never end."""
+    """pynng swallows a cancellation that comes together with the message; a task group would then never
+    end.
+    """
     async with joined((nng, nng), "Pull0", "Push0") as (pull, push):
         waiting = asyncio.create_task(pull.recv())
         await asyncio.sleep(0)
@@ -234,7 +238,7 @@ async def test_a_replier_that_stopped_waiting_still_owes_its_former_answer() -> 
 
 @pytest.mark.parametrize("loop_turns", [1, 2, 20])
 async def test_a_newer_question_gives_up_the_former(loop_turns: int) -> None:
-    """However far the recv had come; begun after the newer question, it once took the answer to that."""
+    """However far the recv had come. One begun after the newer question once took the answer to that."""
     for asker, answerer in (("Req0", "Rep0"), ("Surveyor0", "Respondent0")):
         async with joined((nng, nng), answerer, asker) as (answering, asking):
             await asking.send(b"first")
@@ -262,7 +266,7 @@ async def test_a_taken_message_that_is_no_longer_subscribed_is_dropped() -> None
         assert await sub.recv() == b"banana"
 
 
-# --- how calls end
+# --- the ends of calls
 
 
 async def test_what_cannot_be_now_or_ever() -> None:
@@ -457,7 +461,7 @@ async def test_a_listener_tells_where_it_really_is(url: str, tmp_path: Path) -> 
 
 
 async def test_a_file_in_the_way_is_not_removed(tmp_path: Path) -> None:
-    """NNG unlinks whatever stands at an ipc path: here an ordinary file, a folder or a link stay."""
+    """NNG unlinks any file at an ipc path: here an ordinary file, a folder or a link stay."""
     file = tmp_path / "precious"
     file.write_text("data")
     link = tmp_path / "link"
@@ -498,7 +502,9 @@ async def test_peers_come_and_go_and_are_told_apart() -> None:
 
 
 async def test_a_peer_whose_end_is_told_before_its_coming_is_no_peer() -> None:
-    """NNG tells of either in a thread of its own; about one of seventy connections cut at once came so."""
+    """NNG reports both in its own threads; about one in seventy connections cut at once came in this
+    order.
+    """
     async with nng.Pull0(options=QUICK) as pull, nng.Push0(options=QUICK) as push:
         push.dial((await pull.listen("tcp://127.0.0.1:0")).url)
         await until(lambda: pull.pipes)
@@ -533,7 +539,7 @@ async def test_an_oversized_message_costs_the_sender_its_connection() -> None:
         assert await pull.recv() == b"x" * 10
 
 
-# --- what pynng has no way for
+# --- features that pynng lacks
 
 
 async def test_what_is_not_to_be_had_is_a_sentence() -> None:
@@ -575,7 +581,7 @@ async def test_what_is_not_to_be_had_is_a_sentence() -> None:
 
 
 async def test_every_call_of_our_sockets_is_there() -> None:
-    """A call that the native sockets get is given to these, too, or refused in words."""
+    """A call that the native sockets get is given to these, too, or refused with a message."""
     for name in ("Pair0", "Pub0", "Sub0", "Req0", "Surveyor0"):
         async with getattr(nng, name)() as theirs:
             calls = {call for call in dir(getattr(protocols, name)) if not call.startswith("_")}

@@ -1,4 +1,6 @@
-"""One `TlsConfig` for both engines: NNG's TLS from it, alone and across to ours; where ws listeners are."""
+"""One `TlsConfig` for both engines: NNG's TLS from it, alone and against ours; and the URLs of ws
+listeners.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts that several patterns stand on: displacing queues, rotation, inboxes that stop reading."""
+"""The shared parts of several patterns: displacing queues, rotation, inboxes that stop reading."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_large_bodies_fill_a_lossy_inbox_by_their_bytes(prefer_new: bool) -> Non
     assert list(lossy.inbox) == (bodies[4:20] if prefer_new else bodies[:16])
     assert lossy.add(ANYBODY, [b"light"]) == 0
     for _ in range(10):
-        lossy.inbox.popleft()  # a reader, who tells nobody
+        lossy.inbox.popleft()  # a reader, which tells nobody
     assert [lossy.add(ANYBODY, [body]) for body in bodies[20:32]] == [0] * 10 + [1] * 2
     lossy.inbox.clear()
     assert lossy.add(ANYBODY, [bytes(HEAVY_BYTES_MAX + 1)]) == 0
@@ -185,7 +185,7 @@ def test_nobody_is_starved_at_an_inbox_that_is_never_found_empty(large: int) -> 
 
 
 def test_peers_that_filled_an_inbox_and_left_are_forgotten_once_it_has_room() -> None:
-    """Else a busy inbox, which is never found empty, would one day admit nobody."""
+    """Otherwise a busy inbox, which is never found empty, would one day admit nobody."""
     (steady,) = plugs(1)
     intake: Intake[bytes] = Intake(100)
     for number in range(ORPHANS_MAX):
@@ -207,7 +207,7 @@ def test_a_pattern_without_contexts_says_so() -> None:
 
 @pytest.mark.parametrize("kind", [Pair, PairWithHops, Bus, Star, Publisher, Subscriber, Pusher, Puller])
 def test_a_machine_hears_peers_before_a_shell_waits_at_its_lane(kind: type[Pattern]) -> None:
-    """Each is a pattern and a lane at once, and both of these have to be begun."""
+    """Each is a pattern and a lane at once, and both must be initialised."""
     pattern = kind(SocketOptions(), random.Random(1))
     plug = Plug(pattern)
     if isinstance(pattern, Subscriber):

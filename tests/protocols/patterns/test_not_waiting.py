@@ -1,4 +1,4 @@
-"""best_effort and fail_without_peers: senders that would rather lose or fail than wait."""
+"""best_effort and fail_without_peers: senders that prefer loss or an error to waiting."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SENDERS: list[type[Socket]] = [Push0, Pair0, Pair1]
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("kind", SENDERS)
 async def test_best_effort_drops_and_counts_instead_of_waiting(kind: type[Socket], raw: bool) -> None:
-    body = bytes(4)  # with a hop count in front where raw pair1 wants one
+    body = bytes(4)  # with a hop count in front, which raw pair1 needs
     async with made(kind, raw, options=BEST_EFFORT) as socket:
         await socket.send(body, timeout=1.0)
         socket.send_nowait(body)
@@ -170,7 +170,7 @@ async def test_requests_fail_when_the_last_peer_goes_and_not_before() -> None:
         assert req.statistics().drops == {"peer lost": 3}
 
 
-# --- inboxes that peers fill and leave
+# --- inboxes that peers fill before they leave
 
 
 @pytest.mark.parametrize("kind", [Pull0, Rep0, Respondent0, Pair0])

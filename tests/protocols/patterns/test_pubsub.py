@@ -1,4 +1,4 @@
-"""Pub0 and Sub0: everything to everybody, filtered by the subscriber."""
+"""Pub0 and Sub0: every message to every subscriber, filtered by the subscriber."""
 
 from __future__ import annotations
 

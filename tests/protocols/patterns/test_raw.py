@@ -38,7 +38,7 @@ ID = encode_word(END_BIT | 7)
 
 
 class Recorder:
-    """Keeps what it is told, in order."""
+    """Keeps its calls, in order."""
 
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []
@@ -167,7 +167,7 @@ async def test_pipes_take_turns_and_a_full_inbox_stops_reading_that_pipe_only() 
         flood, quiet = Peer(socket, name="flood"), Peer(socket, name="quiet")
         flood.say(*[b"flood"] * 3)
         quiet.say(b"quiet")
-        flood.say(b"more")  # what was already on its way
+        flood.say(b"more")  # messages that were already on their way
         assert flood.connection.paused and not quiet.connection.paused
         assert await socket.recv_run() == (flood.pipe, [b"flood"] * 3 + [b"more"])
         assert not flood.connection.paused
@@ -323,7 +323,7 @@ async def test_closing_ends_a_waiting_recv_run() -> None:
 
 
 async def test_two_raw_sockets_make_a_relay() -> None:
-    """Requests cross one hop there and back; nobody at the ends can tell."""
+    """Requests cross one hop and answers return; the ends cannot tell."""
     async with Req0() as req, Rep0() as rep, RawSocket(Rep0) as front, RawSocket(Req0) as back:
         Link(req, front)
         Link(back, rep)

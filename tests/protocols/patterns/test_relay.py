@@ -1,4 +1,4 @@
-"""What a relay keeps while there is no room, and the bounds of it."""
+"""The frames that a relay keeps while there is no room, and their bounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def raw(number: ProtocolNumber) -> Raw:
 
 
 def nothing() -> None:
-    """Nobody is told of the end."""
+    """Ignores the end."""
 
 
 def joined(front: ProtocolNumber, back: ProtocolNumber) -> tuple[Raw, Raw, Relay]:
@@ -87,7 +87,7 @@ def test_parked_answers_are_bounded_in_bytes_but_one_is_always_taken() -> None:
 
 
 def test_the_module_opens_with_what_its_flows_do() -> None:
-    """Every protocol that a flow can leave by has its line in the table."""
+    """The table has a line for every protocol that a flow can leave by."""
     text = relay_module.__doc__ or ""
     for number in ProtocolNumber:
         name = number.name.title()

@@ -88,7 +88,7 @@ async def test_a_new_question_also_overtakes_an_answer_that_nobody_took() -> Non
         waiting = asyncio.create_task(req.recv())
         await turns()
         peer.say(answer(peer.heard[0], b"old"))  # the reader is woken ...
-        await req.send(b"2")  # ... and overtaken before it could look
+        await req.send(b"2")  # ... and superseded before it could check
         with pytest.raises(StateError, match="replaced"):
             await waiting
 
@@ -263,7 +263,7 @@ async def test_it_is_asked_again_when_no_answer_comes() -> None:
 
 
 async def test_a_question_that_found_room_late_is_asked_again_all_the_same() -> None:
-    """While it had nowhere to go there was nothing to wait for, so no timer ran."""
+    """While it had no room, nothing had a deadline, so no timer ran."""
     async with Req0(options=SocketOptions(resend_s=0.02, send_queue=1)) as req:
         peer = Peer(req, reads=False)
         await req.send(b"q")

@@ -1,4 +1,4 @@
-"""Star0: every node passes on what it hears."""
+"""Star0: every node passes on the messages it receives."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_what_has_made_ttl_hops_goes_no_further(raw: bool) -> None:
 
 @pytest.mark.parametrize("ttl", [1, 2, 8])
 async def test_a_message_in_a_cycle_ends_when_its_hops_do(ttl: int) -> None:
-    """Three nodes in a ring; without suppression of duplicates each message runs both ways round."""
+    """Three nodes in a ring; without suppression of duplicates each message runs in both directions."""
     nodes = [Star0(options=SocketOptions(ttl=ttl)) for _ in range(3)]
     for number in range(3):
         Link(nodes[number], nodes[(number + 1) % 3])
@@ -116,7 +116,9 @@ async def test_a_slow_peer_misses_what_the_others_get() -> None:
 
 @pytest.mark.parametrize("raw", [False, True])
 async def test_peers_that_keep_up_hear_all_that_came_in_one_turn(raw: bool) -> None:
-    """Ten runs are read in one turn, each as long as a queue: what waits is written before the next."""
+    """Ten runs are read in one turn, each as long as a queue: queued frames are written before the next
+    run.
+    """
     async with made(Star0, raw, options=SocketOptions(send_queue=100)) as star:
         peers = [Peer(star, name=str(number)) for number in range(10)]
         for number, peer in enumerate(peers):

@@ -22,7 +22,7 @@ from tests.support.link import Peer, Plug
 from tests.support.waiting import turns, until
 
 pytestmark = pytest.mark.virtual
-"""A busy machine may be away for longer than a short survey takes."""
+"""Seconds; a busy machine may stall for longer than a short survey takes."""
 
 LONG = SocketOptions(survey_s=30.0)
 SHORT = SocketOptions(survey_s=0.02)

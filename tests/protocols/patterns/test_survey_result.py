@@ -1,4 +1,4 @@
-"""survey(): answers with their peers, the missing by name, and an end as soon as there can be no more."""
+"""survey(): answers with their peers, the missing peers by name, and an early end once no more can come."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_when_the_last_silent_peer_leaves_there_is_nobody_to_wait_for() ->
 
 
 async def test_without_peers_it_is_over_at_once_and_not_complete() -> None:
-    """Nobody answered: that is not everybody."""
+    """Nobody answered: that does not count as complete."""
     async with Surveyor0(options=LONG) as surveyor:
         result = await asyncio.wait_for(surveyor.survey(b"q"), 5.0)
         assert not result.complete and result.answers == ()
@@ -266,7 +266,7 @@ STEPS = st.lists(
 def test_whatever_happens_each_peer_that_was_there_is_in_exactly_one_place(
     steps: list[tuple[str, int]], early: bool
 ) -> None:
-    """And an early survey is over exactly when nobody is left to wait for, or its time is up."""
+    """And an early survey is over exactly when no peer is left to wait for, or its time is up."""
     pattern = Surveyor(SocketOptions(recv_queue=2), random.Random(1))
     ids = count(1)
     plugs = {number: Plug(pattern, next(ids), limit=2) for number in range(5)}

@@ -1,4 +1,4 @@
-"""What tests of transports share."""
+"""Shared fixtures for tests of transports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(params=["tcp", "ipc"])
 def scheme(request: pytest.FixtureRequest) -> str:
-    """Of a plain stream."""
+    """A scheme of plain streams."""
     name: str = request.param
     return name

@@ -1,4 +1,4 @@
-"""A socket reduced to what endpoints need, and waiting for a condition instead of for time."""
+"""A socket reduced to the needs of endpoints, and waiting for a condition instead of for time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.waiting import until as until
 
 
 class FakeSocket:
-    """Keeps what it is told. ``refusing`` makes it refuse every peer."""
+    """Keeps its calls. ``refusing`` makes it refuse every peer."""
 
     def __init__(
         self, protocol: ProtocolNumber = ProtocolNumber.PAIR0, options: SocketOptions | None = None

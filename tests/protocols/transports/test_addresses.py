@@ -1,4 +1,4 @@
-"""URLs: what is understood, what is bound, and who is told what when an address cannot be had."""
+"""URLs: which are understood, what is bound, and the errors when an address is unavailable."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_a_host_that_does_not_resolve_is_one_sentence() -> None:
 )
 @pytest.mark.parametrize("scheme", ["tcp", "tcp6", "tls+tcp", "ws", "wss"])
 def test_a_host_that_can_be_no_name_is_a_mistake_of_the_url(scheme: str, host: str) -> None:
-    """It was found at each dial only, so that whoever dials again for ever did so."""
+    """Only each dial found it, so a dialer went on trying."""
     for check in (check_url, check_dialable):
         with pytest.raises(AddressError, match="is not a host name or an address; its labels"):
             check(f"{scheme}://{host}:1")

@@ -1,4 +1,4 @@
-"""What cannot be used as a certificate is one sentence; what changes on disk is taken whole or not at all."""
+"""Unusable certificates give one sentence; changed files are accepted as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_reload_reads_at_once_and_says_what_is_wrong(files: Files) -> None:
 def test_what_could_not_be_read_once_is_taken_as_soon_as_it_can(
     files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Wrong rights, or no descriptor left: mended without a word being written to the file."""
+    """Wrong permissions, or no descriptor left: fixed without writing to the file."""
     before = files.context()
     files.put(authority().sign(*LOCAL))
 

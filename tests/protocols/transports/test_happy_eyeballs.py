@@ -69,7 +69,9 @@ async def test_a_link_local_address_keeps_its_interface(monkeypatch: pytest.Monk
 
 
 class Network:
-    """What each host does: ``accepts``, ``refuses``, ``hangs``, or accepts ``together`` with another."""
+    """The reaction of each host: ``accepts``, ``refuses``, ``hangs``, or accepts ``together`` with
+    another.
+    """
 
     def __init__(self, **hosts: str) -> None:
         self.hosts = hosts
@@ -225,7 +227,7 @@ async def test_a_defect_in_an_attempt_is_no_failure_of_its_address(network: Call
         await connect_first(factory, [Address(V4, "first", 1)], delay_s=1.0, limit_s=60.0)
 
 
-# --- sockets: what they say
+# --- sockets: their errors
 
 
 def names(loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, **known: list[int]) -> None:
@@ -334,7 +336,7 @@ async def test_a_deadline_over_all_bounds_every_address(
 
 
 def test_a_host_without_power_costs_a_quarter_of_a_second() -> None:
-    """Brokers and sockets resolve by their loop, so a simulated name can have an address that is dead."""
+    """Brokers and sockets resolve by their loop, so a simulated name can have a dead address."""
 
     async def server(process: Process) -> None:
         async with Pull0(listen="tcp://*:7000", rng=process.stream("pull")) as pull:

@@ -1,4 +1,4 @@
-"""Unix sockets: names without a file, the mode of a file, and whom the kernel says is there."""
+"""Unix sockets: names without a file, the mode of a file, and the identity of the peer."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def test_a_file_that_cannot_be_given_away_is_not_left_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-# --- who is there
+# --- the peer's identity
 
 
 @linux

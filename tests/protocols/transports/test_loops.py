@@ -13,7 +13,7 @@ from protocols.transports.loops import READ_MIN, TURN_BUDGET, ReadBudget, loop_s
 
 
 def run_turns(budget: ReadBudget, connections: int, turns: int) -> list[int]:
-    """Sizes handed out in the last turn, each connection reading once a turn."""
+    """Sizes assigned in the last turn, each connection reading once a turn."""
     last = [0] * connections
     sizes: list[int] = []
     for _ in range(turns):
@@ -50,7 +50,7 @@ def test_the_share_grows_again_when_the_flood_is_over() -> None:
 
 
 def test_a_turn_does_not_exceed_its_share_even_while_the_flood_begins() -> None:
-    """The first turn of a flood is judged by those seen in it so far."""
+    """The first turn of a flood is judged by the connections seen in it so far."""
     assert sum(run_turns(ReadBudget(), 1000, 1)) < 5 * TURN_BUDGET
 
 
@@ -72,7 +72,7 @@ def test_each_loop_has_a_state_of_its_own() -> None:
 
 
 def test_the_state_of_a_loop_is_gone_with_it() -> None:
-    """It held its loop, and so all that ever ran in one, for good."""
+    """The state kept its loop alive, and so everything that ever ran in one."""
 
     async def loop_of_state() -> weakref.ref[asyncio.AbstractEventLoop]:
         loop_state()

@@ -14,7 +14,7 @@ from protocols.transports.stream import StreamConnection
 from protocols.wire.handshake import ProtocolNumber, encode_header
 
 HELD_MAX = PIECE + 65536
-"""A piece is added once the transport has little left, its high-water mark at most."""
+"""A piece is added once the transport has little left, at most its high-water mark."""
 
 sizes = st.lists(st.sampled_from([1, 2, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7]), max_size=5)
 

@@ -1,4 +1,4 @@
-"""A transport from outside: a class with five methods, registered under a scheme, serves every socket."""
+"""An external transport: a class with five methods, registered under a scheme, serves every socket."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class MemTransport:
 
 
 class MemBinding:
-    """A name that is listened on."""
+    """A name with an open listener."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class MemBinding:
 
 @pytest.fixture(autouse=True)
 def mem(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemTransport]:
-    """Registered for one test; a program registers once and for good."""
+    """Registered for one test; a program registers once."""
     transport = MemTransport()
     monkeypatch.setattr(registry, "_TRANSPORTS", dict(registry._TRANSPORTS))
     register_transport("mem", transport)

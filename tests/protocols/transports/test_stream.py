@@ -96,7 +96,7 @@ async def test_frames_that_come_with_the_header_are_delivered_after_attach(
 async def test_early_frames_wait_for_a_dialler_and_an_end_does_not_lose_them(
     scheme: str, tmp_path: Path
 ) -> None:
-    """The peer says everything and is gone before the dialling task runs again."""
+    """The peer sends everything and is gone before the dialling task runs again."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(PAIR_HEADER + encode_frames([b"hello", b"and"], LEADS[scheme]))
@@ -270,7 +270,7 @@ async def test_close_drains_what_is_queued(scheme: str, tmp_path: Path) -> None:
 
 
 async def test_close_drains_towards_a_peer_that_is_sending_itself(scheme: str, tmp_path: Path) -> None:
-    """Closing a TCP socket with unread input resets it, and the reset can destroy the last words."""
+    """Closing a TCP socket with unread input resets it, and the reset can destroy the last bytes."""
     async with joined(scheme, tmp_path) as (dialer, owner):
         chatter = dialer.pipes[0]
         for _ in range(50):
@@ -352,7 +352,7 @@ async def test_pause_holds_frames_back_and_resume_lets_them_come(scheme: str, tm
 
 
 def test_uvloop_carries_the_same_connections(tmp_path: Path) -> None:
-    """Its transports are asyncio's by shape only, and it reads up to 32 times a turn."""
+    """Its transports do not inherit from asyncio's, and it reads up to 32 times a turn."""
     uvloop = pytest.importorskip("uvloop")
 
     async def cross() -> None:
@@ -369,7 +369,7 @@ def test_uvloop_carries_the_same_connections(tmp_path: Path) -> None:
 
 
 class Eager(FakeSocket):
-    """Sends, and insists, as soon as it is told that a full pipe has room; ``leaves`` it then, if told so."""
+    """Sends again as soon as it is told that a full pipe has room; ``leaves`` it then, if set."""
 
     leaves = False
 

@@ -1,4 +1,4 @@
-"""``tls+tcp://`` on real sockets: what is refused, with which word, at both ends; and what lives on."""
+"""``tls+tcp://`` on real sockets: the refusals and their words at both ends, and what survives."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_a_listener_without_a_good_certificate_does_not_open(
 
 
 async def test_a_dialer_with_a_missing_file_goes_on_trying_and_says_why(tmp_path: Path) -> None:
-    """The file may come: a certificate is often issued after the program has started."""
+    """The file may appear later: a certificate is often issued after the program has started."""
     ca = tmp_path / "ca.pem"
     async with listening(ANYWHERE, SERVER) as (_, listener):
         options = replace(BASE, tls=TlsConfig(ca_file=str(ca)))
@@ -281,7 +281,7 @@ async def test_a_configured_name_is_what_is_checked() -> None:
         await assert_gets_through(owner, listener.url, replace(BASE, tls=config(server_name="mesh.internal")))
 
 
-# --- who is not TLS
+# --- peers that do not speak TLS
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ async def test_a_plain_peer_at_a_tls_address_is_closed_with_a_reason(start: byte
 
 
 async def test_https_at_a_tls_address_is_not_told_that_the_address_is_plain() -> None:
-    """The header is judged behind TLS, by a codec that does not know of it; it spoke of a plain address."""
+    """A codec behind TLS judges the header, and does not know of it; its message spoke of a plain address."""
     async with listening(ANYWHERE, SERVER) as (_, listener):
         host, _, port = listener.url.removeprefix("tls+tcp://").partition(":")
         context = certificates.client_context(config())
@@ -338,7 +338,7 @@ async def test_a_tls_dialer_at_a_plain_address_is_told(shared: bool) -> None:
     with pytest.raises(HandshakeError) as caught:
         await dial_once(FakeSocket(options=CLIENT), f"tls+{listener.url}", 5.0)
     assert (caught.value.reason, "TLS" in str(caught.value)) == (
-        "closed" if shared else "tls: not TLS",  # a shared listener says nothing before it has read
+        "closed" if shared else "tls: not TLS",  # a shared listener sends nothing before it has read
         True,
     )
     assert sum(listener.statistics().refused.values()) == 1
@@ -459,8 +459,9 @@ async def test_an_oversized_frame_costs_the_connection() -> None:
 
 
 async def test_a_large_message_takes_a_bounded_multiple_of_its_size() -> None:
-    """64 MiB through both ends in this one process: plain there, plain here, and what the kernel and the
-    transport have not taken yet."""
+    """64 MiB through both ends in this one process: plain there, plain here, plus the output that the kernel
+    and the transport have not taken yet.
+    """
     size = 64 << 20
     process = psutil.Process()
     async with (
@@ -487,7 +488,7 @@ async def test_an_idle_connection_takes_a_bounded_amount_of_memory() -> None:
     process, count = psutil.Process(), 300
     async with listening(ANYWHERE, SERVER) as (owner, listener):
         dialer = FakeSocket(options=CLIENT)
-        for _ in range(50):  # what is allocated once
+        for _ in range(50):  # one-time allocations
             await dial_once(dialer, listener.url, 5.0)
         before = process.memory_info().rss
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""A path has one listener at a time, whoever else wants it in the same instant."""
+"""A path has one listener at a time, even if others want it in the same instant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> str:
 
 
 def leave_dead(path: str) -> None:
-    """What a program that was killed leaves behind."""
+    """The remains of a program that was killed."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(path)
         sock.listen()
@@ -42,7 +42,7 @@ def live(path: str) -> Iterator[socket.socket]:
         yield sock
 
 
-# --- who gets it
+# --- the winner
 
 
 def test_of_many_that_want_one_dead_file_exactly_one_wins(path: str) -> None:
@@ -64,7 +64,7 @@ def test_of_many_that_want_one_dead_file_exactly_one_wins(path: str) -> None:
             with socket.socket(socket.AF_UNIX) as peer:
                 peer.connect(path)
                 winners[0].setblocking(True)
-                winners[0].accept()[0].close()  # it is the winner that is reached
+                winners[0].accept()[0].close()  # peers reach the winner
             winners[0].close()
             os.unlink(path)
 
@@ -92,7 +92,7 @@ def test_of_many_that_want_a_fresh_path_exactly_one_wins(path: str) -> None:
 def test_a_program_that_began_to_listen_in_between_keeps_its_file(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It knows nothing of our lock: it removed the dead file and listens, after we had found that dead."""
+    """It ignores our lock: it removed the dead file and listens, after we had found that dead."""
     leave_dead(path)
     others = socket.socket(socket.AF_UNIX)
     real = unix_path.is_dead
@@ -218,7 +218,9 @@ def test_a_lock_that_cannot_be_made_is_an_error_with_the_path(path: str) -> None
 async def test_closing_does_not_remove_the_file_of_who_came_next(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file goes while the listener is still there, so nobody can find it dead and take it over before."""
+    """The file is removed while the listener is still there, so nobody can find it dead and take it over
+    before.
+    """
     alive: list[bool] = []
     real = os.unlink
 

@@ -64,7 +64,7 @@ async def raw_peer(url: str) -> AsyncIterator[RawPeer]:
 
 @asynccontextmanager
 async def open_peer(url: str, path: str = "/") -> AsyncIterator[RawPeer]:
-    """A pair0 peer whose handshake is done and who writes any frames it likes."""
+    """A pair0 peer whose handshake is complete and that writes any frames it likes."""
     async with raw_peer(url) as peer:
         peer.writer.write(PAIR.replace(b"GET / ", b"GET %s " % path.encode()))
         assert (await peer.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
@@ -485,7 +485,7 @@ async def test_pings_are_answered_and_a_close_is_answered_and_counted_as_the_pee
 
 
 class FullTransport:
-    """A stream whose peer reads nothing: it keeps what is written, and says so beyond 64 KiB."""
+    """A stream whose peer reads nothing: it keeps the output, and reports when it exceeds 64 KiB."""
 
     def __init__(self, protocol: StreamConnection) -> None:
         self.protocol = protocol
@@ -522,7 +522,7 @@ class FullTransport:
 
 
 async def test_a_peer_that_pings_and_never_reads_is_read_no_further_until_it_does() -> None:
-    """Else what we hold for it would grow with each ping, as fast as it can send them."""
+    """Otherwise the replies kept for it would grow with each ping, as fast as it can send them."""
     owner = FakeSocket(options=BASE)
     acceptor = Listener(owner, ANYWHERE)
     upgrade = AcceptingUpgrade(lambda path: Route(Greeting.of(owner.protocol, owner.peer), 1000))
@@ -545,7 +545,7 @@ async def test_a_peer_that_pings_and_never_reads_is_read_no_further_until_it_doe
         assert pings < 1000
     assert len(transport.written) == 127 * pings < 65536 + 128
     owner.pipes[0].pause(INBOX_FULL)
-    owner.pipes[0].resume(INBOX_FULL)  # the application reads, which is no reason to hear more pings
+    owner.pipes[0].resume(INBOX_FULL)  # the application reads, which is no reason to read more pings
     assert not transport.reading
     assert transport.drain() == frame(PONG, bytes(125), masked=False) * pings
     assert transport.reading
@@ -620,7 +620,7 @@ async def test_an_end_inside_a_message_loses_that_message_only() -> None:
 
 
 async def test_a_header_in_front_of_frames_is_not_asked_for() -> None:
-    """The subprotocol has said it; the eight bytes of the other transports would be a message here."""
+    """The subprotocol replaces it; the eight bytes of the other transports would be a message here."""
     async with listening(ANYWHERE) as (owner, listener), open_peer(listener.url) as peer:
         peer.writer.write(frame(BINARY, encode_header(ProtocolNumber.PAIR0)))
         await until(lambda: owner.received)

@@ -1,4 +1,4 @@
-"""What all codecs have in common."""
+"""The common part of all codecs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAIR = ProtocolNumber.PAIR0
 
 
 def plain(lead: bytes) -> tuple[Codec, Codec]:
-    """Two ends, their handshake done."""
+    """Two ends, their handshake complete."""
     here, there = (SpCodec(Greeting.of(PAIR, PAIR), 0, lead) for _ in range(2))
     assert here.receive(there.begin()) == [] == there.receive(here.begin())
     return here, there
@@ -56,7 +56,7 @@ MAXIMAL = [(1 << 64) - 1, 1 << 63, (1 << 63) - 1, 1 << 62, 1 << 32, 1 << 31]
 @pytest.mark.parametrize("step", [1, 9, 4096])
 @pytest.mark.parametrize("codec", ["plain", "ipc", "websocket dialled", "websocket accepted"])
 def test_no_length_that_fits_in_its_field_raises(codec: str, step: int, size_max: int, size: int) -> None:
-    """A claim that nothing follows is refused or waited for; no exception gets out."""
+    """A length that no data follow is refused or waited for; no exception escapes."""
     receiver, claim = claiming(codec, size, size_max)
     for start in range(0, len(claim), step):
         assert receiver.receive(claim[start : start + step]) == []
@@ -66,7 +66,9 @@ def test_no_length_that_fits_in_its_field_raises(codec: str, step: int, size_max
 
 
 def claiming(codec: str, size: int, size_max: int) -> tuple[Codec, bytes]:
-    """A codec whose handshake is done, and the head of a frame of that size with a little of its payload."""
+    """A codec whose handshake is complete, and the head of a frame of that size with a little of its
+    payload.
+    """
     push, pull = Greeting.of(0x50, 0x51), Greeting.of(0x51, 0x50)
     length = size.to_bytes(8, "big")
     if codec in ("plain", "ipc"):

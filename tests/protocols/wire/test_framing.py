@@ -1,4 +1,4 @@
-"""Frames survive every cut of a stream; what is not a frame ends the stream before it takes memory."""
+"""Frames survive every cut of a stream; bytes that are no frame end the stream before it takes memory."""
 
 from __future__ import annotations
 
@@ -240,8 +240,9 @@ def test_one_wrong_byte_in_a_long_run_is_found(size: int, at: int, which: int, v
 
 
 def test_runs_that_keep_ending_do_not_cost_more_than_their_bytes() -> None:
-    """Nine empty frames, then eight zeros, again and again: each run is tried, and looks long but for one
-    byte in each eighty."""
+    """Nine empty frames, then eight zeros, again and again: each run is tried, and looks long except for one
+    byte in each eighty.
+    """
     wire = encode_frames(([b""] * 9 + [bytes(8)]) * 10_000)
     started = time.process_time()
     frames, _ = decode([wire], TCP_LEAD)

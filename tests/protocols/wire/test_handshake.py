@@ -32,7 +32,7 @@ VECTORS = {
     ProtocolNumber.STAR0: "0053500006400000",
 }
 
-# Each differs from a Rep0's header in one way; the second column is what it is counted under.
+# Each differs from a Rep0's header in one way; the second column is the reason that is counted.
 BROKEN = [
     ("0153500000310000", "not SP"),
     ("0054500000310000", "not SP"),
@@ -97,7 +97,7 @@ def test_unknown_numbers_have_a_name_too() -> None:
 
 
 def test_a_wrong_protocol_is_told_with_what_each_end_is_and_wants() -> None:
-    """It said: the peer is pair0 and this end talks to sub0; it looks for pair0."""
+    """The message was: the peer is pair0 and this end talks to sub0; it looks for pair0."""
     with pytest.raises(HandshakeError) as alone:
         Greeting.of(ProtocolNumber.PULL0, ProtocolNumber.PUSH0).answer(ProtocolNumber.REQ0)
     assert (
@@ -124,8 +124,9 @@ def test_a_wrong_protocol_is_told_with_what_each_end_is_and_wants() -> None:
     "bytes_", [encode_header(0x50), b"GET / HTTP/1.1\r\n", b"\x00SP\x01\x00\x10\x00\x00", bytes(8)]
 )
 def test_a_refused_peer_reads_nothing(bytes_: bytes, serves: dict[int, int]) -> None:
-    """A peer that nothing here talks to got the header of another pattern. Then NNG called its dial done, and
-    a dialer that came before its socket listened waited the longest pause."""
+    """A peer without a counterpart here got the header of another pattern. Then NNG considered its dial done,
+    and a dialer that came before its socket listened waited the longest pause.
+    """
     codec = SpCodec(Greeting(serves, wait=True), 0, b"")
     assert codec.begin() == b"" and codec.receive(bytes_) == []
     assert codec.failure is not None and codec.reply == b""

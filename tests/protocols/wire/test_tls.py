@@ -67,7 +67,7 @@ class Ends:
         )
 
     def shake(self) -> None:
-        """Carry bytes both ways until nobody has anything to say."""
+        """Carry bytes in both directions until neither end has more to send."""
         to_server, to_client = self.client.begin(), self.server.begin()
         while to_server or to_client:
             if to_server:
@@ -167,7 +167,7 @@ def test_a_large_frame_is_encrypted_in_pieces_as_they_are_asked_for() -> None:
 
 
 class Talker:
-    """An inner codec that says its frames as one buffer, and answers whatever it hears."""
+    """An inner codec that sends its frames as one buffer, and answers every input."""
 
     def __init__(self, answer: bytes, last: bytes = b"") -> None:
         self.peer = 1
@@ -199,7 +199,7 @@ class Talker:
 
 
 def joined(here: Talker, there: Talker) -> tuple[TlsCodec, TlsCodec]:
-    """A client and a server round these, hands shaken."""
+    """A client and a server around these, handshake complete."""
     client = TlsCodec(here, client_context(config()), server_side=False, server_name="localhost")
     server = TlsCodec(there, server_context(config(local())), server_side=True)
     server.receive(client.begin())
@@ -209,7 +209,7 @@ def joined(here: Talker, there: Talker) -> tuple[TlsCodec, TlsCodec]:
 
 
 def test_an_answer_never_falls_into_the_middle_of_what_is_being_said() -> None:
-    """A WebSocket pong that is owed while a large frame is half written belongs behind that frame."""
+    """A WebSocket pong owed while a large frame is half written belongs after that frame."""
     here, there = Talker(b"pong"), Talker(b"")
     client, server = joined(here, there)
     frames = [b"a" * (3 * WRITE_SIZE), b"b" * (2 * WRITE_SIZE)]
@@ -226,7 +226,7 @@ def test_an_answer_never_falls_into_the_middle_of_what_is_being_said() -> None:
 
 
 def test_a_peer_that_reads_nothing_cannot_let_answers_pile_up() -> None:
-    """They wait for the end of a frame that is half written, which never comes."""
+    """They wait for the end of a half-written frame, which never comes."""
     client, server = joined(Talker(bytes(1000)), Talker(b""))
     saying = iter(client.encode([bytes(3 * WRITE_SIZE)]))
     next(saying)
@@ -245,7 +245,7 @@ BROKEN_RECORD = b"\x17\x03\x03\x00\x40" + bytes(64)
 
 
 def test_behind_a_broken_record_nothing_is_said_and_nothing_raised() -> None:
-    """Whoever got the frame before it answers before the connection has heard of the failure."""
+    """The owner of the frame before it answers before the connection has learned of the failure."""
     ends = Ends().shaken()
     question = encoded(ends.client, b"question")
     half_said = iter(ends.server.encode([bytes(3 * WRITE_SIZE)]))
@@ -269,7 +269,7 @@ def test_behind_the_peers_goodbye_nothing_is_said_and_nothing_raised() -> None:
     assert client.end() == b""
 
 
-# --- who the peer is
+# --- the peer's identity
 
 
 def test_the_server_learns_who_the_client_is() -> None:
@@ -323,7 +323,7 @@ def expired(*names: str) -> Signed:
 
 
 def refusals() -> dict[str, tuple[Ends, str, str]]:
-    """Ends, what the client says, what the server says."""
+    """Ends, the client's reason, the server's reason."""
     mutual = config(local(), verify="required")
     refused = "tls: our certificate refused"
     return {
@@ -402,7 +402,7 @@ def test_a_name_of_the_configuration_replaces_that_of_the_url() -> None:
     Ends(server=server, name="mesh.internal").shaken()
 
 
-# --- what is not TLS
+# --- bytes that are no TLS
 
 
 @pytest.mark.parametrize(
@@ -493,7 +493,7 @@ def test_a_stream_cut_inside_a_frame_says_so_and_between_frames_does_not() -> No
 @given(cut=st.integers(1, 400), more=st.lists(st.integers(1, 60)))
 @settings(max_examples=60, deadline=None)
 def test_a_stream_cut_inside_a_record_says_so_wherever_it_is_cut(cut: int, more: list[int]) -> None:
-    """A small frame is one record, of which OpenSSL shows nothing until it is whole."""
+    """A small frame is one record, and OpenSSL shows nothing of it until it is complete."""
     ends = Ends().shaken()
     first, second = encoded(ends.client, b"first"), encoded(ends.client, b"s" * 300)
     rest = memoryview(first + second[:cut])
@@ -544,7 +544,7 @@ def test_progress_tells_how_far_it_came() -> None:
     assert ends.client.progress() == "0 of 8 header bytes inside TLS"
 
 
-# --- what it costs
+# --- its cost
 
 
 def test_a_hello_that_never_ends_is_cut_off_early() -> None:
@@ -561,8 +561,9 @@ def test_a_hello_that_never_ends_is_cut_off_early() -> None:
 
 @pytest.mark.parametrize("kind", ["ECDSA", "RSA"])
 def test_one_handshake_holds_the_loop_for_a_few_milliseconds_at_most(kind: str) -> None:
-    """The longest of the server's turns in a mutual handshake, the best of several; a hello that is answered
-    costs this much of the loop, whoever sends it."""
+    """The longest of the server's turns in a mutual handshake, the best of several. A hello that is answered
+    costs this much of the loop, from any sender.
+    """
     type_ = trustme.KeyType[kind]
     server = server_context(config(authority().sign(*LOCAL, key_type=type_), verify="required"))
     client = client_context(config(authority().sign("c@example.com", key_type=type_)))

@@ -1,4 +1,4 @@
-"""The HTTP opening of a WebSocket, byte by byte, as our peers write it and as nobody should."""
+"""The HTTP opening of a WebSocket, byte by byte, as our peers write it and as no peer should."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_pages_of_other_origins_may_connect_where_they_are_named() -> None:
 
 
 REBOUND = request(host="evil.example:8080", origin="http://evil.example:8080")
-"""What a browser sends for a page whose name was made to point at the listener."""
+"""A browser's request for a page whose name was made to point at the listener."""
 
 
 @pytest.mark.parametrize("hosts", [(), ("localhost",), ("example", "evil.example.com", "")])
@@ -334,7 +334,7 @@ def dialling() -> DiallingUpgrade:
 
 
 def answer_to(dialer: DiallingUpgrade, **replaced: str) -> bytes:
-    """What a listener says to this dialer, with headers replaced."""
+    """A listener's answer to this dialer, with headers replaced."""
     listener = listening()
     listener.receive(dialer.request)
     head = listener.reply.decode().removesuffix("\r\n\r\n").split("\r\n")
@@ -374,7 +374,7 @@ def test_the_answer_may_come_a_byte_at_a_time_and_frames_right_behind_it() -> No
 
 @pytest.mark.parametrize("end", [b"", b"\r\n", b"\r\nContent-Length: 0\r\n\r\n"])
 def test_a_refusal_is_known_by_its_first_line(end: bytes) -> None:
-    """nanomsg sends no blank line behind its refusals, and keeps the stream open."""
+    """nanomsg sends no blank line after its refusals, and keeps the stream open."""
     failure = failure_of(dialling(), b"HTTP/1.1 400 Bad Request\r\n" + end)
     assert failure.reason == "websocket: refused"
     assert "400 Bad Request" in str(failure) and "another pattern" in str(failure)

@@ -57,7 +57,7 @@ def frames_of(data: bytes) -> Iterator[tuple[int, bool, int, bool]]:
 
 
 class Ends:
-    """A dialer and a listener, their handshake done."""
+    """A dialer and a listener, their handshake complete."""
 
     def __init__(self, size_max: int = 0) -> None:
         route = Route(PAIR, size_max)
@@ -70,7 +70,7 @@ class Ends:
 
 
 def taken(codec: WebSocketCodec) -> bytes:
-    """What it owes, cleared as a connection does."""
+    """The bytes it owes, cleared as by a connection."""
     reply, codec.reply = codec.reply, b""
     return reply
 
@@ -80,7 +80,7 @@ def listener(size_max: int = 0) -> WebSocketCodec:
 
 
 def close_code(data: bytes) -> int:
-    """The code in the one close frame this is."""
+    """The code in this single close frame."""
     ((opcode, _, size, masked),) = frames_of(data)
     assert (opcode, masked) == (CLOSE, False)
     return int(struct.unpack(">H", data[2:4])[0]) if size else 1005
@@ -358,7 +358,7 @@ CHUNKS: Final = 500
 
 
 def chunks(data: bytes, sizes: list[int]) -> Iterator[memoryview]:
-    """The data in pieces of these sizes, over and over, each overwritten when it has been used."""
+    """The data in pieces of these sizes, over and over, each overwritten after its use."""
     position = number = 0
     while position < len(data):
         size = sizes[number % len(sizes)] * (1 if number < CHUNKS else 100)
