@@ -119,7 +119,10 @@ class HomeShell:
         if not found:
             raise MeshError(f"no broker {home!r} is known here to have durable subscriptions")
         # A broker of that name may be alive again, under another id.
-        away = [each for each in found if not self._lives(each.id)]
+        states = [self._state(each.id) for each in found]
+        away = [each for each, state in zip(found, states, strict=True) if state not in ("alive", "suspect")]
+        if not away and "alive" not in states:
+            raise MeshError(f"broker {found[0].name} is suspected but may live; try again when it is dead")
         if not away:
             raise MeshError(
                 f"broker {found[0].name} lives, and would say again what it keeps; remove its durable"
@@ -135,9 +138,12 @@ class HomeShell:
         self._peering.durable.forget(gone.id)
         return names
 
-    def _lives(self, home: int) -> bool:
+    def _state(self, home: int) -> str:
+        """What membership holds a broker for; empty for one that it has forgotten."""
+        if home == self._exchange.id:
+            return "alive"
         record = self._peering.membership.record(home)
-        return home == self._exchange.id or (record is not None and record.state in ("alive", "suspect"))
+        return "" if record is None else record.state
 
     # --- trouble
 

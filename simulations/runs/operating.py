@@ -14,7 +14,7 @@ Then messages of level stored pass again, or the run's checks find which are ref
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from mesh.broker.broker import Broker
@@ -28,6 +28,9 @@ RESTART_S: Final = 1.0
 """Seconds that a restarted home is down, and then has to come up."""
 RESTARTS: Final = 3
 """After so many restarts, a home that still cannot store begins anew."""
+DEAD_S: Final = 20.0
+"""Seconds in which every broker knows that a lost home is dead. A broker that starts gives those of which it
+was only told some time to answer, and brokers may be restarted several times before."""
 FORGOTTEN_S: Final = 10.0
 """Seconds in which the whole mesh learns which home an operator forgot."""
 REMADE_S: Final = 30.0
@@ -87,9 +90,10 @@ class Operator:
         return isinstance(client, Client) and client.outbox is not None and client.outbox.failed
 
     def forget_lost_homes(self) -> None:
-        """Call it when deaths are known. Raises nothing: checks find what remains."""
+        """Raises nothing: checks find what remains."""
         lost = self._lost()
         if lost:
+            self._wait(lambda: not self._may_live(lost), DEAD_S, "lost homes that are dead")
             self._say("forget " + ", ".join(f"{name} ({home:016x})" for home, name in lost.items()))
             for home in lost:
                 self._ledger.forgotten.setdefault(home, self._world.now_s)
@@ -120,6 +124,11 @@ class Operator:
             for home, table in view.homes.items()
             if table.subscriptions and home not in running
         }
+
+    def _may_live(self, homes: Collection[int]) -> bool:
+        """True if a running broker has not learned yet that one of these is dead."""
+        views = [broker.inspect() for broker in self._running().values()]
+        return any(record.in_view and record.id in homes for view in views for record in view.records)
 
     def _all_known(self) -> bool:
         return not any(broker.inspect().unknown_homes for broker in self._running().values())

@@ -10,6 +10,7 @@ import pytest
 
 from mesh import Client
 from mesh.broker.inspection import Inspection
+from mesh.cluster.membership import State
 from mesh.errors import HeldElsewhere, NotAccepted
 from mesh.wire.capabilities import DURABLE, LINK
 from mesh.wire.durable_frames import QUEUES
@@ -174,6 +175,27 @@ def test_a_home_that_came_back_under_another_id_is_forgotten_by_its_name() -> No
         world.run_for(1.0)
         assert "nobody keeps mail.uk" in mesh.run(refused, at="broker-3")
         assert "lives" in mesh.run(forget, at="broker-2")
+
+
+def test_a_home_that_is_only_suspected_may_live_and_is_not_forgotten() -> None:
+    """The answer said that it lives, and its operator waits for nothing then (stored swarm, 1796000616)."""
+
+    async def forget(client: Client) -> str:
+        question = {"do": "forget", "home": "broker-1"}
+        return (await client.request(QUEUES, json.dumps(question).encode())).decode()
+
+    with World(8) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.run(make_mail, at="broker-1")
+        world.inject("crash", ["broker-1"])
+        world.run_until(
+            lambda: State.SUSPECT in {record.state for record in view(mesh, "broker-2").records},
+            timeout_s=10.0,
+            what="a suspicion",
+        )
+        assert "try again when it is dead" in mesh.run(forget, at="broker-2")
+        world.run_for(10.0)
+        assert json.loads(mesh.run(forget, at="broker-2"))["forgotten"] == ["mail"]
 
 
 def test_a_disk_that_fails_is_named_to_who_makes_a_durable_subscription() -> None:
