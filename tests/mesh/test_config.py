@@ -78,8 +78,8 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_home_that_cannot_be_looked_into_has_no_file() -> None:
-    """`setpriv --reuid` leaves HOME=/root: every command ended with "Permission denied". A name that is too
-    long is refused in the same way, to root as well."""
+    """With `setpriv --reuid`, HOME stays /root: every command ended with "Permission denied". A name that is
+    too long is refused in the same way, to root as well."""
     assert config.load(environ={"HOME": f"/{'x' * 300}"}).path is None
 
 
@@ -114,7 +114,7 @@ def test_a_mistake_in_a_file_is_one_sentence_with_its_line(text: str, sentence: 
 
 
 def test_all_mistakes_of_a_file_and_of_variables_are_found_at_once(tmp_path: Path) -> None:
-    """`mesh config check` named the first only, so that a file with five took five attempts."""
+    """`mesh config check` named only the first, so that a file with five took five attempts."""
     path = tmp_path / "m.toml"
     path.write_text("[broker]\nnam = 'b'\njoin = ['x', 'tcp://a:1', 'tcp://b']\nperiod_s = 0\n[brokr]\n")
     with pytest.raises(ConfigError, match=r"m\.toml:2: .* \(5 more: mesh config check .*m\.toml\)$"):
@@ -236,7 +236,7 @@ def test_the_reference_page_lists_every_option() -> None:
 
 
 def test_a_key_file_in_a_home_that_nobody_knows_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container whose user id has no entry in the user database."""
+    """A container whose user id has no entry in the user database has this problem."""
 
     def unknown(self: Path) -> Path:
         raise RuntimeError("Could not determine home directory.")

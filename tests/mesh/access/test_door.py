@@ -1,4 +1,4 @@
-"""Who gets in as whom, what a reload changes, how limits and back-off count."""
+"""Identification at the door, the effect of a reload, and how limits and back-off count."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Owed:
     def grant(self) -> None:
         if self.bucket.take(self.size):
             self.granted += self.size
-            self.bucket.waiting[self] = None  # it publishes on
+            self.bucket.waiting[self] = None  # it goes on publishing
         else:
             self.bucket.waiting[self] = None
 

@@ -1,4 +1,4 @@
-"""Proofs are good for one opening, and what is written down proves nothing."""
+"""Proofs are valid for one opening, and the configuration's text proves nothing."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_who_may_do_everything_needs_no_look_up() -> None:
 
 
 def test_the_topics_of_the_mesh_need_a_pattern_of_their_own() -> None:
-    """``#`` does not match them, as everywhere."""
+    """As everywhere, ``#`` does not match them."""
     rights = Rights(Principal("p", ask=("#",)))
     assert rights.refusal("ask", "$sys.status") and not rights.refusal("ask", "news")
     assert not Rights(Principal("p", ask=("$sys.#",))).refusal("ask", "$sys.status")

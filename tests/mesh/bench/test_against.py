@@ -1,4 +1,4 @@
-"""`mesh bench ... --against`: two versions in turn, ratios by pairs, and what the interval says."""
+"""`mesh bench ... --against`: two versions in turn, ratios by pairs, and the interval."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`mesh bench` runs for real, briefly: every case works and every target has a value. Figures are not
-judged here."""
+"""`mesh bench` runs for real, briefly: every case works and every target has a value. Figures are not judged
+here."""
 
 from __future__ import annotations
 

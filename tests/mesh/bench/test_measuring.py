@@ -1,4 +1,4 @@
-"""What the workers of the benchmarks measure with."""
+"""The instruments of the benchmarks' workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `mesh bench simulate` measures and draws; its figures are not judged here."""
+"""The figures and the drawing of `mesh bench simulate`; the values are not judged here."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_plot_shows_every_size_and_the_bound(tmp_path: Path) -> None:
     assert {"10", "100", "20", "24"} <= set(texts)
     assert "1.5 times the cost at 10 brokers" in texts
     heights = [float(e.attrib["cy"]) for e in tree.iter() if e.tag.endswith("circle")]
-    assert heights[0] > heights[1]  # what costs more is higher up, and y grows downwards
+    assert heights[0] > heights[1]  # a higher cost is higher up, and y grows downwards
 
 
 def test_a_plot_of_one_size_or_to_nowhere_is_one_sentence(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class BrokerProcess:
 
 
 def start(call: Callable[[], object], results: list[object]) -> threading.Thread:
-    """The call in a thread of its own; its result, or what it raised, goes to ``results``."""
+    """Make the call in a thread of its own; its result, or the exception it raised, goes to ``results``."""
 
     def run() -> None:
         try:

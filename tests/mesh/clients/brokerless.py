@@ -1,4 +1,4 @@
-"""A client's end alone: a session that a test speaks the broker's part of."""
+"""A client's end alone: a session in which the test plays the broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = b"\x80\0\0\1"
 
 
 STORELESS = Offer(SESSION.oldest, SESSION.newest, SESSION.capabilities - {STORED})
-"""What a broker offers that knows nothing of level stored."""
+"""The offer of a broker that does not know level stored."""
 
 
 def settled(messages: int = 1000, size: int = 1 << 20, offer: Offer = SESSION) -> Conversation:
@@ -27,7 +27,7 @@ def settled(messages: int = 1000, size: int = 1 << 20, offer: Offer = SESSION) -
 def welcomed(
     conversation: Conversation, messages: int = 1000, size: int = 1 << 20, offer: Offer = SESSION
 ) -> list[Waitable]:
-    """A new connection, whose broker says WELCOME; returns whom that wakes."""
+    """Connect anew and let the broker say WELCOME; returns what that wakes."""
     conversation.connected(0.0)
     answer = encode(Kind.WELCOME, offer.newest, 9, "alpha", "mesh", 1, messages, size, offer.packed())
     woken = conversation.received([PREFIX + answer], 0.0)

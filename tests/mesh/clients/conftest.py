@@ -11,7 +11,7 @@ from tests.mesh.dataplane.neighbourhood import FakeMesh
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    """One of two; modules that need other options bring their own."""
+    """One of two brokers; modules that need other options have fixtures of their own."""
     mesh = FakeMesh(2)
     broker = Broker(mesh, mesh.nodes[1])
     simulate(monkeypatch, broker)

@@ -1,7 +1,7 @@
-"""A broker for tests that keeps one durable subscription in memory, worked off by the real `WorkQueue`.
+"""A broker for tests that keeps one durable subscription in memory, with the real `WorkQueue`.
 
-It speaks a home's part of a session, over anything that a pipe is in front of. Elsewhere, it is an entry: it
-says where the home is.
+It speaks a home's part of a session, over anything behind a pipe. With another address it is an entry, which
+names the home.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Row:
 
 
 def forgets_pieces(home: Home) -> list[int]:
-    """A home that says of each body that it takes long, loses the pieces that came first, and stores the body
-    when they come again. Returns the offsets of the pieces that came, as they come."""
+    """A home that says of each body that it takes long, loses the first copy of its pieces, and stores the
+    body when they come again. Returns the offsets of the pieces, as they come."""
     came: list[int] = []
     received = home._received
 
@@ -63,19 +63,19 @@ class Consumer:
 
 
 class Home:
-    """See the module. ``detach`` answers each ATTACH while it is set: (reason, sentence, URL)."""
+    """A home or an entry. ``detach`` answers each ATTACH while it is set: (reason, sentence, URL)."""
 
     def __init__(self, clock: Callable[[], float], name: str = "home", attempts_max: int = 3) -> None:
         self.clock = clock
         self.name = name
         self.detach: tuple[str, str, str] | None = None
         self.silent = False
-        """Whether ATTACH gets no answer."""
+        """True if ATTACH gets no answer."""
         self.unreached: list[str] = []
         self.attached: list[list[Any]] = []
-        """Fields of each ATTACH."""
+        """The fields of each ATTACH."""
         self.settling: list[list[Any]] = []
-        """Each DONE, RETRY, DROP and DETACH as it came."""
+        """Each DONE, RETRY, DROP and DETACH, as it came."""
         self.dead: list[tuple[bytes, str]] = []
         self.rows: list[Row] = []
         self.pipes: list[Any] = []
@@ -87,7 +87,7 @@ class Home:
     # ------------------------------------------------------------------ what a test does
 
     def publish(self, *bodies: bytes, topic: str = "jobs.a", headers: list[bytes] | None = None) -> int:
-        """A block that is stored; its row."""
+        """Store a block; returns its row."""
         sealed = blocks.seal(
             topic.encode(),
             bodies,
@@ -108,13 +108,13 @@ class Home:
         return row.row
 
     def send(self, *frames: bytes) -> None:
-        """To every consumer, as its home says it: each frame begins behind the backtrace."""
+        """Send a frame to every consumer, as its home; each begins behind the backtrace."""
         for consumer in self._consumers.values():
             consumer.pipe.send_many([consumer.prefix + frame for frame in frames])
 
     @property
     def done(self) -> list[tuple[int, int, int]]:
-        """(row, first, bitmap) of all that was said to be done."""
+        """(row, first, bitmap) of everything that was reported done."""
         return [
             (row, first, int.from_bytes(bitmap, "little"))
             for kind, *fields in self.settling
@@ -202,7 +202,7 @@ class Home:
         self.work()
 
     def work(self) -> None:
-        """Do what there is to do now."""
+        """Do what is due now."""
         while orders := self.queue.orders(self.clock()):
             for order in orders:
                 match order:

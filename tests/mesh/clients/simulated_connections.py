@@ -1,9 +1,9 @@
-"""A `BlockingClient` without sockets, threads and clocks: its waits turn the time of a `FakeMesh`.
+"""A `BlockingClient` without sockets, threads and clocks: its waits advance the time of a `FakeMesh`.
 
 Everything of a blocking client runs but its connection, dialer, lock and clock; `FakeWire`, `FakeDialer` and
-`Lock` are in their place. A client that polls, waits for news or dials lets time pass, in which the mesh
-works and what was planned (`Broker.plan`) happens. One thread only: what threads do to each other is tested
-over real sockets (`test_blocking_session.py`).
+`Lock` replace them. While a client polls, waits for news or dials, time passes: the mesh works, and planned
+events (`Broker.plan`) happen. There is one thread only; interactions of threads are tested over real sockets
+(`test_blocking_session.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Broker:
-    """A node at an address, and what happens to connections there."""
+    """A node at an address, and the events of connections there."""
 
     def __init__(self, mesh: FakeMesh, node: Node) -> None:
         self.mesh = mesh
@@ -39,14 +39,14 @@ class Broker:
         self.away = ""
         """How a dial fails: ``refused`` at once, or ``silent`` until its time is over."""
         self.reads = True
-        """Whether the broker reads; what is sent meanwhile waits in kernels, which take two frames."""
+        """True if the broker reads; otherwise frames wait in kernels, which take two of them."""
         self._plans: list[tuple[float, Callable[[], None]]] = []
 
     def plan(self, in_s: float, act: Callable[[], None]) -> None:
         self._plans.append((self.mesh.now + in_s, act))
 
     def carry(self) -> None:
-        """Until nothing moves."""
+        """Move frames until nothing moves."""
         moved = True
         while moved:
             moved = False
@@ -56,7 +56,7 @@ class Broker:
             moved |= any(wire.pipe.queued for wire in self.wires)
 
     def pass_time(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
-        """Whether it came true in that time."""
+        """Let time pass; True if the condition came true in that time."""
         end = self.mesh.now + seconds
         while True:
             self.carry()
@@ -71,7 +71,8 @@ class Broker:
                 plan[1]()
 
     def cut(self, *, read: bool, answered: bool) -> None:
-        """All connections break; whether what they had under way was read, and its answers arrived."""
+        """Break all connections. The flags say whether frames in flight were read, and whether their answers
+        arrived."""
         for wire in list(self.wires):
             if read:
                 wire.carry(self.node)
@@ -85,7 +86,7 @@ class Broker:
 
 
 class FakeWire:
-    """Stands for a `BlockingConnection`."""
+    """Replaces a `BlockingConnection`."""
 
     KERNEL_FRAMES = 2
 
@@ -102,7 +103,7 @@ class FakeWire:
 
     @property
     def unsent(self) -> list[bytes]:
-        """What the kernel has not taken; of a broken connection, what it never will."""
+        """Frames that the kernel has not taken; of a broken connection, those that it never will."""
         waiting = [] if self._broker.reads and not self.broken else self._out[self.KERNEL_FRAMES :]
         return waiting + self._refused
 
@@ -113,7 +114,7 @@ class FakeWire:
         self._out += frames
 
     def receive(self) -> list[bytes]:
-        """A part at a time, as reads of a socket end anywhere."""
+        """Return a part at a time, as reads of a socket may end anywhere."""
         if self.inbox:
             return [self.inbox.pop(0)]
         if self.broken:
@@ -152,7 +153,7 @@ class FakeWire:
         pass
 
     def close(self) -> None:
-        """What the kernel took still goes."""
+        """Close; frames that the kernel took still go out."""
         self.closed = True
         self.carry(self._broker.node)
         self.end()
@@ -178,7 +179,7 @@ class FakeDialer:
 
 
 class Lock:
-    """Stands for a `BlockingLock`: that of the one thread that there is."""
+    """Replaces a `BlockingLock` for the one thread that there is."""
 
     foreign = False
     owned = False
@@ -199,7 +200,7 @@ class Lock:
 
 
 def simulate(patch: pytest.MonkeyPatch, broker: Broker) -> None:
-    """Blocking clients made from now on are the broker's, in its mesh's time."""
+    """Have blocking clients made from now on use this broker, in its mesh's time."""
     numbers = itertools.count(1)
     clock = SimpleNamespace(monotonic=lambda: broker.mesh.now)
     for module in (blocking_client, blocking_publishing_soon, blocking_session, blocking_subscription):

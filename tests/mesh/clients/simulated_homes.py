@@ -1,4 +1,4 @@
-"""Blocking clients of homes that a test plays, at several addresses, in virtual time."""
+"""Blocking clients of homes that the test plays, at several addresses, in virtual time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.mesh.dataplane.neighbourhood import FakeMesh
 
 
 class Homes:
-    """A clock, and the homes that work by it, each at its URL."""
+    """A clock, and the homes that use it, each at its URL."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -38,7 +38,7 @@ class Homes:
 
 
 class _Exchange:
-    """What a `FakeWire` asks of a node, said to a home."""
+    """The calls of a `FakeWire` to a node, passed on to a home."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -58,7 +58,7 @@ class _Exchange:
 
 @pytest.fixture
 def homes(monkeypatch: pytest.MonkeyPatch) -> Homes:
-    """One, at tcp://h:1."""
+    """One home, at tcp://h:1."""
     made = Homes()
     made.add("tcp://h:1")
     simulate(monkeypatch, made.at["tcp://h:1"])

@@ -11,7 +11,7 @@ LOOPBACK = "tcp://127.0.0.1:0"
 
 
 async def first(count: int, subscription: AsyncIterable[Delivery]) -> list[Delivery]:
-    """The next ``count`` of them, waited for."""
+    """Wait for the next ``count`` of them."""
     got: list[Delivery] = []
     async for delivery in subscription:
         got.append(delivery)
@@ -21,7 +21,7 @@ async def first(count: int, subscription: AsyncIterable[Delivery]) -> list[Deliv
 
 
 def take(count: int, subscription: BlockingSubscription) -> list[Delivery]:
-    """The next ``count`` of them, each within ten seconds."""
+    """Take the next ``count`` of them, each within ten seconds."""
     got: list[Delivery] = []
     while len(got) < count:
         delivery = subscription.receive(10.0)

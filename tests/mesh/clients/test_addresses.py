@@ -1,4 +1,4 @@
-"""Where a client dials next."""
+"""Which address a client dials next."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_lost_session_leads_to_every_other_address_before_its_own() -> None:
 
 
 def test_sessions_that_end_at_once_are_attempts_of_one_round() -> None:
-    """Or a mesh that ends each session would be dialled without a pause."""
+    """Otherwise a mesh that ends each session would be dialled without a pause."""
     addresses = Addresses(Place(tuple(HOSTS[:3]), moves=True), random.Random(1))
     left = []
     for _ in range(6):
@@ -88,7 +88,7 @@ def test_a_client_with_one_plain_address_may_be_told_plain_ones() -> None:
 
 
 class Dialling(RuleBasedStateMachine):
-    """A moving client: sessions come, last or not, and end; brokers tell what they like."""
+    """A moving client: sessions begin, last or not, and end; brokers tell any addresses."""
 
     @initialize(seed=st.integers(0, 99), given=st.lists(st.sampled_from(HOSTS), min_size=1, max_size=4))
     def begin(self, seed: int, given: list[str]) -> None:
@@ -97,7 +97,7 @@ class Dialling(RuleBasedStateMachine):
         self.there = False
         self.last = ""
         self.visited: list[str] = []
-        """Of this round, told addresses aside that came in the middle of it."""
+        """The addresses of this round, without those told in the middle of it."""
 
     @precondition(lambda self: not self.there)
     @rule(begins=st.booleans(), refused=st.booleans())

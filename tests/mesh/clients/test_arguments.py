@@ -1,4 +1,4 @@
-"""Arguments that the calls of both clients take, and their errors for others."""
+"""The arguments of both clients' calls, and the errors for bad ones."""
 
 from __future__ import annotations
 

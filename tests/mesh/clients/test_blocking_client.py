@@ -1,4 +1,4 @@
-"""`BlockingClient` against a broker in a process of its own: what a program sees of it."""
+"""`BlockingClient` against a broker in a process of its own, as a program sees it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def test_a_paused_broker_makes_publishing_unknown_and_asking_time_out() -> None:
                 mesh.publish("t", b"x", timeout=0.3)
             with pytest.raises(MeshTimeout):
                 mesh.request("t", timeout=0.1)
-            with pytest.raises((Unknown, MeshTimeout)):  # whichever fills first: the kernel or the credit
+            # depends on which fills first: the kernel or the credit
+            with pytest.raises((Unknown, MeshTimeout)):
                 for _ in range(100):
                     mesh.publish("t", bytes(1 << 20), level="sent", timeout=0.3)
             os.kill(broker.process.pid, signal.SIGCONT)

@@ -104,7 +104,7 @@ def test_tls_at_a_plain_address_and_the_other_way_are_told(served: Served) -> No
 
 
 def test_a_forked_child_has_a_tls_session_of_its_own(served: Served) -> None:
-    """The child must not say a word in the parent's TLS stream, not even goodbye."""
+    """The child must send nothing in the parent's TLS stream, not even a goodbye."""
     url = served.urls["tls+tcp"]
     with BlockingClient(url, tls=config(alice())) as mesh, mesh.subscribe("forked.#") as subscription:
         mesh.publish("forked.before", b"1")
@@ -144,7 +144,7 @@ def test_threads_share_one_tls_stream(served: Served) -> None:
 
 
 def test_a_listener_that_dribbles_is_given_up_at_the_deadline() -> None:
-    """One byte of the header now and then: each would begin a new wait."""
+    """One byte of the header now and then: each one began a new wait."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         done = threading.Event()
 
@@ -232,12 +232,12 @@ def test_the_next_address_of_a_name_is_tried_where_one_refuses(monkeypatch: pyte
 def test_an_address_that_answers_nothing_does_not_keep_the_next_from_being_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first used up all the time that there was, and the second had to answer at once."""
+    """The first used up all the time, and the second had to answer at once."""
     with socket.socket() as full, socket.create_server(("127.0.0.1", 0)) as server:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         holding = [socket.socket() for _ in range(4)]
-        for peer in holding:  # the backlog is full, so the kernel drops what comes
+        for peer in holding:  # the backlog is full, so the kernel drops further connections
             peer.setblocking(False)
             peer.connect_ex(full.getsockname())
         found = [

@@ -1,7 +1,8 @@
-"""A `BlockingClient` keeps its word whatever happens to its connections, in the time of a `FakeMesh`.
+"""A `BlockingClient` keeps its promises whatever happens to its connections, in the time of a `FakeMesh`.
 
-What is published at accepted with a receipt reaches a subscriber once, and what was refused never does. What
-is unknown does so at most once. One publisher's messages arrive in their order. Each call ends in its time.
+A message published at accepted with a receipt reaches a subscriber once. One that was refused never does, and
+one whose outcome is unknown does so at most once. One publisher's messages arrive in order. Each call ends in
+time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.mesh.clients.simulated_connections import STEP_S, Broker, simulate
 from tests.mesh.dataplane.neighbourhood import FakeMesh
 
 SLACK_S = 0.011 + STEP_S
-"""A dial gets 10 ms at least, and time goes in steps."""
+"""A dial gets at least 10 ms, and time goes in steps."""
 TIMEOUTS = st.sampled_from([0.0, 0.3, 3.0])
 SOON = st.sampled_from([0.0, 0.1, 1.0])
 LASTS = st.sampled_from([0.2, 1.5, 6.0])
@@ -196,7 +197,7 @@ Blocking.TestCase.settings = settings(max_examples=30, stateful_step_count=30, d
 TestBlocking = Blocking.TestCase
 
 
-# --- it would be told if they did not
+# --- the broker would report it if they did not
 
 
 def refuses_what_is_under_way(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""How a `BlockingClient` publishes more than fits at once, and what it tells when a connection ends."""
+"""How a `BlockingClient` publishes more than fits at once, and its errors when a connection ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
 
 @pytest.fixture
 def came(broker: Broker) -> Callable[[], list[bytes]]:
-    """The bodies that a reader got so far."""
+    """The bodies that a reader has got so far."""
     reader = broker.mesh.client(1, "reader")
     feed = reader.subscribe("#", window=4000)
     got: list[bytes] = []
@@ -57,7 +57,7 @@ def test_what_was_published_without_waiting_goes_with_any_call_that_waits(client
 
 
 def breaks_when_written(broker: Broker, patch: pytest.MonkeyPatch) -> None:
-    """The next write finds that the connection is gone; until then nothing tells."""
+    """Break the connection so that only the next write finds out."""
     (wire,) = broker.wires
 
     def send(frames: list[bytes]) -> None:
@@ -76,7 +76,8 @@ def test_a_connection_that_a_write_finds_broken_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
     call: str,
 ) -> None:
-    """The old connection was polled on: `ValueError: file descriptor cannot be a negative integer`."""
+    """The client went on polling the old connection:
+    `ValueError: file descriptor cannot be a negative integer`."""
     client.publish_nowait("t", b"x")
     breaks_when_written(broker, monkeypatch)
     if call == "publish":
@@ -89,7 +90,8 @@ def test_a_connection_that_a_write_finds_broken_is_made_again(
 
 
 def test_what_a_connection_took_with_it_is_not_told_as_sent(broker: Broker, client: BlockingClient) -> None:
-    """Seven blocks of a body waited for the kernel. The next connection had nothing to send: all was sent."""
+    """Seven blocks of a body waited for the kernel. The next connection had nothing to send, so everything
+    counted as sent."""
     broker.reads = False
     broker.plan(1.0, lambda: broker.cut(read=False, answered=False))
     broker.plan(1.0, lambda: setattr(broker, "reads", True))
@@ -114,11 +116,11 @@ def test_flush_waits_for_no_broker_when_there_is_nothing_to_send(
 def test_the_topics_of_a_batch_share_one_timeout(
     broker: Broker, client: BlockingClient, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    """Each had the whole."""
+    """Each topic had the whole timeout."""
     carry = FakeWire.carry
 
     def rarely(self: FakeWire, node: Node) -> bool:
-        """The broker reads what is there once in three seconds."""
+        """Have the broker read only once in three seconds."""
         moved = carry(self, node)
         if moved:
             broker.reads = False

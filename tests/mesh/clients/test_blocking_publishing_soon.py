@@ -27,7 +27,7 @@ from tests.mesh.dataplane.neighbourhood import FakeMesh
 
 
 def got(broker: Broker) -> list[bytes]:
-    """What a reader that was there from the start has got so far."""
+    """The bodies that a reader, there from the start, has received so far."""
     broker.carry()
     return [body for _, body in broker.mesh.reader.take(broker.mesh.feed)]  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""A `BlockingClient` gives up a connection without a session in time, here in that of a `FakeMesh`."""
+"""A `BlockingClient` gives up a connection without a session in time, in the time of a `FakeMesh`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.mesh.clients.simulated_connections import Broker, FakeDialer, FakeWir
 
 
 def is_mute(broker: Broker, monkeypatch: pytest.MonkeyPatch, connections: int) -> list[float]:
-    """A broker takes so many connections from now on and says nothing on them. When each was made."""
+    """Have a broker accept so many connections and say nothing on them. Returns when each was made."""
     connect: Callable[[FakeDialer, float], FakeWire] = FakeDialer.connect
     made: list[float] = []
 
@@ -32,7 +32,7 @@ def is_mute(broker: Broker, monkeypatch: pytest.MonkeyPatch, connections: int) -
 def test_a_broker_that_says_no_welcome_after_a_redial_is_dialled_again(
     broker: Broker, client: BlockingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection was waited on for ever: the broker was asked for no sign of life."""
+    """The client waited on the connection forever, and never probed the broker."""
     subscription = client.subscribe("t")
     made = is_mute(broker, monkeypatch, 2)
     broker.cut(read=True, answered=True)
@@ -77,7 +77,7 @@ def test_a_broker_that_does_not_shake_hands_is_warned_of_once_however_long_each_
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The reason held the seconds that the call had left, so nearly every attempt had another."""
+    """The reason named the seconds that the call had left, so nearly every attempt had a new one."""
 
     def connect(self: FakeDialer, timeout: float) -> FakeWire:
         broker.pass_time(timeout)
@@ -95,7 +95,7 @@ def test_a_broker_that_does_not_shake_hands_is_warned_of_once_however_long_each_
 def test_a_broker_that_said_bye_and_does_not_hang_up_is_left_in_time(
     broker: Broker, client: BlockingClient
 ) -> None:
-    """Another process may listen at its address already."""
+    """Another process may already listen at its address."""
     subscription = client.subscribe("t")
     broker.node.exchange.leave("restart", broker.mesh.now)
     broker.carry()

@@ -1,4 +1,4 @@
-"""The session of a `BlockingClient`: threads that take turns, forks, restarts, strangers."""
+"""The session of a `BlockingClient`: threads that take turns, forks, restarts, false brokers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def url() -> Iterator[str]:
 
 
 def test_200_short_lived_threads_and_50_forked_processes_deliver_250_of_250(url: str) -> None:
-    """The issue's figure; the forks use a client that was opened before them, in a process without
+    """The figure of the requirement. The forks use a client that was opened before them, in a process without
     threads."""
     forks = (
         "import os, sys\n"
@@ -188,7 +188,7 @@ REAL_POLL = select.poll
 
 
 class HeldPoll:
-    """`select.poll` whose first wait in a thread called "held" begins when it is let go."""
+    """`select.poll` whose first wait in a thread called "held" begins only when it is released."""
 
     reached, go_on = threading.Event(), threading.Event()
 
@@ -219,7 +219,8 @@ def test_a_thread_about_to_poll_a_connection_that_another_closes_polls_nobody_el
     thread.start()
     HeldPoll.reached.wait()
     mesh.close()
-    others = [socket.socketpair() for _ in range(4)]  # one of them gets the descriptor's number if it is free
+    # one of them gets the descriptor's number if that is free
+    others = [socket.socketpair() for _ in range(4)]
     HeldPoll.go_on.set()
     thread.join(120)
     assert results == [None] and sock.fileno() == -1
@@ -229,7 +230,7 @@ def test_a_thread_about_to_poll_a_connection_that_another_closes_polls_nobody_el
 
 
 class Doorkeeper(threading.Thread):
-    """Speaks as a broker: answers the first HELLO with WELCOME, and all others with a refusal."""
+    """Acts as a broker: answers the first HELLO with WELCOME, and all others with a refusal."""
 
     def __init__(self, server: socket.socket) -> None:
         super().__init__(daemon=True)
@@ -261,7 +262,7 @@ class Doorkeeper(threading.Thread):
 def test_a_refusal_that_lasts_is_logged_once_named_to_the_caller_and_not_asked_for_without_pause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It was dialled some thousand times a second, and no line said why."""
+    """The client dialled some thousand times a second, and no log line said why."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         keeper = Doorkeeper(server)

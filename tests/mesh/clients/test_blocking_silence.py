@@ -1,4 +1,4 @@
-"""A `BlockingClient` whose broker vanishes without a word, in the time of a `FakeMesh`."""
+"""A `BlockingClient` whose broker vanishes silently, in the time of a `FakeMesh`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ GONE_S = 3 * KEEPALIVE_S
 
 
 def vanish(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host behind all connections is gone: nothing arrives there and nothing comes. Another one answers
-    at its address."""
+    """Let the host behind all connections vanish: nothing arrives there and nothing comes from it. Another
+    host answers at its address."""
 
     def lose(self: FakeWire, node: Node) -> bool:
         self.pipe.take()
@@ -31,7 +31,7 @@ def vanish(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_only_receives_finds_out_that_the_broker_has_vanished(
     broker: Broker, client: BlockingClient, monkeypatch: pytest.MonkeyPatch, timeout: float | None
 ) -> None:
-    """It waited for ever: nobody asked for a sign, and TCP has nothing to send."""
+    """It waited forever: no thread probed the broker, and TCP had nothing to send."""
     subscription = client.subscribe("t")
     vanish(broker, monkeypatch)
     publisher = broker.mesh.client(2)
@@ -62,10 +62,10 @@ def test_a_quiet_broker_keeps_its_client(broker: Broker, client: BlockingClient)
 def test_a_program_that_did_not_wait_for_an_hour_finds_its_session_as_it_was(
     broker: Broker, client: BlockingClient
 ) -> None:
-    """What came meanwhile is read before anybody is given up, the answer to a PING among it."""
+    """Everything that came meanwhile is read before the broker is given up, also the answer to a PING."""
     subscription = client.subscribe("t")
     publisher = broker.mesh.client(1)
-    assert subscription.receive(KEEPALIVE_S) is None  # asked just at the end
+    assert subscription.receive(KEEPALIVE_S) is None  # probed just at the end
     publisher.publish("t", b"meanwhile")
     broker.pass_time(3600.0)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""How a `BlockingClient` hands out what arrives."""
+"""How a `BlockingClient` hands out messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_subscription_does_not_follow_its_program_into_a_fork(url: str) -> Non
 
 
 def test_a_child_takes_none_of_the_messages_that_its_parent_has_received(url: str) -> None:
-    """What lay in the subscription at the fork came in both processes."""
+    """Messages that lay in the subscription at the fork arrived in both processes."""
     code = (
         "import os, sys\n"
         "from mesh.clients.blocking_client import BlockingClient\n"

@@ -1,4 +1,4 @@
-"""Durable subscriptions of a `BlockingClient`, with homes that a test plays, in virtual time."""
+"""Durable subscriptions of a `BlockingClient`, with homes that the test plays, in virtual time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_work_is_taken_settled_and_left(homes: Homes, client: BlockingClient) ->
 
 
 def test_messages_settled_one_after_the_other_are_said_together(homes: Homes, client: BlockingClient) -> None:
-    """A program that takes the next one at once says many in one frame, but not what it holds up."""
+    """A program that takes the next message at once reports many in one frame, without holding any up."""
     home = home_of(homes)
     with client.subscribe("jobs.#", durable="mail") as work:
         home.publish(*[b"x"] * 40)
@@ -137,7 +137,7 @@ def test_a_lost_session_is_made_anew_and_its_messages_come_again(
         assert work.receive(0.0) is None, "what was left of the lost session is not handed out"
         assert not one.done() and (work.late, work.interrupted) == (1, 1)
         again = []
-        for _ in range(3):  # what was in flight when its consumer died comes one by one
+        for _ in range(3):  # messages in flight when their consumer died come one by one
             again += take(1, work)
             assert again[-1].redelivered and again[-1].done()
         assert {job.body for job in again} == {b"1", b"2", b"3"}
@@ -252,7 +252,7 @@ def test_a_second_copy_that_is_refused_is_sent_again_within_the_call(
 
     def refuse_some(pipe: object, prefix: bytes, frame: bytes) -> None:
         if frame[5] == Kind.DATA and refusals[0] == 3:
-            homes.at[HERE].cut(read=False, answered=False)  # the first copy: its ACK is lost
+            homes.at[HERE].cut(read=False, answered=False)  # the first copy, whose ACK is lost
         elif frame[5] == Kind.DATA and refusals[0]:
             pipe.send_many([prefix + encode(Kind.REFUSED, [[1, 1]], "no link to the home")])  # type: ignore[attr-defined]
         else:

@@ -1,4 +1,4 @@
-"""As what both clients' calls end."""
+"""How both clients' calls end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Client` against real brokers over TCP on loopback: what a program sees of it."""
+"""`Client` against real brokers over TCP on loopback, as a program sees it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_request_nobody_answers_in_time_and_one_that_asked_for_more() ->
 
 
 async def test_a_request_that_is_cancelled_before_there_is_a_session_is_not_asked() -> None:
-    """It was asked in the next session, and somebody acted for nobody."""
+    """It was asked in the next session, and a responder acted for nobody."""
     async with Broker(listen=LOOPBACK) as broker:
         url = broker.url
         mesh = Client(url)

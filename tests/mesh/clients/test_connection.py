@@ -1,4 +1,4 @@
-"""A client's connection to real brokers over TCP on loopback, and to peers that are none."""
+"""A client's connection to real brokers over TCP on loopback, and to peers that are not brokers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_client_survives_the_restart_of_its_broker() -> None:
 
 
 async def test_a_message_whose_second_copy_meets_a_leaving_broker_is_unknown_and_came_once() -> None:
-    """The first copy was accepted and delivered, and its ACK was lost with the broker. `NotAccepted` said
+    """The first copy was accepted and delivered, and its ACK was lost with the broker. `NotAccepted` claimed
     that publishing it again could not duplicate it."""
     async with Broker(listen=LOOPBACK, name="far") as far, Client(far.url) as reader:
         subscription = await reader.subscribe("t")
@@ -72,7 +72,7 @@ async def test_a_message_whose_second_copy_meets_a_leaving_broker_is_unknown_and
 
             def leave_at_once(frames: list[bytes], now: float) -> list[Waitable]:
                 woken = received(frames, now)
-                if conversation.settled and not leaving:  # the second copy is on its way
+                if conversation.settled and not leaving:  # the second copy is in flight
                     leaving.append(asyncio.create_task(two.leave()))
                 return woken
 
@@ -151,7 +151,7 @@ async def test_a_broker_that_ends_every_session_at_once_is_not_dialled_without_p
 
 
 class Doorkeeper:
-    """Speaks as a broker: answers HELLO with WELCOME, or with the refusal it is given."""
+    """Acts as a broker: answers HELLO with WELCOME, or with the given refusal."""
 
     refusal = ""
 
@@ -173,7 +173,7 @@ class Doorkeeper:
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the client has told its operators since it was asked last."""
+    """The warnings that the client has logged since the last call."""
     told = [
         record.getMessage()
         for record in caplog.records
@@ -184,7 +184,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_closing_without_credit_ends_as_soon_as_the_connection_goes() -> None:
-    """It waited for credit until its second was over: the end of the connection woke nobody who did."""
+    """It waited for credit for the whole second: the end of the connection did not wake it."""
     keeper = Doorkeeper()
     listener = SharedListener(LOOPBACK)
     loop = asyncio.get_running_loop()
@@ -193,7 +193,7 @@ async def test_closing_without_credit_ends_as_soon_as_the_connection_goes() -> N
         await listener.start()
         mesh = Client(listener.url)
         await mesh.open()
-        await mesh.publish_many("t", [bytes(9000)] * 20, level="sent")  # a block of them is all it may send
+        await mesh.publish_many("t", [bytes(9000)] * 20, level="sent")  # it may send one block of them
         closing = asyncio.create_task(mesh.aclose())
         await until(lambda: mesh._conversation.gate.waiters)
         began = loop.time()
@@ -206,7 +206,7 @@ async def test_closing_without_credit_ends_as_soon_as_the_connection_goes() -> N
 async def test_a_refusal_that_lasts_is_logged_once_and_named_to_every_call_that_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A client that was refused dialled for ever, and nobody could see why."""
+    """A refused client dialled forever, and nobody could see why."""
     keeper = Doorkeeper()
     listener = SharedListener(LOOPBACK)
     async with RawSocket(Rep0, receiver=keeper) as rep:
@@ -231,7 +231,7 @@ async def test_a_refusal_that_lasts_is_logged_once_and_named_to_every_call_that_
 
 
 async def test_a_session_that_is_back_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Only its loss was."""
+    """Only the loss of the session was logged."""
     async with Broker(listen=LOOPBACK) as broker:
         url = broker.url
         mesh = Client(url)
@@ -271,7 +271,7 @@ GARBAGE = (5).to_bytes(8, "big") + b"hello"
 
 
 class Babbler:
-    """A listener whose first frame comes with its header, and is none of a broker."""
+    """A listener that sends its first frame with its header; no broker does so."""
 
     port = 0
 
@@ -287,7 +287,7 @@ class Babbler:
 
 @pytest.fixture
 def over_before_anybody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection to a `Babbler` has ended when the call that made it returns."""
+    """Have a connection to a `Babbler` end before the call that made it returns."""
     dial_once = RawSocket.dial_once
 
     async def late(self: RawSocket, url: str, timeout: float) -> Pipe:

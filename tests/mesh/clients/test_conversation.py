@@ -1,4 +1,4 @@
-"""A client's end of the session, alone: what it makes of a broker that sends nonsense."""
+"""A client's end of the session, alone, also when its broker sends nonsense."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def question(conversation: Conversation, feed: Feed, token: int) -> Token:
 
 
 def test_what_is_answered_after_a_reconnect_is_not_said_to_the_next_broker() -> None:
-    """Its token may be that of another question there, whose asker got this answer."""
+    """At the next broker its token may name another question, whose asker got this answer."""
     conversation = settled()
     feed = subscribed(conversation)
     early = question(conversation, feed, 7)
@@ -233,7 +233,7 @@ def test_what_is_answered_after_a_reconnect_is_not_said_to_the_next_broker() -> 
 
 
 def test_an_answer_to_one_broker_never_reaches_who_asked_another() -> None:
-    """Each broker counts its questions; an answer that came after a reconnect fitted another one's."""
+    """Each broker numbers its questions; an answer after a reconnect went to another one's question."""
     first, second = FakeMesh(1), FakeMesh(1)
     responder = first.client()
     feed = responder.subscribe("add", role=Role.ANSWERS)

@@ -1,4 +1,5 @@
-"""Clients leave a broker that is about to leave: beside their session they make another one, and change."""
+"""Clients leave a broker that is about to leave: they make a second session beside their own, and change
+over."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def by_name(brokers: list[Broker]) -> dict[str, Broker]:
 
 
 async def test_nothing_is_lost_doubled_or_out_of_order_when_a_broker_leaves_under_load() -> None:
-    """Of each level, though only accepted promises it: nothing was in the hands of a broker that died."""
+    """This holds at each level, though only accepted promises it: no broker died with messages in hand."""
     async with Cluster() as cluster:
         brokers = await cluster.mesh("alpha", "bravo", "charlie")
         urls = [broker.url for broker in brokers]

@@ -1,4 +1,4 @@
-"""Clients with several addresses: which broker they take, and where they go when it is gone."""
+"""Clients with several addresses: which broker they choose, and where they go when it is gone."""
 
 from __future__ import annotations
 

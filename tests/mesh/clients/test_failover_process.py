@@ -1,4 +1,4 @@
-"""Brokers as processes are killed, and restarted one after the other, under load: what clients make of it."""
+"""Clients under load while broker processes are killed, and restarted one after the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ WAIT_S = 300.0
 
 
 class Load:
-    """Publishes without a pause, at level accepted, until `enough`; what was accepted, and by whom."""
+    """Publishes at level accepted without a pause, until `enough`. It records what was accepted, and by which
+    broker."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -40,7 +41,7 @@ class Load:
 
 
 class Mesh:
-    """The processes, each at a port of its own that it keeps, and their addresses."""
+    """The processes, each at a port that it keeps, and their addresses."""
 
     def __init__(self, brokers: list[BrokerProcess]) -> None:
         self.brokers = {broker.name: broker for broker in brokers}

@@ -1,4 +1,4 @@
-"""What arrives for subscriptions; the test speaks for the broker."""
+"""The arriving messages of subscriptions; the test plays the broker."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_block_of_level_accepted_that_comes_twice_is_delivered_once() -> None:
     feed = subscribed(conversation)
     again = bytearray(data(feed.number, 1, b"x", level=ACCEPTED))
     conversation.received([bytes(again)], 0.0)
-    again[4 + 12 + 7] = 2  # the next in the subscription's sequence, the same block
+    again[4 + 12 + 7] = 2  # the next number in the subscription, with the same block
     conversation.received([bytes(again)], 0.0)
     bodies = []
     while (run := conversation.next_run(feed, 0.0)) is not None:
@@ -279,7 +279,7 @@ def test_pieces_are_put_together_and_a_body_that_came_twice_is_delivered_once() 
 
 
 def test_large_bodies_given_up_for_want_of_room_are_lost() -> None:
-    """Beyond 16 unfinished ones they vanished, and nothing counted that."""
+    """Beyond 16 unfinished ones they vanished uncounted."""
     conversation = settled()
     feed = conversation.subscribe(["t"], 0, 100, 64 << 20)
     feed.assembler.bytes_max = 20 * blocks.SPLIT

@@ -1,4 +1,4 @@
-"""Where clients look for a broker, and what they say when there is none."""
+"""The places where clients look for a broker, and their errors if there is none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_default_url_is_the_variables_then_the_local_sockets(
 
 
 def test_a_url_that_can_never_be_dialled_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A misspelt one was dialled for ever."""
+    """The client dialled a misspelt one forever."""
     monkeypatch.setenv("MANGROVE_URL", "tcp://somewhere:1")
     assert broker_place(None) == Place(("tcp://somewhere:1",))
     assert broker_place("tcp://a:1") == Place(("tcp://a:1",))
@@ -65,7 +65,7 @@ TCP = "tcp://127.0.0.1:7770"
 
 @pytest.fixture
 def stale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """The default ipc address, whose broker was killed and has left the file."""
+    """The default ipc address, with the file that a killed broker left behind."""
     monkeypatch.delenv("MANGROVE_URL", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "mangrove").mkdir()
@@ -77,7 +77,7 @@ def stale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 async def test_the_ipc_file_of_a_killed_broker_does_not_hide_the_broker_at_the_default_port(
     stale: str,
 ) -> None:
-    """No client without a URL found a broker, until somebody removed the file."""
+    """No client without a URL found a broker, until the file was removed."""
     async with Broker(name="alpha", listen=TCP) as broker:
         async with Client() as client:
             assert (client.broker, client.url) == ("alpha", TCP)

@@ -1,6 +1,6 @@
-"""Clients of a broker that is not the home follow to it, over real sockets and a real disk.
+"""Clients of a broker that is not the home go on to the home, over real sockets and a real disk.
 
-Every other test of following has homes that the test plays (`homes.Home`), in virtual time.
+All other tests of following use homes that the test plays (`homes.Home`), in virtual time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def entry_to(home: Broker, folder: Path) -> AsyncIterator[Broker]:
 
 
 async def stored(client: Client, body: bytes) -> Receipt:
-    """Publish it again until the client's broker has heard what a home that is back keeps."""
+    """Publish again until the client's broker knows what a returned home keeps."""
     while True:
         try:
             return await client.publish("jobs.a", body, level="stored")

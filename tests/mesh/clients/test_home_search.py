@@ -1,4 +1,4 @@
-"""Where a durable subscription is attached next."""
+"""The next broker for a durable subscription."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_first_search_fails_where_the_home_is_not_known_or_not_reached() -> 
 
 
 def test_who_is_at_the_homes_address_and_names_that_is_not_the_home() -> None:
-    """It was dialled again and again, and what the program was told after ten seconds named no home."""
+    """The client dialled it again and again, and the error after ten seconds named no home."""
     search, away = HomeSearch(random.Random(1)), HeldElsewhere("its home is b", "tcp://h:2")
     assert step(search, feed(away)) == Follow("tcp://h:2", 0.0), "the entry may be the same broker"
     failed = step(search, feed(away), at_entry=False)

@@ -1,4 +1,4 @@
-"""What a `BlockingClient` leaves behind when Ctrl-C ends a call that waits; no broker is needed."""
+"""The state of a `BlockingClient` after Ctrl-C has ended a waiting call; no broker is needed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_question_whose_caller_was_interrupted_is_not_asked_in_the_next_sessio
 
 
 def test_a_subscription_whose_caller_was_interrupted_is_taken_back() -> None:
-    """Nobody could read it, and its window held the publishers of its topics back."""
+    """Nobody could read it, and its window held back the publishers of its topics."""
     client = interrupted(1, flushes=False)
     conversation = client._session.conversation
     with pytest.raises(KeyboardInterrupt):

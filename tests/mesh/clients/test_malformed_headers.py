@@ -1,7 +1,7 @@
 """A program goes on reading and answering whatever headers reach it: both clients, a real broker.
 
-A broker lets no such headers in. They are put where the session puts what it read, as if a broker of
-another make had.
+A broker lets no such headers in. The test puts them among the frames that the session has read, as if another
+make of broker had sent them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BAD = b"\xc1\xc1"
 
 
 def put(feed: Feed, *bodies: bytes, headers: list[bytes]) -> None:
-    """Read for this subscription, credit included."""
+    """Read a block with these headers for this subscription, credit included."""
     run = Run(feed.epoch)
     run.topics, run.bodies, run.headers = ["t"] * len(bodies), list(bodies), headers
     run.messages, run.size = len(bodies), sum(map(len, bodies))

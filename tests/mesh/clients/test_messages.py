@@ -25,7 +25,7 @@ class FakeConsumer:
         self.malformed = 0
         self.late = 0
         self.here = True
-        """Whether the connection of its questions is still there."""
+        """True if the connection of its questions is still there."""
         self.did: list[tuple[object, ...]] = []
 
     def redeliver(self, delivery: Delivery, after: float) -> None:

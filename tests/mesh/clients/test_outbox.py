@@ -1,4 +1,4 @@
-"""Level outbox of a `Client`: messages lie on its own disk until they are stored at their homes."""
+"""Level outbox of a `Client`: messages stay on its own disk until they are stored at their homes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PATH = "/program.outbox"
 
 
 def overwrite(path: str, content: bytes) -> None:
-    """Of an outbox that nobody has open."""
+    """Overwrite part of an outbox that nobody has open."""
     file = virtual_time.disk().files[path]
     assert isinstance(file, SectorFile)
     file.truncate(0)
@@ -43,7 +43,7 @@ def overwrite(path: str, content: bytes) -> None:
 
 
 async def publish_elsewhere(broker: Broker, count: int) -> None:
-    """So many commits of its journal."""
+    """Publish until the broker's journal has made so many commits."""
     async with Client(broker.url) as client:
         async with client.subscribe("noise", durable="noise"):
             for _ in range(count):
@@ -51,14 +51,14 @@ async def publish_elsewhere(broker: Broker, count: int) -> None:
 
 
 async def published_before(count: int) -> None:
-    """By a program that found no broker."""
+    """Publish with a program that finds no broker."""
     async with Client(NOWHERE, outbox=PATH) as client:
         await publish(client, *(b"%d" % number for number in range(count)))
 
 
 @asynccontextmanager
 async def queue(broker: Broker, *patterns: str, name: str = "mail") -> AsyncIterator[list[bytes]]:
-    """What comes to a durable subscription there, which is worked off."""
+    """A worker for a durable subscription at that broker."""
     got: list[bytes] = []
 
     async def work() -> None:
@@ -184,7 +184,7 @@ async def test_a_topic_that_nobody_keeps_waits_and_says_why_and_others_go_on(
 
 
 async def test_a_topic_that_is_due_while_there_is_no_broker_waits_for_one() -> None:
-    """The client asked itself again and again, without pause, whether it was time."""
+    """The client looked again and again, without a pause, whether it was time."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state/home")
         async with Client(broker.url, outbox=PATH) as client:
@@ -234,7 +234,7 @@ async def test_blocks_of_many_openings_drain_one_boot_after_the_other_without_pa
 async def test_what_was_never_acknowledged_drains_however_long_the_outbox_was_silent(
     silent_s: float, times: int
 ) -> None:
-    """In seven days a home forgets who published what, and stores it again."""
+    """After seven days a home forgets what a publisher sent, and would store it again."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state/home")
         async with queue(broker, "jobs.#") as got:
@@ -245,7 +245,7 @@ async def test_what_was_never_acknowledged_drains_however_long_the_outbox_was_si
                 conversation._acknowledged = lambda *_: []  # type: ignore[method-assign]
                 await until(lambda: len(got) == 3)
             virtual_time.step_clock(silent_s)
-            await crash(broker)  # as an entry broker it remembers what it acknowledged lately
+            await crash(broker)  # as an entry broker it remembers its last acknowledgements
             broker = await cluster.broker("home", listen=broker.url, state_dir="/state/home")
             await publish_elsewhere(broker, 40)  # a home looks for silent publishers with its commits
             async with Client(broker.url, outbox=PATH) as client:
@@ -256,7 +256,7 @@ async def test_what_was_never_acknowledged_drains_however_long_the_outbox_was_si
 
 
 async def test_rows_that_a_lying_disk_brings_back_are_freed_and_what_is_behind_them_drains() -> None:
-    """Homes hold their numbers for past. The outbox stood still for ever."""
+    """Homes take their numbers for past. The outbox stopped draining for good."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state/home")
         async with queue(broker, "jobs.#") as got:
@@ -264,7 +264,7 @@ async def test_rows_that_a_lying_disk_brings_back_are_freed_and_what_is_behind_t
             disk = virtual_time.disk()
             before = bytes(disk.files[PATH].content)
             async with Client(broker.url, outbox=PATH) as client:
-                # The last of that boot says that nothing below is waited for.
+                # The last block of that boot says that the publisher waits for nothing below it.
                 client._outbox._draining.window_bytes = 1  # type: ignore[union-attr]
                 await client.drained(60)
             assert len(got) == 3
@@ -315,7 +315,7 @@ async def test_a_full_outbox_makes_callers_wait_and_then_refuses() -> None:
             ):
                 await client.publish("jobs.a", bytes(40_000), level="outbox", timeout=3)
             assert asyncio.get_running_loop().time() - began == pytest.approx(3, abs=0.1)
-            async with queue(broker, "jobs.#") as got:  # it drains now, and makes room
+            async with queue(broker, "jobs.#") as got:  # it drains now, which makes room
                 await client.publish("jobs.a", bytes(40_000), level="outbox", timeout=60)
                 await client.drained(60)
                 await until(lambda: len(got) == 3)
@@ -366,8 +366,8 @@ async def test_a_disk_that_fails_ends_the_outbox_until_it_is_opened_again(
 
 
 async def test_an_outbox_whose_disk_failed_does_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Swarm seed 930007 with durable subscriptions: it looked again and again, without pause, whether it was
-    time to warn that it does not drain."""
+    """Swarm seed 930007 with durable subscriptions: without a pause, it looked whether to warn that it does
+    not drain."""
     disk, steps = virtual_time.disk(), 0
     step = ClientOutbox._step
 

@@ -1,4 +1,4 @@
-"""The session of an outbox, of which the test is the broker."""
+"""The session of an outbox; the test plays the broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WINDOW = 100
 
 
 class Program:
-    """A conversation over rows of which the first two are of an earlier boot."""
+    """A conversation over rows, the first two of which are of an earlier boot."""
 
     def __init__(self, *, old: int = 2, new: int = 2) -> None:
         opening = Opening("/o", SECRET, PUBLISHER, OWN, old, False, (), 1 << 20, None)
@@ -46,7 +46,7 @@ class Program:
             self.draining.found([row for row in self.rows if row.row > wanted.after_row])
 
     def connect(self) -> list[int]:
-        """The boots of each HELLO that is said."""
+        """The boots in the HELLO frames that are sent."""
         self.conversation.connected(0.0)
         return self.hellos()
 
@@ -59,7 +59,7 @@ class Program:
         self.hear(welcome(agreed, 1, "b", "m", 1, window, 1 << 20))
 
     def hear(self, *frames: bytes) -> bool:
-        """Whether there is news."""
+        """True if there is news."""
         woken = self.conversation.received([self.prefix + frame for frame in frames], 0.0)
         return self.conversation.news in woken
 
@@ -67,7 +67,7 @@ class Program:
         return self.hear(encode(kind, *fields))
 
     def drained(self, now: float = 0.0) -> list[tuple[int, int, int, int]]:
-        """Boot, number, flags and the distance below of what is sent."""
+        """Boot, number, flags and the distance below, for each block that is sent."""
         self.conversation.drain(now)
         self.read()
         self.conversation.drain(now)
@@ -98,7 +98,7 @@ def test_each_boot_has_a_session_of_its_own_on_the_same_connection() -> None:
 
 
 def test_another_boot_waits_for_the_answer_to_the_hello_that_was_said() -> None:
-    """Blocks went under the credit of a session that was over, and the broker ended the connection."""
+    """Blocks were sent under the credit of a session that was over, and the broker ended the connection."""
     it = Program()
     it.conversation.boot = OWN
     assert it.connect() == [OWN]

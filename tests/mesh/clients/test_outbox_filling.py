@@ -1,4 +1,4 @@
-"""What is published into an outbox is appended together, in order, all of a call or none of it."""
+"""Messages for an outbox are appended together and in order; those of one call all or none."""
 
 from __future__ import annotations
 

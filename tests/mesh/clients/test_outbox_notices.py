@@ -1,4 +1,4 @@
-"""What is logged of an outbox that does not drain is said once for each reason that lasts."""
+"""The warnings about an outbox that does not drain come once for each reason that lasts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_reason_that_comes_back_soon_is_not_told_again() -> None:
 
 
 def test_the_same_for_more_topics_is_not_told_again() -> None:
-    """A home that was away was told of anew with each topic that met it."""
+    """A home that was away caused a new warning with each topic that needed it."""
     it = Standstill("/o")
     one, two = Why("topic a: gone", frozenset(["gone"])), Why("topics a, b: gone", frozenset(["gone"]))
     it.look(0.0, one, 1)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.virtual
 
 
 def appends(client: Client) -> list[int]:
-    """How many blocks each append gave to the disk, as they come."""
+    """The number of blocks in each append, as the appends come."""
     assert client._outbox is not None
     port, found = client._outbox._port, []
     append = port.append

@@ -1,4 +1,4 @@
-"""What becomes of messages that nobody stands and waits for; the test speaks for the broker."""
+"""The outcomes of messages that nobody waits for yet; the test plays the broker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def result(outcome: AnyPending) -> Receipt:
 
 
 def called(conversation: Conversation) -> list[AnyPending]:
-    """Who is to be called back, in order."""
+    """The outcomes with due callbacks, in order."""
     calls = conversation.pendings.calls
     return [calls.popleft()[1] for _ in range(len(calls))]
 
@@ -124,7 +124,7 @@ def test_an_acknowledgement_that_comes_too_late_changes_nothing() -> None:
 
 
 def test_those_of_a_batch_that_were_acknowledged_in_time_succeed() -> None:
-    """One batch of two blocks, of which one is acknowledged: each message has its own end."""
+    """One batch has two blocks, and one of them is acknowledged: each message has its own outcome."""
     conversation = settled(size=1 << 24)
     ticket, index = conversation.add_many("t", [bytes(1000)] * 100, STORED)
     assert ticket is not None
@@ -148,7 +148,7 @@ def test_a_group_of_another_patience_ends_at_its_own_time() -> None:
 
 
 def test_a_turn_later_a_message_has_its_time_from_then_on() -> None:
-    """While there is no session a batch may gather for long."""
+    """Without a session a batch may gather for long."""
     conversation = settled()
     first, second = soon(conversation), soon(conversation, now=5.0)
     assert first.place[0] is second.place[0], "of one turn"
@@ -229,7 +229,7 @@ def test_failures_of_messages_whose_outcomes_were_thrown_away_are_told() -> None
 
 
 def test_an_error_that_was_raised_elsewhere_keeps_no_outcome_alive() -> None:
-    """It has the frames it was raised in, which may have the outcome, which is not collected."""
+    """A raised error holds its frames, and they may hold the outcome, which is not collected then."""
     conversation = settled()
     told = unheard(conversation)
 
@@ -258,7 +258,7 @@ def test_successes_nobody_looked_at_are_not_told() -> None:
 
 
 def test_groups_that_are_over_are_forgotten_before_their_time() -> None:
-    """A thousand a second would else be kept for ten seconds each."""
+    """At a thousand a second, each would otherwise be kept for ten seconds."""
     conversation = settled(1 << 20, 1 << 26)
     for number in range(1, 1001):
         soon(conversation)
@@ -268,8 +268,7 @@ def test_groups_that_are_over_are_forgotten_before_their_time() -> None:
 
 
 class PendingMachine(RuleBasedStateMachine):
-    """Messages of a few topics and times; a broker that answers some of what it got, and goes away at
-    times."""
+    """Messages of a few topics and timeouts; a broker that answers some of them, and goes away at times."""
 
     @initialize()
     def begin(self) -> None:

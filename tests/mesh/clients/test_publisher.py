@@ -98,7 +98,7 @@ async def test_a_publish_under_way_when_the_connection_breaks_is_sent_again_and_
 async def test_a_cancelled_publish_takes_back_what_was_not_sent() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
         subscription = await mesh.subscribe("t")
-        mesh._writer.scheduled = True  # as if a turn were still to come
+        mesh._writer.scheduled = True  # as if a turn were still scheduled
         task = asyncio.create_task(mesh.publish("t", b"cancelled"))
         await asyncio.sleep(0)
         task.cancel()
@@ -128,7 +128,7 @@ async def test_a_body_that_is_too_large_costs_nobody_else_a_message() -> None:
 
 
 async def test_an_unknown_is_not_told_as_not_accepted() -> None:
-    """The broker takes the block and its answer never comes."""
+    """The broker takes the block, and its answer never arrives."""
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
         mesh._conversation._acknowledged = lambda *_: []  # type: ignore[method-assign]
         with pytest.raises(Unknown):

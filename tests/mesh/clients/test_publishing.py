@@ -1,4 +1,4 @@
-"""How messages gather, are sealed and acknowledged; the test speaks for the broker."""
+"""How messages gather, are sealed and acknowledged; the test plays the broker."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_headers_of_a_cancelled_message_go_with_it() -> None:
     assert [tickets[number][0].receipt(tickets[number][1]).seq for number in (1, 2, 4)] == [1, 2, 3]  # type: ignore[union-attr]
 
 
-@pytest.mark.timeout(60)  # it takes a second; where the cost was the square of the number, minutes
+@pytest.mark.timeout(60)  # it takes a second; with quadratic cost it took minutes
 def test_what_many_callers_do_together_costs_each_the_same() -> None:
     """4 000 timeouts of one topic took 0.6 s, 16 000 took 10 s; so did ACKs beside a backlog of topics."""
     count = 100_000
@@ -174,7 +174,7 @@ def test_what_is_sealed_or_done_cannot_be_taken_back() -> None:
 
 
 def test_what_is_left_of_a_batch_that_nobody_waits_for_is_not_sealed_later() -> None:
-    """Its caller was told `Unknown` by then, perhaps minutes ago."""
+    """Its caller had got `Unknown` by then, perhaps minutes earlier."""
     conversation = settled(5, 1 << 24)
     ticket, index = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
     conversation.flush()
@@ -225,7 +225,7 @@ def test_what_nobody_waits_for_is_not_sent_again_in_a_new_session() -> None:
 
 
 def test_a_receipt_names_all_who_were_absent_for_a_part_of_it() -> None:
-    """It named those of the last acknowledgement only."""
+    """It named only those of the last acknowledgement."""
     conversation = settled(10_000, 1 << 22)
     ticket, index = conversation.add_many("t", [b"x" * 1000] * 200, ACCEPTED)
     conversation.flush()
@@ -237,7 +237,7 @@ def test_a_receipt_names_all_who_were_absent_for_a_part_of_it() -> None:
 
 
 def test_the_rest_of_a_batch_whose_caller_was_told_that_it_failed_is_not_sent() -> None:
-    """Its first part was refused: the caller may publish all of it again."""
+    """Its first part was refused, so the caller may publish all of it again."""
     conversation = settled(5, 1 << 24)
     ticket, index = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
     conversation.flush()
@@ -367,8 +367,8 @@ def test_what_a_broker_refuses_after_a_reconnect_may_have_been_accepted_before()
 
 @pytest.mark.parametrize("first", ["copy", "rest"])
 def test_of_a_batch_that_is_refused_only_what_went_out_twice_is_unknown(first: str) -> None:
-    """200 messages are 65, 65, 65 and 5 to a block. Credit lets one block out in the first session, two more
-    in the second one, and the last one never."""
+    """200 messages become blocks of 65, 65, 65 and 5. Credit lets one block out in the first session, two
+    more in the second one, and the last one never."""
     conversation = settled(5, 1 << 24)
     ticket, _ = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
     conversation.flush()

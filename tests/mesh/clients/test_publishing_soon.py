@@ -35,7 +35,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Moody(Home):
-    """A home that is silent to blocks of topic ``quiet`` and refuses those of topic ``bad``."""
+    """A home that does not answer blocks of topic ``quiet`` and refuses those of topic ``bad``."""
 
     def _received(self, pipe: Pipe, prefix: bytes, frame: bytes) -> None:
         if frame[5] == Kind.DATA:
@@ -128,7 +128,7 @@ async def test_one_that_is_never_acknowledged_ends_as_unknown_in_its_own_time() 
 
 
 async def test_a_shorter_time_that_is_given_later_ends_first() -> None:
-    """The timer was set for the first message, and looked at nothing before."""
+    """The timer was set for the first message, and did not change for later ones."""
     async with connected() as (_, client):
         began = now()
         long = client.publish_soon("quiet", b"x")
@@ -215,7 +215,7 @@ async def test_a_session_that_ends_sends_what_is_pending_again() -> None:
         assert (await pending).homes == ("home",)
 
 
-# --- nobody looks
+# --- failures that nobody looks at
 
 
 async def test_a_failure_that_nobody_looked_at_is_counted_and_logged_once(

@@ -1,4 +1,4 @@
-"""What becomes of requests and surveys; the test says what the broker does."""
+"""The outcomes of requests and surveys; the test plays the broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mesh.wire.session_frames import BODY_MAX, Kind, Status, decode
 
 
 def asked(questions: Questions, *, survey: bool = False, timeout_s: float = 1.0) -> Question:
-    """One that was put to the broker at second 0."""
+    """A question that was put to the broker at second 0."""
     question = questions.add("add", b"1 2", b"", survey=survey, timeout_s=timeout_s, now=0.0)
     question.frame(0.0)
     return question

@@ -1,4 +1,4 @@
-"""What was acknowledged last is kept within bounds."""
+"""The last acknowledged blocks are kept within bounds."""
 
 from __future__ import annotations
 

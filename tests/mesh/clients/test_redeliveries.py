@@ -1,4 +1,4 @@
-"""Messages that `Delivery.retry` brings back, by the time they are due."""
+"""Messages that `Delivery.retry` brings back, ordered by due time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `BlockingSubscription` that its broker ends gives what came before, in the time of a `FakeMesh`."""
+"""A `BlockingSubscription` that its broker ends hands out what came before, in the time of a `FakeMesh`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MESSAGES = [b"1", b"2", b"3"]
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> BlockingSubscription:
-    """Three messages have come, and the word of the broker that it takes the subscription no more."""
+    """Three messages have arrived, and then the broker's refusal to continue the subscription."""
     mesh = FakeMesh(1)
     broker = Broker(mesh, mesh.nodes[1])
     simulate(monkeypatch, broker)
@@ -33,7 +33,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> BlockingSubscription:
 
 
 def test_what_came_before_a_refusal_is_received(refused: BlockingSubscription) -> None:
-    """It was thrown away."""
+    """It was dropped."""
     for body in MESSAGES:
         delivery = refused.receive(0.0)
         assert delivery is not None and delivery.body == body

@@ -1,4 +1,4 @@
-"""When a client dials again, and what it warns of."""
+"""When a client dials again, and its warnings about that."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ URL = "tcp://a:1"
 
 
 class Middle(random.Random):
-    """Draws 0.5, so that each pause is three quarters of its longest."""
+    """Draws 0.5, so that each pause is three quarters of its limit."""
 
     def random(self) -> float:
         return 0.5

@@ -1,4 +1,4 @@
-"""One `BlockingSubscription` in the hands of several threads, at the moments at which they could collide."""
+"""One `BlockingSubscription` shared by several threads, at the moments when they could collide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.mesh.clients.brokerless import settled, subscribed
 
 
 class Intruder:
-    """A session whose lock, each time somebody gives it back, lets another thread's call come first."""
+    """A session that lets another thread's call run first each time its lock is released."""
 
     closed = False
 

@@ -1,4 +1,4 @@
-"""When a thread that waits asks a silent broker for a sign, and when it gives it up."""
+"""When a waiting thread probes a silent broker, and when it gives it up."""
 
 from __future__ import annotations
 

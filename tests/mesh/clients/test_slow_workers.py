@@ -14,7 +14,7 @@ from tests.mesh.loopback import Cluster, whole
 pytestmark = [pytest.mark.virtual, pytest.mark.long]
 
 FAST_S, SLOW_S = 0.05, 0.5
-"""What a message takes."""
+"""Seconds that a message takes."""
 
 
 @pytest.mark.parametrize("at", ["home", "entry"])

@@ -1,4 +1,4 @@
-"""How messages of level stored are published; the test speaks for the brokers."""
+"""How messages of level stored are published; the test plays the brokers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def said(conversation: Conversation, kind: int, *fields: object, now: float = 0.
 
 
 def sent(conversation: Conversation) -> list[tuple[int, int, int]]:
-    """Sequence number, flags and the distance below it of the blocks that go out."""
+    """Sequence number, flags and the distance below it, for each block that is sent."""
     found = []
     for frame in conversation.take_frames():
         _, flags, behind, _ = read_data(frame, 4)
@@ -39,7 +39,7 @@ def sent(conversation: Conversation) -> list[tuple[int, int, int]]:
 
 
 def again(conversation: Conversation) -> None:
-    """The session is lost, and another one begins."""
+    """Lose the session and begin another one."""
     conversation.disconnected()
     welcomed(conversation)
     conversation.flush()
@@ -72,7 +72,7 @@ def test_levels_of_one_topic_do_not_share_a_block_and_keep_their_order() -> None
 
 
 def test_a_block_says_how_far_below_it_the_lowest_stored_number_waits() -> None:
-    """A home remembers numbers from there on; those of other levels are no matter of a home."""
+    """A home remembers numbers from there on; it does not count those of other levels."""
     conversation = settled()
     publish(conversation, b"1", b"2", level=ACCEPTED)
     publish(conversation, b"3", b"4")
@@ -100,7 +100,7 @@ def test_what_is_not_acknowledged_is_sent_again_as_it_was() -> None:
 
 
 def test_what_homes_hold_for_past_though_it_is_waited_for_is_unknown() -> None:
-    """Somebody else said under this id that it waits for nothing below."""
+    """Another client said under this id that it waits for nothing below."""
     conversation = settled()
     ticket, other = publish(conversation, b"1"), publish(conversation, b"2")
     assert ticket in said(conversation, Durable.PAST, 1, 1, ["h"])
@@ -120,7 +120,7 @@ def test_what_no_home_has_is_not_accepted() -> None:
 
 
 def test_a_second_copy_that_is_refused_is_sent_again_until_it_is_stored() -> None:
-    """The next entry broker may have no link to the home yet, which has kept the first copy."""
+    """The next entry broker may have no link yet to the home that kept the first copy."""
     conversation = settled()
     ticket = publish(conversation, b"1")
     again(conversation)
@@ -190,7 +190,7 @@ def test_all_pieces_of_a_large_body_are_sent_again_after_a_refusal() -> None:
 
 
 def test_a_large_body_that_takes_long_is_sent_again_whole_as_long_as_somebody_waits() -> None:
-    """A home that restarts drops the pieces it has, and nobody but the publisher has them then."""
+    """A restarting home drops the pieces it has, and then only the publisher has them."""
     conversation = settled(size=1 << 30)
     ticket = publish(conversation, bytes(3 * blocks.SPLIT))
     publish(conversation, b"y")
@@ -274,15 +274,15 @@ def test_a_next_broker_without_level_stored_ends_what_waits_and_nothing_else() -
 
 
 def lowest(conversation: Conversation) -> list[int]:
-    """What the broker is told of the lowest number for which somebody waits."""
+    """The lowest pending number that the broker is told."""
     frames = [decode(frame, 4) for frame in conversation.take_frames()]
     assert all(frame[:3] == [Durable.LOWEST, conversation.publisher, 2] for frame in frames)
     return [frame[3] for frame in frames]
 
 
 def test_without_credit_the_broker_is_told_for_what_nobody_waits_any_more() -> None:
-    """A home that did not answer held the credit of all that was on its way to it. Nothing could be published
-    then, at any level, though every caller had given up."""
+    """A home that did not answer held the credit of everything in flight to it. Then nothing could be
+    published at any level, though every caller had given up."""
     conversation = settled(messages=20)
     first, second, third = (publish(conversation, *[b"x"] * 10, topic=topic) for topic in ("a", "b", "c"))
     assert [block.sequence for block in opened(conversation)] == [1, 11] and not third.sealed

@@ -1,4 +1,4 @@
-"""How a `Client` hands out what arrives, from real brokers over TCP on loopback."""
+"""How a `Client` hands out messages, from real brokers over TCP on loopback."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ async def test_cancelling_a_wait_for_a_delivery_loses_nothing() -> None:
 
 @pytest.mark.parametrize("enter", [False, True])
 async def test_a_subscription_that_is_cancelled_before_it_is_ready_is_taken_back(enter: bool) -> None:
-    """Nobody had it to read from, and its window held the publishers of its topics back."""
+    """The cancelled subscription stayed: nobody could read it, and its window held back the publishers of its
+    topics."""
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
         subscription = mesh.subscribe("t")
         waiting = asyncio.create_task(subscription.__aenter__() if enter else ready(subscription))
@@ -138,7 +139,8 @@ async def test_who_answers_after_its_broker_was_replaced_is_told_that_nobody_wai
 
 
 def shared_by(readers: int, *, batches: bool = False) -> tuple[list[bytes], list[int]]:
-    """500 messages in 50 calls, taken by that many tasks from one subscription; the bodies, and ``lost``."""
+    """Send 500 messages in 50 calls to one subscription shared by that many tasks; return the bodies and
+    ``lost``."""
     got: list[bytes] = []
     lost: list[int] = []
 

@@ -1,6 +1,7 @@
-"""Ctrl-C ends a turn of a blocking session, wherever it comes: others take it over, and the client goes on.
+"""Ctrl-C may end a turn of a blocking session at any place: other threads take it over, and the client goes
+on.
 
-No broker is needed: the other end is silent, or says what a test has it say.
+No broker is needed: the other end is silent, or sends what the test has it send.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.support.interrupts import LIMIT_S, ends, interrupted_at
 
 
 class Talk:
-    """An open client on one end of a socket pair, whose other end is ours."""
+    """An open client on one end of a socket pair; the test has the other end."""
 
     def __init__(self) -> None:
         self.client = BlockingClient("tcp://127.0.0.1:1")
@@ -43,7 +44,7 @@ class Talk:
         self.wire = self.session._wire = BlockingConnection(self.sock, codec)
 
     def say(self, frame: bytes) -> None:
-        """As the broker."""
+        """Send as the broker."""
         self.theirs.sendall(len(frame).to_bytes(8, "big") + frame)
 
     def close(self) -> None:
@@ -98,12 +99,10 @@ TURNS = {
 def test_a_call_that_is_interrupted_anywhere_gives_lock_and_turn_back(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C as the call took the lock, or again as it took it back, left the lock taken, or ended as
-    ``cannot release un-acquired lock``; in between it left nobody to read the connection."""
+    """Ctrl-C while the call took the lock, or took it back, left the lock taken or ended in ``cannot release
+    un-acquired lock``. Between the two, it left no thread to read the connection."""
     monkeypatch.setattr("mesh.clients.blocking_session.LINGER_S", 0.001)
-    monkeypatch.setattr(
-        log, "disabled", True
-    )  # an interrupt within logging leaves the lock of its handler taken
+    monkeypatch.setattr(log, "disabled", True)  # an interrupt within logging leaves the handler's lock taken
     place, interrupted = 1, True
     while interrupted:
         talk = Talk()

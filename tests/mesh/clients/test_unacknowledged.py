@@ -40,7 +40,7 @@ def test_the_distance_is_to_the_lowest_stored_block_that_waits() -> None:
 
 
 def test_what_its_callers_have_given_up_waits_no_more() -> None:
-    """It held up what homes may forget, and the credit of its publisher, until the session ended."""
+    """It held up what homes may forget, and its publisher's credit, until the session ended."""
     waiting = Unacknowledged()
     given_up = sealed(1)
     for each in (given_up, sealed(2), sealed(3)):

@@ -1,4 +1,4 @@
-"""Clients of this version before brokers of the first one, and what a client's id is worth."""
+"""Clients of this version at brokers of the first one, and the protection of a client's id."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSAL = encode(Kind.ERROR, "SessionError", TOO_LONG_FOR_FIRST)
 
 
 def dialled(conversation: Conversation) -> list[object]:
-    """A new connection; the HELLO that is said on it."""
+    """Connect anew; return the HELLO that is sent."""
     conversation.connected(0.0)
     (frame,) = conversation.take_control()
     assert frame[:4] == PREFIX
@@ -32,7 +32,7 @@ def dialled(conversation: Conversation) -> list[object]:
 
 
 def answered(conversation: Conversation, version: int) -> None:
-    """A broker of that version says WELCOME."""
+    """Let a broker of that version say WELCOME."""
     capabilities = frozenset([PUBLISHER_SECRET]) if version > 1 else frozenset()
     frame = welcome(Agreed(version, capabilities), 9, "alpha", "mesh", 1, 1000, 1 << 20)
     conversation.received([PREFIX + frame], 0.0)
@@ -50,7 +50,7 @@ def fresh() -> Conversation:
 
 
 def sent(conversation: Conversation) -> list[tuple[int, int, int]]:
-    """Publisher, sequence and flags of the blocks that go out."""
+    """Publisher, sequence and flags of the blocks that are sent."""
     found = []
     for frame in conversation.take_frames():
         block = blocks.open_block(frame, 4 + DATA_SIZE)
@@ -150,11 +150,11 @@ def test_what_a_first_version_cannot_recognise_is_not_sent_again_but_unknown() -
     assert sent(conversation) == [(ID, 2, 0)] and again is not None and not again.done
 
 
-# --- before real data planes
+# --- with real data planes
 
 
 def claim(mesh: FakeMesh, frame: bytes, *blocks_of: bytes) -> str:
-    """What a broker says, if it refuses, to a client that begins with this HELLO and sends these blocks."""
+    """The broker's refusal, if any, of a client that begins with this HELLO and sends these blocks."""
     client = mesh.client(2)
     prefix = client.conversation.prefix
     said = [frame, *(data_head(0, 0, 0, 0, len(block)) + block for block in blocks_of)]
@@ -212,7 +212,7 @@ def test_nobody_can_claim_the_id_under_which_a_broker_publishes_for_stock_client
     assert [body for _, body in reader.take(feed)] == [b"forged", b"stock"]
 
 
-# --- before whole brokers
+# --- with whole brokers
 
 
 def test_a_subscriber_that_steals_an_id_in_a_mesh_is_told_why_and_its_victim_loses_nothing(

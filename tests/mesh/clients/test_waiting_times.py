@@ -1,4 +1,4 @@
-"""How long the calls of a client wait by default, as the guides and docstrings say."""
+"""How long a client's calls wait by default, as the guides and docstrings say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.virtual
 
 
 async def ended(call: Awaitable[object]) -> tuple[type, float]:
-    """As what a call ended, and after how many seconds."""
+    """How a call ended, and after how many seconds."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
@@ -84,7 +84,7 @@ async def test_closing_waits_a_second_for_a_broker_that_does_not_read() -> None:
 
 
 async def test_flush_waits_for_no_broker_when_nothing_is_gathered() -> None:
-    """It waited for room in the next session, ten seconds and in vain."""
+    """It waited in vain, ten seconds, for room in the next session."""
     async with Broker(listen=LOOPBACK) as broker:
         mesh = Client(broker.url)
         await mesh.open()
@@ -96,7 +96,7 @@ async def test_flush_waits_for_no_broker_when_nothing_is_gathered() -> None:
 
 
 async def test_closing_ends_a_flush() -> None:
-    """It waited out its time, for a client that was closed."""
+    """It waited until its time was over, for a client that was closed."""
     async with Broker(listen=LOOPBACK) as broker:
         mesh = Client(broker.url)
         await mesh.open()
@@ -128,6 +128,6 @@ async def test_the_topics_of_a_batch_share_one_timeout() -> None:
 
 
 async def read_slowly(subscription: Subscription) -> None:
-    """Twenty messages a second."""
+    """Read twenty messages a second."""
     async for _ in subscription:
         await asyncio.sleep(0.05)

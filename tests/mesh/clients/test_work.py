@@ -1,4 +1,4 @@
-"""Durable subscriptions of a `Client`, with homes that a test plays (`homes.Home`)."""
+"""Durable subscriptions of a `Client`, with homes that the test plays (`homes.Home`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.virtual
 
 @asynccontextmanager
 async def serving(home: Home, url: str = LOOPBACK) -> AsyncIterator[str]:
-    """A home at an address."""
+    """Serve a home at an address."""
     listener = SharedListener(url)
     async with RawSocket(Rep0, receiver=home) as rep:
         await rep.listen(listener)
@@ -83,7 +83,7 @@ async def test_what_is_settled_in_a_turn_of_the_loop_is_said_once() -> None:
 
 
 async def test_words_that_keep_coming_are_said_together_each_millisecond() -> None:
-    """A program that awaits at each message had a frame said for each."""
+    """A program that awaits for each message had one frame sent for each."""
     async with working() as (home, _, work):
         home.publish(*[b"x"] * 50)
         for _ in range(50):
@@ -94,7 +94,7 @@ async def test_words_that_keep_coming_are_said_together_each_millisecond() -> No
 
 
 async def test_a_program_that_never_awaits_gets_more_than_a_window_said() -> None:
-    """All messages of a window were handed out in one turn: the home had nothing to do meanwhile."""
+    """All messages of a window were handed out in one turn, and the home had nothing to do meanwhile."""
     async with working(window=8) as (home, _, work):
         home.publish(*[b"%d" % number for number in range(100)])
         got = []
@@ -262,7 +262,7 @@ async def _all(work: Work) -> list[bytes]:
     return [job.body async for job in work]
 
 
-# --- another broker is the home
+# --- the home is another broker
 
 
 async def test_a_client_follows_to_the_home() -> None:

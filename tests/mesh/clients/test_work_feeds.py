@@ -1,4 +1,4 @@
-"""A client's end of durable subscriptions, alone; the test speaks for the home."""
+"""A client's end of durable subscriptions, alone; the test plays the home."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.mesh.clients.brokerless import PREFIX, STORELESS, settled, welcomed
 
 
 class Teller:
-    """Settles at once, as a surface does when its turn ends."""
+    """Reports settlements at once, as a client does when its turn ends."""
 
     def done(self, portion: Portion, messages: int) -> bool:
         return portion.done(messages)
@@ -130,7 +130,7 @@ def test_a_batch_is_done_in_one_call_but_for_what_was_said_of_some() -> None:
 
 
 def test_each_word_of_a_message_counts_once_and_the_first_holds() -> None:
-    """Settling the same three times over, in any order, says one thing."""
+    """Settling the same message three times, in any order, has the effect of the first."""
     conversation = settled()
     feed = attached(conversation)
     conversation.received([work(feed, 7, 0, sealed(b"a", b"b", b"c", b"d"))], 0.0)
@@ -148,7 +148,7 @@ def test_each_word_of_a_message_counts_once_and_the_first_holds() -> None:
 
 @pytest.mark.parametrize("after", [7 * 86400 + 0.001, 1e300, float("inf")])
 def test_a_retry_after_more_than_seven_days_is_refused_and_settles_nothing(after: float) -> None:
-    """It was cut, and came after seven days."""
+    """The time was cut, and the message came after seven days."""
     conversation = settled()
     feed = attached(conversation)
     conversation.received([work(feed, 7, 0, sealed(b"a"))], 0.0)
@@ -160,7 +160,7 @@ def test_a_retry_after_more_than_seven_days_is_refused_and_settles_nothing(after
 
 
 def test_a_message_that_comes_again_is_settled_for_itself() -> None:
-    """The old word of a message that was retried must not settle its next delivery."""
+    """The old settlement of a retried message must not settle its next delivery."""
     conversation = settled()
     feed = attached(conversation)
     conversation.received([work(feed, 7, 0, sealed(b"a"))], 0.0)

@@ -1,4 +1,4 @@
-"""When a client's messages leave: a loop whose time stands still, and a pipe that only collects."""
+"""When a client's messages leave: with a loop whose time the test sets, and a pipe that only collects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = b"\x80\0\0\1"
 
 
 class FakeLoop:
-    """Time that the test turns, and what was put off to the end of the loop turn."""
+    """The test sets its time, and runs the calls put off to the end of the loop turn."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -34,7 +34,7 @@ class FakeLoop:
 
 
 class WritingPipe(FakePipe):
-    """Writes when it is told to, as far as the kernel takes it, and counts how often."""
+    """Writes when told to, as much as the kernel takes, and counts how often."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class WritingPipe(FakePipe):
 
 
 class Desk:
-    """A writer with a session, a pipe and credit for so many messages."""
+    """A writer with a session, a pipe, and credit for so many messages."""
 
     def __init__(self, credit: int = 1 << 20) -> None:
         self.loop = FakeLoop()
@@ -68,13 +68,13 @@ class Desk:
         self.writer.credit_came()
 
     def gather(self, count: int = 1) -> None:
-        """As the publisher does it, but for what a lone message is due."""
+        """Gather a message as the publisher does; it flushes no lone message."""
         self.conversation.add_many("t", [b"x"] * count, 0)
         if not self.writer.scheduled:
             self.writer.schedule()
 
     def left(self) -> int:
-        """How many frames were handed to the pipe since this was asked last."""
+        """Number of frames handed to the pipe since the last call."""
         written, self.pipe.written = self.pipe.written, []
         return len(written + self.pipe.take())
 
@@ -129,7 +129,8 @@ def test_without_credit_no_turn_comes_until_there_is_some() -> None:
     assert not desk.writer.scheduled and not desk.loop.soon, "it does not spin"
     desk.writer.credit_came()
     assert not desk.writer.scheduled, "frames came, but no credit among them"
-    desk.loop.now += 2 * LONE_S  # a message that waited for credit is not alone, however long that took
+    # a message that waited for credit does not count as alone, however long that took
+    desk.loop.now += 2 * LONE_S
     desk.hear(Kind.CREDIT, 0, 10, 1 << 20)
     assert desk.writer.scheduled and not desk.writer.lone
     desk.loop.turn(DEFER_S)

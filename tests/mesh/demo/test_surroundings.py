@@ -1,4 +1,4 @@
-"""The demonstration runs in any surroundings, or says in one sentence what is in its way."""
+"""The demonstration runs in any environment, or says in one sentence what prevents it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_missing_spark_is_said_before_anything_is_started(
 def test_a_demonstration_that_is_told_to_end_leaves_no_broker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Its brokers ran on for ever, in sessions of their own."""
+    """Its brokers ran on forever, in sessions of their own."""
     federations: list[Federation] = []
     before = signal.signal(number, signal.default_int_handler)
 
@@ -88,8 +88,8 @@ def test_the_faults_of_the_story_are_not_warned_of(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Clients warned of the broker that the demonstration had killed, in the middle of its story."""
-    monkeypatch.setattr(log, "propagate", False)  # the handlers of pytest are at the root
-    monkeypatch.setattr(log, "handlers", [])  # and other tests may leave theirs
+    monkeypatch.setattr(log, "propagate", False)  # pytest's handlers are at the root
+    monkeypatch.setattr(log, "handlers", [])  # other tests may leave theirs
 
     async def started(self: Federation) -> None: ...
 

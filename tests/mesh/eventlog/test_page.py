@@ -1,4 +1,4 @@
-"""The reference page of the event log is the one that the rows make."""
+"""The reference page of the event log matches the row classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows that are defined are those that brokers and the simulator write."""
+"""The row classes match the rows that brokers and the simulator write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small HTTP client for tests: it says exactly what it is told, and reads one answer."""
+"""A small HTTP client for tests: it sends exactly what it is given, and reads one answer."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Caller:
         return (await self.reader.readexactly(size + 2))[:-2]
 
     async def ended(self) -> bytes:
-        """What still comes until the server closes."""
+        """The remaining bytes until the server closes."""
         return await self.reader.read()
 
     def close(self) -> None:

@@ -41,6 +41,6 @@ def figures(
 
 
 def many(count: int) -> list[dict[str, Any]]:
-    """That many linked members, and this broker."""
+    """This broker, and that many linked members."""
     others = [member(f"b{number:03}", link=link(rtt_ms=float(number))) for number in range(count)]
     return [member("alpha", is_self=True), *others]

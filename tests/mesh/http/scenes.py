@@ -1,4 +1,4 @@
-"""States of a mesh as the page gets them: real brokers, in a simulated world, looked at from one.
+"""States of a mesh as the page gets them: real brokers in a simulated world, seen from one of them.
 
 ``python -m tests.mesh.http.scenes FOLDER`` makes pictures of all of them, wide and narrow, light and dark.
 """
@@ -29,7 +29,7 @@ WIDE, NARROW = (1280, 800), (390, 780)
 
 @dataclass(frozen=True)
 class Scene:
-    """What a page is told first: the samples before, and one frame."""
+    """The first frames of a page: the earlier samples, and one frame."""
 
     past: bytes
     frame: bytes
@@ -73,7 +73,7 @@ def _wall(world: World) -> float:
 
 
 def _heard(mesh: Mesh, world: World) -> tuple[list[bytes], list[str]]:
-    """The statuses of those that the first broker is linked to, and the names of the others that live."""
+    """The statuses of the brokers that the first one is linked to, and the names of the other living ones."""
     first = mesh.broker("broker-1")
     node = first._node
     assert node is not None
@@ -114,7 +114,7 @@ def triangle() -> Scene:
 
 
 def overload() -> Scene:
-    """A reader that has stopped, and more than broker 3 can take."""
+    """A reader that has stopped, and more load than broker 3 can take."""
 
     def flood(mesh: Mesh, world: World) -> None:
         async def publish(client: Client) -> None:
@@ -154,7 +154,7 @@ SCENES: Final[dict[str, Callable[[], Scene]]] = {
 
 
 class _Still:
-    """A broker of which nothing but the page is wanted."""
+    """A broker of which only the page is needed."""
 
     name, state, waits_for = "broker-1", "ready", ()
 
@@ -169,7 +169,7 @@ class _Still:
 
 
 class Stage:
-    """Viewers that are shown a scene."""
+    """Viewers that see a scene."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -184,7 +184,7 @@ class Stage:
         del self.pushes[push]
 
     def show(self, scene: Scene) -> None:
-        """To the pages that are open."""
+        """Show a scene to the open pages."""
         self.scene = scene
         for push in self.pushes:
             push(event("mesh", scene.frame))
@@ -192,7 +192,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged(scene: Scene) -> AsyncIterator[tuple[Stage, str]]:
-    """Serve the page with a scene; yields the address too."""
+    """Serve the page with a scene; also yields the address."""
     stage = Stage(scene)
     listen = HttpListen("0")
     site = Site(_Still(), Guard(listen, "here"), answers=dict, clock=asyncio.get_running_loop().time)

@@ -1,4 +1,4 @@
-"""What clients do to one connection: drip, flood, garble, go silent. In virtual time."""
+"""Bad clients of one connection: they drip, flood, garble, go silent. In virtual time."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_requests_of_one_connection_are_answered_in_order() -> None:
 
 
 async def test_a_pipeline_is_answered_a_few_requests_a_turn() -> None:
-    """A megabyte of short requests came in one read, and held the loop until all were answered."""
+    """A megabyte of short requests came in one read, and blocked the loop until all were answered."""
     async with serving() as (http, site, _):
         caller = await Caller.dial(http.url)
         caller.say(b"GET / HTTP/1.1\r\nhost: ::1\r\n\r\n" * 200)
@@ -88,7 +88,8 @@ async def test_a_pipeline_is_answered_a_few_requests_a_turn() -> None:
 
 
 async def test_a_head_that_drips_has_ten_seconds_and_no_more() -> None:
-    """Slow loris: a byte now and then kept a connection for ever where each one renewed the time limit."""
+    """Slow loris: if each byte renewed the time limit, a byte now and then would keep a connection
+    forever."""
     async with serving() as (http, site, _):
         caller = await Caller.dial(http.url)
         began = asyncio.get_running_loop().time()
@@ -165,7 +166,7 @@ async def test_what_is_no_request_is_refused_and_costs_the_connection(said: byte
 
 
 async def test_a_client_that_does_not_read_is_not_read_from_and_then_cut_off() -> None:
-    """Answers that nobody reads are bounded by what the transport takes before it pauses."""
+    """The transport bounds unread answers by what it takes before it pauses."""
     async with serving() as (http, site, _):
         caller = await Caller.dial(http.url)
         caller.reader._limit = 1024  # type: ignore[attr-defined]
@@ -189,7 +190,7 @@ async def test_a_stream_gets_what_is_pushed_until_the_client_goes() -> None:
         await asyncio.sleep(200)
         pages.pushes[0](b"much later")
         assert await caller.chunk() == b"much later"
-        caller.say(b"GET / HTTP/1.1\r\n")  # nobody listens, and nothing breaks
+        caller.say(b"GET / HTTP/1.1\r\n")  # nobody reads the answer, and nothing breaks
         caller.close()
         await asyncio.sleep(1)
         assert not pages.pushes and not http.connections
@@ -237,7 +238,7 @@ async def test_pages_beyond_the_bound_are_told_to_come_back(monkeypatch: pytest.
         callers[-1].close()
         await asyncio.sleep(1)
         last = await Caller.dial(http.url)
-        refused = await Caller.dial(http.url)  # takes the place of `last`, which is quiet
+        refused = await Caller.dial(http.url)  # takes the place of `last`, which is idle
         assert await last.ended() == b""
         for caller in (*callers, last, refused):
             caller.close()

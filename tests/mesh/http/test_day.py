@@ -1,4 +1,4 @@
-"""A page that is left open for a day, in virtual time: the broker's side of it stays as small as it was."""
+"""A page that is left open for a day, in virtual time: its cost in the broker does not grow."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.mesh.http.client import Caller
 pytestmark = pytest.mark.long
 HOUR_S = 3600.0
 LOOK_S = 20.0
-"""Looks are rarer than they are, since each takes milliseconds of real time."""
+"""Looks are rarer than in reality, since each takes milliseconds of real time."""
 
 
 class Broker:
-    """One whose figures and events are new at each look."""
+    """A broker whose figures and events are new at each look."""
 
     name, state, waits_for = "alpha", "ready", ()
 

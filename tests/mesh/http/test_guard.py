@@ -1,4 +1,4 @@
-"""Who may read: methods, hosts, other sites' pages, other hosts, passwords."""
+"""The guard decides who may read: methods, hosts, pages of other sites, other hosts, passwords."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_pages_of_other_sites_may_not_read() -> None:
 
 
 def test_a_request_that_a_browser_marks_as_another_sites_is_refused_but_a_link_is_followed() -> None:
-    """Browsers send no Origin with a plain GET, so an image or a stream of another site came through."""
+    """Browsers send no Origin with a plain GET, so an image or a stream on another site came through."""
     assert refused(path="/live", sec_fetch_site="cross-site") == HTTPStatus.FORBIDDEN
     assert refused(path="/live", sec_fetch_site="same-site") == HTTPStatus.FORBIDDEN
     assert refused(path="/live", sec_fetch_site="same-origin") is None

@@ -1,4 +1,4 @@
-"""What an orchestrator is told of a broker's state."""
+"""The answers to an orchestrator in each state of a broker."""
 
 from __future__ import annotations
 

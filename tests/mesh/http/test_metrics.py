@@ -1,4 +1,4 @@
-"""The metrics: their names, their bounds, what Prometheus' own linter says, and what the docs say."""
+"""The metrics: names, bounds, Prometheus' own linter, and the docs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_who_has_a_series_keeps_it_and_frees_it_by_going() -> None:
 
 
 def test_links_of_one_name_are_one_series() -> None:
-    """Two brokers of one name gave one series twice, which Prometheus refuses whole."""
+    """Two brokers of one name gave one series twice; then Prometheus refuses all of them."""
     twins = [member("alpha", is_self=True), member("beta"), member("beta", id="2" * 16)]
     assert read(figures(members=twins))["mangrove_link_queued_messages", "beta"] == 2 * link()["queued"]
 

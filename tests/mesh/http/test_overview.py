@@ -1,4 +1,4 @@
-"""What a page is told: bounded, printable, and right about rates, links, changes and trouble."""
+"""The documents for a page: bounded, printable, and right about rates, links, changes and trouble."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_of_a_large_mesh_those_in_trouble_are_shown_and_the_rest_counted() -> No
 
 
 def test_looks_without_end_keep_a_few_minutes() -> None:
-    """A page left open: what is kept of the past is bounded; `test_day` has a whole day."""
+    """For a page left open, the broker keeps a bounded past; `test_day` has a whole day."""
     made = Overview()
     sizes = []
     for number in range(HISTORY_MAX + 50):

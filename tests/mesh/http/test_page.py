@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows of states of a mesh, and of brokers that are killed meanwhile."""
+"""The page in a real browser: how it shows states of a mesh, and brokers that are killed meanwhile."""
 
 from __future__ import annotations
 
@@ -105,9 +105,10 @@ async def test_words_of_others_are_text_and_never_markup() -> None:
 
 
 async def test_pages_of_other_sites_get_nothing_out_of_a_broker() -> None:
-    """As a browser really asks: a fetch, a stream, an image and a script of a page from elsewhere."""
+    """The requests that a browser really makes: a fetch, a stream, an image and a script of a page from
+    elsewhere."""
     async with Browser.run() as browser, staged(scene("calm")) as (stage, url):
-        page = await browser.page()  # about:blank is nobody's own
+        page = await browser.page()  # about:blank has no origin
         assert stage.server is not None
         answers = stage.server.answers
         assert await page.evaluate(f"fetch('{url}livez').then(() => 'read', () => 'failed')") == "failed"
@@ -145,7 +146,7 @@ async def test_a_broker_has_its_details_and_keeps_them_open() -> None:
 
 
 async def test_a_page_that_is_open_for_long_keeps_a_bounded_past() -> None:
-    """Forty thousand frames are a day; what a page keeps is as large after three hundred."""
+    """A day has forty thousand frames; a page keeps as much after three hundred."""
     async with Browser.run() as browser, staged(scene("calm")) as (stage, url):
         page = await browser.page()
         await page.go(url)
@@ -189,7 +190,8 @@ async def broker(name: str, port: int, *flags: str) -> AsyncIterator[asyncio.sub
 
 @pytest.mark.process
 async def test_brokers_are_killed_while_the_page_is_open() -> None:
-    """Another's death shows. Its own broker's is said beside the last picture, until that is back."""
+    """The page shows the death of another broker. If its own broker dies, it says so beside the last picture,
+    until that is back."""
     ports = [free_port() for _ in range(4)]
     http = ("--http", str(ports[3]))
     join = ("--join", f"tcp://127.0.0.1:{ports[0]}")

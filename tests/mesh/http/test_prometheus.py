@@ -50,7 +50,7 @@ async def test_prometheus_scrapes_a_broker_by_its_password(tmp_path: Path) -> No
 
 
 async def first(url: str, query: str) -> dict[str, Any]:
-    """The first series of a query, once there is one."""
+    """The first series of a query, as soon as there is one."""
     async with asyncio.timeout(200):
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What is served where."""
+"""The answers of each path."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_other_paths_are_not_found_and_the_answer_names_those_that_are(path: str
 
 
 def test_the_stream_is_for_those_who_ask_for_events() -> None:
-    """An image of another site held one of the places of open pages until its page was closed."""
+    """An image on another site held one of the places for open pages until its page was closed."""
     served = site()
     assert served.answer(Request("GET", "/live", {"accept": "text/event-stream"})).stream
     for accept in ("", "*/*", "image/avif,image/webp,*/*;q=0.8"):

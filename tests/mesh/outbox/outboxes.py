@@ -1,4 +1,4 @@
-"""Short ways to open an outbox and to put something into it."""
+"""Short ways to open an outbox and to fill it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def opened(folder: Path, seed: int | str | None = None, **given: Any) -> Outbox:
 def sealed(
     outbox: Outbox, first: int, count: int = 1, *, topic: bytes = b"a", body: bytes = b"body"
 ) -> bytes:
-    """A block of messages that differ."""
+    """A block of different messages."""
     bodies = [body + b" %d" % number for number in range(first, first + count)]
     return blocks.seal(topic, bodies, publisher=outbox.publisher, boot=outbox.boot, sequence=first, level=1)
 
@@ -33,7 +33,7 @@ def appended(outbox: Outbox, *sealed_blocks: bytes) -> list[int]:
 
 
 def waiting(outbox: Outbox, after_row: int = 0, bytes_max: int = 1 << 30, **given: Any) -> list[OutboxBlock]:
-    """What is not freed, all of it undamaged."""
+    """The blocks that are not freed, all undamaged."""
     rows: list[OutboxBlock] = []
     for row in outbox.read(after_row, bytes_max, **given):
         assert isinstance(row, OutboxBlock), row
@@ -42,5 +42,5 @@ def waiting(outbox: Outbox, after_row: int = 0, bytes_max: int = 1 << 30, **give
 
 
 def numbers(outbox: Outbox) -> list[int]:
-    """The first number of each block that waits."""
+    """The first number of each waiting block."""
     return [row.first for row in waiting(outbox)]

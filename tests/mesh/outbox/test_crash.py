@@ -1,6 +1,6 @@
-"""A power loss at any point: what was appended is there, and what was freed is gone.
+"""A power loss at any point: appended blocks are there, and freed ones are gone.
 
-The second matters as much: homes are told that what was freed will not come again, and would refuse it.
+The second matters as much: homes are told that freed blocks will not come again, and would refuse them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.mesh.database.memory_disk import MemoryDisk
 from tests.mesh.outbox.outboxes import NOW_US, sealed, waiting
 
 EVERY = 4
-"""Of so many power losses, one is followed by more work and a second one."""
+"""One in so many power losses is followed by more work and a second power loss."""
 
 State = frozenset[tuple[int, int]]
-"""Boots and numbers of what waits."""
+"""Boots and numbers of waiting blocks."""
 
 
 def opened_on(disk: MemoryDisk, rng: random.Random) -> Outbox:
@@ -39,13 +39,13 @@ def state(outbox: Outbox) -> State:
 
 @dataclass
 class Life:
-    """What was done in one life of an outbox: when each commit began, and what waited after it."""
+    """One opening of an outbox: when each commit began, and what waited after it."""
 
     before: State = frozenset()
     commits: list[tuple[int, int, State]] = field(default_factory=list)
 
     def may_hold(self, at: int) -> set[State]:
-        """What a power loss after so many operations may leave."""
+        """The states that a power loss after so many operations may leave."""
         sure = self.before
         for began, ended, after in self.commits:
             if ended <= at:
@@ -70,7 +70,7 @@ class Life:
 
 
 def losses(seed: int) -> Iterator[bool]:
-    """Of each operation of a life, whether a power loss behind it lost, brought back or damaged something."""
+    """For each operation: True if a power loss after it lost, brought back or damaged something."""
     rng = random.Random(seed)
     disk, life = MemoryDisk(), Life()
     outbox = opened_on(disk, rng)
@@ -89,14 +89,15 @@ def losses(seed: int) -> Iterator[bool]:
                 wrong |= is_lost_again(second, outbox, found, rng)
             else:
                 outbox.close()
-        except (MeshError, apsw.Error, AssertionError, TypeError):  # what was not synced may be anything
+        # state that was not synced may be anything
+        except (MeshError, apsw.Error, AssertionError, TypeError):
             wrong = True
         second.unregister()
         yield wrong
 
 
 def is_lost_again(disk: MemoryDisk, outbox: Outbox, found: State, rng: random.Random) -> bool:
-    """Whether more work and a second power loss lose something."""
+    """True if more work and a second power loss lose something."""
     life = Life(found)
     begun = len(disk.operations)
     life.work(disk, outbox, 4, rng)
@@ -113,7 +114,7 @@ def is_lost_again(disk: MemoryDisk, outbox: Outbox, found: State, rng: random.Ra
 
 @pytest.fixture(autouse=True)
 def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that there are checkpoints among the work."""
+    """Keep the log small, so that there are checkpoints during the work."""
     monkeypatch.setattr(room, "CHECKPOINT_PAGES", 8)
 
 
@@ -122,7 +123,7 @@ def test_a_power_loss_at_any_operation_loses_nothing_and_brings_nothing_back() -
 
 
 def test_an_outbox_that_does_not_sync_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above can fail."""
+    """It shows that the test above can fail."""
     pragmas = tuple((name, 0 if name == "synchronous" else value) for name, value in settings.PRAGMAS)
     monkeypatch.setattr(settings, "PRAGMAS", pragmas)
     assert any(losses(seed=1))

@@ -1,4 +1,4 @@
-"""An outbox drains in order, frees what is stored and nothing else, whatever homes and sessions do."""
+"""An outbox drains in order and frees only stored blocks, whatever homes and sessions do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mesh.wire import blocks
 
 TOPICS = (b"a", b"b", b"c", b"d")
 WINDOW = 600
-"""Some six blocks."""
+"""About six blocks."""
 NO_PIECE = -1
 
 
@@ -34,7 +34,7 @@ class File:
         return self._add(topic, blocks.seal(topic, [b"x" * 50] * count, **self._next(count)), count)
 
     def append_body(self, topic: bytes, pieces: int) -> list[OutboxBlock]:
-        """A large body, but for its size."""
+        """A large body, except for its size."""
         ends = self._next(1)
         made = []
         for offset in range(pieces):
@@ -76,7 +76,7 @@ class File:
 
 
 def filled(*topics: bytes) -> tuple[File, Draining]:
-    """An outbox with a row of each topic that was opened so, and its draining."""
+    """An outbox with a row of each topic, as if opened so, and its draining."""
     file = File()
     for topic in topics:
         file.append(topic)
@@ -84,13 +84,13 @@ def filled(*topics: bytes) -> tuple[File, Draining]:
 
 
 def read(file: File, draining: Draining) -> None:
-    """Read as long as it wants to."""
+    """Read as long as it asks for more."""
     while (wanted := draining.wants()) is not None:
         draining.found(file.read(wanted.after_row, wanted.bytes_max, wanted.without))
 
 
 def took(file: File, draining: Draining, now: float = 0.0) -> list[int]:
-    """The first numbers of what is sent until nothing more is."""
+    """The first numbers of everything that it sends until it stops."""
     sent: list[Send] = []
     while True:
         before = len(sent)
@@ -107,7 +107,7 @@ def stored(file: File, draining: Draining, first: int, last: int) -> None:
     draining.freed(freed)
 
 
-# --- the ways it goes
+# --- the normal course
 
 
 def test_rows_are_sent_in_order_as_a_window_holds_and_freed_when_stored() -> None:
@@ -161,7 +161,7 @@ def test_what_may_have_been_sent_before_says_so() -> None:
 
 
 def test_the_lowest_number_rises_when_freeing_is_on_disk_and_not_before() -> None:
-    """A power loss brought a row back that homes were told would not come: they refused it for ever."""
+    """A power loss brought back a row that homes were told would not come: they refused it for good."""
     file, draining = filled(b"a", b"a", b"a")
     draining.session_began(1)
     read(file, draining)
@@ -255,7 +255,8 @@ def test_pauses_double_up_to_a_bound() -> None:
 
 
 def test_a_held_topic_keeps_the_lowest_number_from_rising() -> None:
-    """It was passed over, and homes were told of a higher number meanwhile: they refused it when it came."""
+    """The topic was passed over, and homes were told a higher number meanwhile: they refused it when it
+    came."""
     file, draining = filled(b"a", b"b", b"a")
     draining.session_began(1)
     took(file, draining)
@@ -277,7 +278,7 @@ def test_a_probe_is_the_oldest_body_with_all_its_pieces() -> None:
     while more := draining.take(0.0, 1):
         sent += more
         read(file, draining)
-    assert len(sent) == 9  # beyond the window: they are stored with the last one
+    assert len(sent) == 9  # beyond the window: pieces are stored with the last one
     draining.refused([(1, 1)], "no", 0.0)
     read(file, draining)
     assert draining.take(0.0, 1 << 20) == []
@@ -307,7 +308,7 @@ def test_more_refused_topics_than_can_be_held_pause_everything() -> None:
     assert draining.held() == {}
     assert draining.next_due == PAUSE_MIN_S
     assert took(file, draining) == []
-    assert took(file, draining, PAUSE_MIN_S) == [1]  # one alone, of the oldest
+    assert took(file, draining, PAUSE_MIN_S) == [1]  # only the oldest
     stored(file, draining, 1, 1)
     assert len(took(file, draining, PAUSE_MIN_S)) == len(topics) - 1
     stored(file, draining, 1, len(topics))
@@ -326,7 +327,7 @@ def test_what_is_damaged_is_counted_and_not_sent() -> None:
 
 
 def test_a_body_with_a_damaged_piece_is_damaged_and_nothing_waits_for_it() -> None:
-    """Its other pieces were sent and waited for the one that never came, and the outbox never drained."""
+    """Its other pieces were sent and waited for the missing one, and the outbox never drained."""
     file = File()
     file.append_body(b"a", 5)
     file.append(b"a")
@@ -342,7 +343,7 @@ def test_a_body_with_a_damaged_piece_is_damaged_and_nothing_waits_for_it() -> No
 
 
 def test_a_body_that_takes_long_is_sent_again_ever_more_rarely_until_it_is_answered() -> None:
-    """Its home had restarted in the middle of it and lost the first pieces; it waited for them for ever."""
+    """Its home had restarted in the middle of it, lost the first pieces, and waited for them forever."""
     file = File()
     file.append_body(b"a", 3)
     file.append(b"b")
@@ -375,7 +376,7 @@ def test_a_refused_block_that_is_damaged_since_holds_its_topic_no_longer() -> No
 
 
 def test_a_read_that_was_asked_before_a_topic_was_probed_is_void() -> None:
-    """It passed the topic's rows over, and they were never sent."""
+    """The read passed over the topic's rows, and they were never sent."""
     file, draining = filled(b"a", b"b")
     draining.session_began(1)
     took(file, draining)
@@ -395,8 +396,8 @@ def test_a_read_that_was_asked_before_a_topic_was_probed_is_void() -> None:
 
 
 def test_what_was_under_way_goes_first_when_its_session_ends_though_its_topic_is_held() -> None:
-    """Swarm seed 950011 with durable subscriptions: homes were slow with a block, and refused the one behind
-    it. In the next session the topic was tried from that one on, and the first one was not sent at all."""
+    """Swarm seed 950011 with durable subscriptions: homes were slow with a block, and refused the next one.
+    In the next session the topic was tried from the second one on, and the first one was not sent at all."""
     file, draining = filled(b"a", b"a", b"b")
     draining.session_began(1)
     assert took(file, draining) == [1, 2, 3]
@@ -423,7 +424,7 @@ def test_a_body_that_is_sent_again_goes_first_though_its_topic_is_held() -> None
     draining.takes_long([(1, 1)], 0.0)
     draining.refused([(2, 2)], "no", 0.0)
     sent = [number for second in range(1, 60) for number in took(file, draining, float(second))]
-    assert sent and set(sent) == {0} and not draining.drained  # pieces are no sealed blocks here
+    assert sent and set(sent) == {0} and not draining.drained  # pieces are not sealed blocks in this test
     stored(file, draining, 1, 1)
     assert took(file, draining, 60.0) == [2]
     stored(file, draining, 2, 2)
@@ -474,7 +475,7 @@ def test_a_pause_of_everything_does_not_wait_for_a_body_that_is_not_sent_whole(s
 
 
 def test_what_is_refused_during_a_pause_of_everything_is_not_held() -> None:
-    """Its topic was held from there on, and never went back to what was refused of it before the pause."""
+    """Its topic was held from there on, and never went back to the block refused before the pause."""
     file, _ = filled(b"a", b"b", b"a")
     draining = Draining(file.last, held_max=1)
     draining.session_began(1)
@@ -489,7 +490,7 @@ def test_what_is_refused_during_a_pause_of_everything_is_not_held() -> None:
 
 
 def test_what_homes_hold_for_past_was_stored_before_the_outbox_was_opened() -> None:
-    """A disk that lied had lost the freeing: the row came back, and everything behind it stood still."""
+    """A disk that lied had lost the freeing: the row came back, and everything behind it stopped."""
     file, draining = filled(b"a", b"a")
     draining.session_began(1)
     assert took(file, draining) == [1, 2]
@@ -501,7 +502,8 @@ def test_what_homes_hold_for_past_was_stored_before_the_outbox_was_opened() -> N
 
 
 def test_what_was_appended_since_and_is_past_is_another_programs_and_stays() -> None:
-    """A machine was restored as it was minutes ago, and its program went on under numbers that were taken."""
+    """A machine was restored to its state of minutes ago, and its program went on under numbers that were
+    taken."""
     file, draining = filled(b"a")
     draining.appended([file.append(b"a")])
     draining.session_began(1)
@@ -512,7 +514,7 @@ def test_what_was_appended_since_and_is_past_is_another_programs_and_stays() -> 
 
 
 def test_the_lowest_number_does_not_rise_above_a_damaged_row() -> None:
-    """A backup that was put back had it whole, and homes held it for past: it was taken for stored."""
+    """A restored backup had it whole, and homes took it for past: it counted as stored."""
     file, draining = filled(b"a", b"a", b"a")
     file.damage(2)
     draining.session_began(1)
@@ -531,13 +533,13 @@ def test_no_more_is_sent_than_there_is_credit_for() -> None:
     assert len(draining.take(0.0, 1 << 20, 1)) == 1
 
 
-# --- any way it may go
+# --- random courses
 
 
 class Drains(RuleBasedStateMachine):
-    """An outbox, its sessions, and homes that come and go. Blocks and answers are lost with a session, what
-    is not on disk with a crash. ``settled``: homes change only while nothing of their topic is on the way;
-    then the order of each topic holds."""
+    """An outbox, its sessions, and homes that come and go. Blocks and answers are lost with a session, and
+    changes not on disk with a crash. ``settled``: homes change only while nothing of their topic is in
+    flight; then the order of each topic holds."""
 
     settled = True
 
@@ -547,7 +549,7 @@ class Drains(RuleBasedStateMachine):
         self.now = 0.0
         self.away: set[bytes] = set()
         self.slow: dict[bytes, list[OutboxBlock]] = {}
-        """Topics whose home takes long, and what it has not answered."""
+        """Topics with a slow home, and the blocks that it has not answered."""
         self.appended: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
         self.stored: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
         self.refused: set[bytes] = set()
@@ -556,7 +558,7 @@ class Drains(RuleBasedStateMachine):
         self.marks: dict[int, int] = {}
         self.freed: dict[int, OutboxBlock | Damaged] = {}
         self.of: dict[int, OutboxBlock] = {}
-        """Whose block this object is; all are kept."""
+        """The block of each object; all are kept."""
         self.start()
 
     def start(self) -> None:
@@ -597,7 +599,7 @@ class Drains(RuleBasedStateMachine):
     @precondition(lambda self: self.freed)
     @rule(data=st.data())
     def crash_of_a_disk_that_lied(self, data: st.DataObject) -> None:
-        """Rows that were freed are back."""
+        """Rows that were freed come back."""
         back = data.draw(st.sets(st.sampled_from(sorted(self.freed)), min_size=1))
         self.file.rows.update({row: self.freed.pop(row) for row in back})
         self.crash()
@@ -635,7 +637,7 @@ class Drains(RuleBasedStateMachine):
 
     @rule(hears=st.booleans(), reads=st.booleans())
     def turn(self, hears: bool, reads: bool) -> None:
-        """A turn as it goes when nothing is slow, or but one thing."""
+        """A turn as it goes when nothing is slow, or only one thing."""
         self.session()
         self.ask()
         if reads and self.asked is not None:
@@ -685,7 +687,7 @@ class Drains(RuleBasedStateMachine):
         pending = self.slow.get(row.topic)
         if pending is not None:
             if pending and pending[0].first != row.first:
-                self.refuse(row)  # as it follows what is not kept yet
+                self.refuse(row)  # it follows a block that is not kept yet
             else:
                 pending.append(row)
                 self.answers.append(("long", row.first, row.last))
@@ -729,7 +731,7 @@ class Drains(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(TOPICS))
     def home_takes_long(self, topic: bytes) -> None:
-        """What it has not answered is lost to it, and refused at last."""
+        """The blocks that it has not answered are lost to it, and refused at last."""
         on_the_way = {row.topic for row in self.draining._under_way.values()}
         if topic in self.slow:
             pending = self.slow.pop(topic)
@@ -749,7 +751,7 @@ class Drains(RuleBasedStateMachine):
         for pending in self.slow.values():
             pending.clear()
 
-    # --- what holds
+    # --- invariants
 
     @invariant()
     def each_topic_is_stored_in_order(self) -> None:
@@ -806,7 +808,7 @@ class Drains(RuleBasedStateMachine):
 
 
 class DrainsAnyhow(Drains):
-    """Homes change at any moment: nothing is lost all the same."""
+    """Homes change at any moment: still, nothing is lost."""
 
     settled = False
 

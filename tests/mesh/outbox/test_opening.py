@@ -1,4 +1,4 @@
-"""An outbox that cannot be used says why in one sentence, and nothing that it held is written over."""
+"""An outbox that cannot be used says why in one sentence, and its content is never overwritten."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FRAME = 24 + 16384
 
 
 def filled(folder: Path, blocks: int = 5, *, killed: bool = False) -> None:
-    """An outbox with so many commits of one block each. Killed, its log is still there."""
+    """An outbox with so many commits of one block each. If it was killed, its log is still there."""
     outbox = opened(folder)
     outbox.checkpoint()
     for number in range(1, blocks + 1):
@@ -44,7 +44,7 @@ def filled(folder: Path, blocks: int = 5, *, killed: bool = False) -> None:
 
 
 def refused(folder: Path, error: type[MeshError], **given: Any) -> str:
-    """The sentence of an opening that fails."""
+    """The error of an opening that fails."""
     with pytest.raises(error) as caught:
         opened(folder, **given)
     assert type(caught.value) is error
@@ -107,7 +107,7 @@ def test_an_outbox_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 class Refusing(RealFiles):
-    """Files of a disk that lets nothing be changed, and says why."""
+    """The files of a disk that allows no changes, and says why."""
 
     def __init__(self, error: int) -> None:
         self._error = error
@@ -128,7 +128,7 @@ class Refusing(RealFiles):
 def test_a_disk_on_which_no_outbox_can_be_made_is_told_with_what_to_do(
     tmp_path: Path, error: int, type_: type[StorageError], advice: str
 ) -> None:
-    """Of a disk that is mounted for reading it was only said that the outbox cannot be opened."""
+    """For a disk mounted read-only, the error said only that the outbox cannot be opened."""
     assert advice in refused(tmp_path, type_, files=Refusing(error))
 
 
@@ -145,7 +145,7 @@ def test_a_disk_without_room_for_a_new_outbox_is_named_and_nothing_is_left(tmp_p
 
 
 def damaged(folder: Path) -> str:
-    """The sentence of an opening that sets a damaged outbox aside."""
+    """The error of an opening that sets a damaged outbox aside."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     sentence = refused(folder, OutboxDamaged)
     aside = f"outbox.db.damaged-{NOW_US}"
@@ -230,7 +230,8 @@ def test_a_copy_keeps_the_old_blocks_as_they_are_and_seals_new_ones_under_anothe
 
 
 def test_a_backup_that_is_put_back_seals_under_another_boot(tmp_path: Path) -> None:
-    """The same file by device and number: only that every opening draws a boot keeps its numbers apart."""
+    """Device and number of the file are the same: only the new boot of each opening keeps its numbers
+    apart."""
     outbox = opened(tmp_path)
     appended(outbox, sealed(outbox, 1))
     outbox.close()

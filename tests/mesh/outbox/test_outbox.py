@@ -1,4 +1,4 @@
-"""An outbox keeps what is appended, hands it out in order, and lets it go."""
+"""An outbox keeps appended blocks, returns them in order, and frees them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_is_appended_is_read_from_the_oldest_and_freed(tmp_path: Path) -> N
     assert outbox.holding.messages == 60
     outbox.free([(1, 10)])
     assert outbox.holding == Holding(0, 0, 0)
-    # Rows rise within a life, so that who reads behind a row misses none.
+    # Rows rise within one opening, so that a reader behind a row misses none.
     assert appended(outbox, sealed(outbox, 101)) == [11]
     outbox.close()
 
@@ -176,7 +176,7 @@ def test_a_full_disk_refuses_and_an_error_of_the_disk_ends_it(tmp_path: Path) ->
 
 
 def test_an_outbox_whose_file_was_removed_takes_nothing(tmp_path: Path) -> None:
-    """SQLite went on in a file that had no name any more: its messages were gone with the program."""
+    """SQLite went on in a file that had no name any more: its messages were lost when the program ended."""
     outbox = opened(tmp_path)
     appended(outbox, sealed(outbox, 1))
     (tmp_path / "outbox.db").unlink()

@@ -1,4 +1,5 @@
-"""What gathers during one commit of an outbox is the next one, and the event loop waits for none of it."""
+"""Changes that gather during one commit of an outbox become the next one, and the event loop waits for none
+of it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.mesh.outbox.outboxes import NOW_US, appended, numbers, opened, sealed
 
 
 class Gated:
-    """A real outbox whose changes wait until the test lets them go."""
+    """A real outbox whose changes wait until the test releases them."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -41,7 +42,7 @@ class Gated:
 
 
 class Told:
-    """Collects results; `wait` returns when there are so many."""
+    """Collects results; `wait` returns once there are so many."""
 
     def __init__(self) -> None:
         self.results: list[Any] = []
@@ -89,7 +90,7 @@ async def test_what_gathers_during_a_commit_is_the_next_one(tmp_path: Path) -> N
     results = await told.wait(52)
     assert gated.commits == [1, 50]
     assert [row.row for rows in results for row in rows] == list(range(1, 52))
-    # A question that was asked behind them sees them. Rows that were appended with it are not freed yet.
+    # A question asked after them sees them. Rows appended with it are not freed yet.
     (rows,) = await read.wait()
     assert [row.first for row in rows] == list(range(2, 52))
     (held,) = await counted.wait()
@@ -186,7 +187,7 @@ def test_one_commit_holds_so_many_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 class Broken(Gated):
-    """What it is asked between two commits is a defect."""
+    """Each call between two commits raises, as a defect would."""
 
     @property
     def checkpoint_due(self) -> bool:
@@ -194,7 +195,7 @@ class Broken(Gated):
 
 
 async def test_when_the_worker_ends_by_a_defect_all_who_wait_are_told(tmp_path: Path) -> None:
-    """They waited for ever: only the journal told its askers."""
+    """They waited forever: only the journal told its callers."""
     made: list[Broken] = []
 
     def open_broken() -> Gated:

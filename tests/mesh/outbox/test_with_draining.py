@@ -1,4 +1,4 @@
-"""An outbox on a disk that loses power, and a home that forgets what lies below the lowest number."""
+"""An outbox on a disk that loses power, and a home that forgets numbers below the lowest one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = tuple[int, int]
 
 
 class Home:
-    """Stores what comes, once, and refuses what lies below the lowest number that it was told."""
+    """Stores each block once, and refuses numbers below the lowest one that it was told."""
 
     def __init__(self) -> None:
         self.stored: dict[bytes, list[Key]] = {topic: [] for topic in TOPICS}
@@ -38,7 +38,7 @@ class Home:
 
 
 class Program:
-    """One life of a program with an outbox."""
+    """One run of a program with an outbox."""
 
     def __init__(self, disk: MemoryDisk, rng: random.Random, home: Home) -> None:
         self.outbox = Outbox.open("/state/o", token=rng.randbytes, now_us=NOW_US, files=disk, vfs=disk.name)
@@ -49,7 +49,7 @@ class Program:
         self._number = 0
 
     def append(self) -> list[tuple[bytes, Key]]:
-        """Publish some."""
+        """Publish some messages."""
         made: list[bytes] = []
         kept: list[tuple[bytes, Key]] = []
         for _ in range(self._rng.randint(1, 4)):
@@ -61,7 +61,7 @@ class Program:
         return kept
 
     def turn(self, *, frees: bool = True) -> None:
-        """Read, send and free what there is; without ``frees`` its disk does not get to the last."""
+        """Read, send and free everything; without ``frees`` the disk does not get to freeing."""
         draining = self.draining
         if draining.boot != draining.session_boot or draining.boot is None:
             draining.session_began(draining.boot or self.outbox.boot)
@@ -97,7 +97,7 @@ def test_over_power_losses_all_that_was_appended_is_stored_in_order(
             if rng.random() < 0.2:
                 home.away ^= {rng.choice(TOPICS)}
             program.turn(frees=rng.random() < 0.8)
-        # Power fails now: what returned is synced, and what was not is anything.
+        # Power fails now: changes that returned are synced, and others may be lost or not.
         after = MemoryDisk(disk.after_power_loss(len(disk.operations), rng))
         program.outbox.close()
         disk.unregister()

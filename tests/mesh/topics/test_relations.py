@@ -1,4 +1,4 @@
-"""How patterns relate, against every topic of a small alphabet."""
+"""The relations of patterns, against every topic of a small alphabet."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_members_behind_one_neighbour_make_one_taker() -> None:
 
 
 def fresh(router: Router[str, str], topic: bytes) -> bool:
-    """Whether the cache may be read for a topic."""
+    """True if the cache may be read for a topic."""
     route = router.cache.get(topic)
     return route is not None and route.fresh[0]
 

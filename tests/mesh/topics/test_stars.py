@@ -1,4 +1,4 @@
-"""The cost of a look-up where patterns have many stars, in nodes, and the patterns that replace these."""
+"""The cost of a look-up among patterns with many stars, in nodes, and the patterns that replace them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_stands_for_a_pattern_is_one_with_few_stars_that_wants_at_least_the
 
 
 def test_a_look_up_follows_few_nodes_whatever_other_brokers_want(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It followed 65 535 of them for every new topic, in vain: 39 ms each time."""
+    """It visited 65 535 of them for every new topic, in vain: 39 ms each time."""
     monkeypatch.setattr(trie, "_Node", CountedNode)
     router: Router[str, int] = Router()
     patterns = mixes(13)

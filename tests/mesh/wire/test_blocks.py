@@ -1,4 +1,4 @@
-"""Blocks: what is sealed is what is opened, and nothing else opens."""
+"""Blocks: a sealed block opens as it was, and nothing else opens."""
 
 from __future__ import annotations
 
@@ -348,7 +348,7 @@ def test_unfinished_bodies_are_bounded_in_bytes_and_the_one_that_stopped_first_g
 
 
 def test_hundreds_of_bodies_may_be_unfinished_at_once() -> None:
-    """There were at most 16 in a subscription."""
+    """A subscription allowed at most 16."""
     many = [seal_pieces(b"t", bytes(100_000), publisher=n, boot=1, sequence=1) for n in range(300)]
     assembler = Assembler()
     whole = [assembler.add(open_block(pieces[end])) for end in range(2) for pieces in many]
@@ -398,12 +398,12 @@ def test_pieces_that_do_not_fit_their_body_are_refused() -> None:
         pieces(bytes(blocks.BODY_MAX + 1))
 
 
-# --- what passed already
+# --- remembered numbers
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 5)), max_size=60))
 def test_seen_knows_a_repeated_block_from_a_new_one(steps: list[tuple[int, int]]) -> None:
-    """Blocks never change their bounds, so blocks are either the same or disjoint."""
+    """Blocks never change their bounds, so two blocks are either the same or disjoint."""
     seen, known = Seen(), set()
     for number, _ in steps:
         new = seen.add(1, 1, number * 10, 5)

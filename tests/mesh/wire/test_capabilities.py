@@ -1,4 +1,4 @@
-"""What two programs of different versions agree to speak."""
+"""The agreement of two programs of different versions."""
 
 from __future__ import annotations
 

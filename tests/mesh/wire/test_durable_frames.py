@@ -1,4 +1,4 @@
-"""WORK has a head of fixed width; settled messages and answers of homes are read strictly."""
+"""WORK has a head of fixed width; settlements and answers of homes are read strictly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_work_head_is_valid_msgpack_around_the_block(
 
 @pytest.mark.parametrize(("after_ms", "right"), [(AFTER_MAX_MS, True), (AFTER_MAX_MS + 1, False)])
 def test_a_retry_is_within_seven_days_or_when_the_home_chooses(after_ms: int, right: bool) -> None:
-    """A longer time was cut, and nobody heard of it."""
+    """A longer time was cut silently."""
     assert decode(encode(Durable.RETRY, 1, 7, 0, BACK_OFF))[-1] == BACK_OFF
     frame = encode(Durable.RETRY, 1, 7, 0, after_ms)
     if right:
@@ -72,7 +72,7 @@ def test_work_that_is_cut_or_has_unknown_flags_is_refused() -> None:
         (frame[: WORK_SIZE - 1], "shorter than its head"),
         (work_head(1, 7, 0, 1, 8, 0), "unknown flags 0x8"),
         (b"\x93\x05" + frame[2:], "fixed form"),
-        (work_head(1, 0, 0, 1, 0, 0), "row 0, message 0 and attempt 1"),  # what DONE could not name
+        (work_head(1, 0, 0, 1, 0, 0), "row 0, message 0 and attempt 1"),  # DONE could not name it
         (work_head(1, 1 << 63, 0, 1, 0, 0), "row 9223372036854775808"),
         (work_head(1, 7, 4096, 1, 0, 0), "message 4096"),
         (work_head(1, 7, 0, 0, 0, 0), "attempt 0"),

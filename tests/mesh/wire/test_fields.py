@@ -1,4 +1,4 @@
-"""Field checks: what passes, and the sentence for what does not."""
+"""Field checks: the values that pass, and the sentences for those that do not."""
 
 from __future__ import annotations
 

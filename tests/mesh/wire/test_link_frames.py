@@ -1,4 +1,4 @@
-"""Link frames are read strictly, and as later versions may write them."""
+"""Link frames are read strictly, and also as later versions may write them."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_durable_subscriptions_come_out_as_they_went_in(
 
 
 def test_the_bytes_in_the_reference_are_these() -> None:
-    """docs/reference/link-format.md."""
+    """The page is docs/reference/link-format.md."""
     me = replace(hello(1, mesh="mangrove", name="alpha", boot=1 << 61, epoch=1), id=1 << 62)
     assert me.encode().startswith(b"\x9d\x20\x02\xa8mangrove")
     offer = b"\x92\x01\x94\xa7durable\xae" + b"interest-owner" + b"\xa4mark\xa8received"
@@ -200,7 +200,7 @@ def test_the_bytes_in_the_reference_are_these() -> None:
 
 
 def test_a_frame_that_cannot_be_packed_leaves_nothing_behind() -> None:
-    """The packer is kept from frame to frame."""
+    """The packer is kept from one frame to the next."""
     before = encode(5, b"x", 3)
     with pytest.raises((TypeError, OverflowError)):
         encode(5, b"y", object())
@@ -214,7 +214,7 @@ LATER = {"of": ["a version", b"to come", None]}
 
 @pytest.mark.parametrize("kind", sorted(LAYOUTS))
 def test_what_stands_behind_the_known_fields_is_ignored(kind: int) -> None:
-    """All that a later version may do to a frame."""
+    """A later version changes frames in no other way."""
     record = [1, 2, 0, 3, "name", "host", "", ""]
     fields = {
         LinkKind.HELLO: [*decode(hello(2).encode())[1:-1], LINK.packed()],

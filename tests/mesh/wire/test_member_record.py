@@ -1,4 +1,4 @@
-"""Which of two records stands."""
+"""Which of two records wins."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ def test_a_late_timer_judges_nobody() -> None:
 
 
 def test_a_frame_that_cannot_be_packed_leaves_nothing_behind() -> None:
-    """The packer is kept from frame to frame."""
+    """The packer is kept from one frame to the next."""
     before = encode(5, b"x", 3)
     with pytest.raises((TypeError, OverflowError)):
         encode(5, b"y", object())
@@ -286,7 +286,8 @@ print(len(wrong), wrong[:1])
 
 @pytest.mark.process
 def test_threads_do_not_share_what_packs_their_frames() -> None:
-    """Blocking clients of several threads do; msgpack in pure Python, where there is no wheel, shows it."""
+    """Blocking clients in several threads pack at once. Pure-Python msgpack, used where there is no wheel,
+    showed the fault."""
     environment = {**os.environ, "MSGPACK_PUREPYTHON": "1"}
     done = subprocess.run(
         [sys.executable, "-c", PACKERS], env=environment, capture_output=True, text=True, timeout=40

@@ -1,4 +1,4 @@
-"""HELLO and WELCOME of sessions: versions, capabilities, and whose a publisher's id is."""
+"""HELLO and WELCOME of sessions: versions, capabilities, and the owner of a publisher's id."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_the_hello_of_today_is_refused_by_the_first_version_with_the_sentence_th
 
 
 def test_the_id_of_a_principals_publisher_is_made_of_its_name_and_its_secret() -> None:
-    """So that no principal can publish under the id of another, on whichever broker."""
+    """So no principal can publish under the id of another, on any broker."""
     ids = {publisher_of(secret, name) for secret in (SECRET, b"x" * 32) for name in ("", "alice", "bob")}
     assert len(ids) == 6 and all(id >> 63 for id in ids)
     assert publisher_of(SECRET) == verified(ID)

@@ -1,4 +1,5 @@
-"""A home without its broker: a `WorkQueue` beside a journal in memory, which does what the queue orders."""
+"""A home without its broker: a `WorkQueue` beside a journal in memory, which carries out the queue's
+orders."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ class Kept:
 
 
 class Home:
-    """Reads are answered at once, or by ``answer`` if ``slow``; ``early``: with what was there when they were
-    ordered."""
+    """Reads are answered at once, or by ``answer`` if ``slow``. ``early``: with the rows that were there when
+    they were ordered."""
 
     def __init__(
         self, options: WorkOptions | None = None, *, slow: bool = False, early: bool = False
@@ -56,7 +57,7 @@ class Home:
         self._sequence = 1
 
     def store(self, *counts: int, size: int = 8, row: int = 0, tell: bool = True) -> list[int]:
-        """Blocks of so many messages each. Returns their rows."""
+        """Store blocks of so many messages each. Returns their rows."""
         new = []
         for count in counts:
             row = (max(self.counts) if self.counts else row) + 1
@@ -71,7 +72,7 @@ class Home:
         return new
 
     def run(self, after_s: float = 0.0, *, commit: bool = False) -> list[Deliver]:
-        """Let time pass in steps, as a loop would. Returns what is delivered meanwhile."""
+        """Let time pass in steps, as a loop would. Returns the deliveries of that time."""
         until = self.now + after_s
         before = len(self.delivered)
         before_s = self.now
@@ -105,7 +106,7 @@ class Home:
                 self.answer()
 
     def answer(self, number: int | None = None) -> None:
-        """The journal has read: all that was asked, or the first few."""
+        """Let the journal answer: all reads, or the first few."""
         asked = self.reads[:number]
         del self.reads[: len(asked)]
         for order in asked:
@@ -137,7 +138,7 @@ class Home:
         return rows, through
 
     def receive(self, order: Deliver) -> None:
-        """Overridden by those who have a model of what may be delivered."""
+        """Subclasses with a model of allowed deliveries override it."""
         opened = open_block(cut(order.block, order.first, order.count))
         expected = [f"{order.row}.{order.first + index}".encode() for index in range(order.count)]
         assert [body.rstrip(b".") for body in opened.bodies] == expected
@@ -154,12 +155,12 @@ class Home:
             kept.floor, kept.bitmap = order.floor, order.bitmap
 
     def restart(self) -> None:
-        """Killed and started again: what was not committed is forgotten."""
+        """Kill and start again: everything that was not committed is forgotten."""
         self.queue = WorkQueue(self.options)
         self.reads = []
         self._found = {}
 
-    # --- what consumers say, in few words
+    # --- the words of consumers, in short form
 
     def attach(self, *consumers: int, window: int = 1) -> None:
         for consumer in consumers:
@@ -170,7 +171,7 @@ class Home:
             self.queue.done(order.consumer, order.row, order.first, span(0, order.count), self.now)
 
     def settled(self) -> list[Message]:
-        """What the journal has as settled, dead letters among it."""
+        """The messages that the journal has as settled, dead letters among them."""
         return [
             (row, index)
             for row, count in self.counts.items()
@@ -180,5 +181,5 @@ class Home:
 
 
 def messages(orders: Sequence[Deliver]) -> list[Message]:
-    """Which messages were delivered."""
+    """The messages that were delivered."""
     return [(order.row, order.first + index) for order in orders for index in range(order.count)]

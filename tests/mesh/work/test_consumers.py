@@ -1,4 +1,4 @@
-"""Turns: whoever holds about least, each in turn, only those with room."""
+"""Turns: the consumer that holds about the fewest is next, each in turn, and only those with room."""
 
 from __future__ import annotations
 

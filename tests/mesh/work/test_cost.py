@@ -1,4 +1,5 @@
-"""A step costs by what it moves, and not by what waits: counted in lines, the same on every machine."""
+"""The cost of a step depends on what it moves, not on what waits: counted in lines, the same on every
+machine."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.mesh.work.home import Home
 
 
 def lines(act: Callable[[], object]) -> int:
-    """Lines of mesh.work that run."""
+    """Lines of mesh.work that are executed."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -37,7 +38,7 @@ def lines(act: Callable[[], object]) -> int:
 
 
 def steps_of_one(home: Home) -> int:
-    """One message is settled, and the next one delivered."""
+    """Settle one message, and deliver the next one."""
 
     def step() -> None:
         home.done(home.delivered[-1])

@@ -1,4 +1,4 @@
-"""A hypothesis machine plays sessions, crashes, settlements and kills of the broker beside a model."""
+"""A hypothesis machine runs sessions, crashes, settlements and kills of the broker beside a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mesh.work.orders import Bury, Deliver
 from mesh.work.rows import FORMER_MAX
 from tests.mesh.work.home import Home, Message
 
-# Patience without end, so that a suspect is alone whatever happens; `test_workers` is about its end.
+# Endless patience, so that a suspect is alone whatever happens; `test_workers` tests its end.
 OPTIONS = WorkOptions(attempts_max=2, ahead_bytes=4000, held_max=20, patience_s=1e9, patience_max_s=1e9)
 WINDOWS = st.sampled_from((1, 2, 5, 40))
 COUNTS = st.sampled_from((1, 1, 2, 7, 64))
@@ -23,7 +23,7 @@ PICKS = st.integers(0, 1 << 20)
 
 
 class Model(Home):
-    """What may be delivered to whom, kept for each message by itself, without a queue."""
+    """Which deliveries are allowed, kept for each message by itself, without a queue."""
 
     def __init__(self) -> None:
         super().__init__(OPTIONS, slow=True)
@@ -36,7 +36,7 @@ class Model(Home):
         self.former: dict[int, dict[int, set[Message]]] = defaultdict(dict)
         self.last_first: dict[int, Message] = {}
         self.had: set[Message] = set()
-        self.condemned: set[Message] = set()  # they have to be buried
+        self.condemned: set[Message] = set()  # they must be buried
         self.dead: set[Message] = set()
 
     def in_flight(self, consumer: int) -> list[Message]:
@@ -143,7 +143,7 @@ class WorkMachine(RuleBasedStateMachine):
         self.home = Model()
         self.next_consumer = 1
 
-    # --- what happens
+    # --- rules
 
     @initialize(slow=st.booleans(), early=st.booleans(), windows=st.lists(WINDOWS, max_size=3), counts=ROWS)
     def a_home_is_there(self, slow: bool, early: bool, windows: list[int], counts: list[int]) -> None:
@@ -168,7 +168,7 @@ class WorkMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.home.windows)
     @rule(pick=PICKS, died=st.booleans(), window=st.none() | WINDOWS, seconds=WAITS)
     def somebody_goes(self, pick: int, died: bool, window: int | None, seconds: float) -> None:
-        """And is back after a while, in most cases."""
+        """In most cases it comes back after a while."""
         self.home.left(self.somebody(pick), died=died)
         self.time_passes(seconds)
         if window is not None:
@@ -208,7 +208,7 @@ class WorkMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.home.holder)
     @rule(pick=PICKS, killed=st.booleans())
     def one_is_dropped(self, pick: int, killed: bool) -> None:
-        """Perhaps just before the broker is killed: then it is a dead letter and settled, or neither."""
+        """Perhaps just before the broker is killed: then it is both a dead letter and settled, or neither."""
         message, consumer = self.some_held(pick)
         self.home.attempts[message] += 1
         self.home.condemn(message)
@@ -237,7 +237,7 @@ class WorkMachine(RuleBasedStateMachine):
     def nonsense_is_said_three_times(
         self, consumer: int, row: int, index: int, bitmap: int, what: str
     ) -> None:
-        """Of messages that this consumer does not hold, and did not."""
+        """About messages that this consumer does not hold, and never did."""
         home, queue = self.home, self.home.queue
         if home.holder.get((row, index)) == consumer:
             return
@@ -282,7 +282,7 @@ class WorkMachine(RuleBasedStateMachine):
         self.home.dies_and_starts()
         self.a_session_begins(5)
 
-    # --- what holds
+    # --- invariants
 
     @rule(ahead=st.booleans())
     def other_queues_read_much_or_little(self, ahead: bool) -> None:
@@ -334,7 +334,7 @@ class WorkMachine(RuleBasedStateMachine):
         assert len(queue._roster) <= len(self.home.windows)
 
     def teardown(self) -> None:
-        """Once one consumer lives, all that is stored is worked off."""
+        """Once one consumer lives, all stored messages are worked off."""
         home = self.home
         for consumer in list(home.windows):
             home.left(consumer, died=False)

@@ -1,4 +1,4 @@
-"""Sets of records as ints: what they say of their members."""
+"""Sets of records as ints, against sets of their members."""
 
 from __future__ import annotations
 

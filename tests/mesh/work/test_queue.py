@@ -239,7 +239,7 @@ def test_others_go_on_while_one_waits_for_its_retry() -> None:
 
 
 def test_a_retry_clears_a_suspect() -> None:
-    """Its consumer lived to give it back."""
+    """Its consumer lived long enough to give it back."""
     home = home_with(2)
     home.attach(1, window=2)
     home.run()
@@ -289,7 +289,7 @@ def test_the_queue_of_dead_letters_buries_nothing() -> None:
     assert home.buried == [] and home.settled() == [(1, 0)]
 
 
-# --- who may settle
+# --- which consumers may settle
 
 
 def test_a_late_done_counts_wherever_the_message_is_now() -> None:
@@ -352,8 +352,8 @@ def test_what_cannot_be_settled_is_counted_and_ignored_three_times_over() -> Non
     queue, counters, before = home.queue, home.queue.counters, home.queue.snapshot()
     for _ in range(3):
         queue.done(1, 1, 0, 0b1, home.now)  # settled
-        queue.done(2, 1, 1, 0b1, home.now)  # not that one's
-        queue.done(7, 1, 1, 0b1, home.now)  # nobody's
+        queue.done(2, 1, 1, 0b1, home.now)  # not that consumer's
+        queue.done(7, 1, 1, 0b1, home.now)  # no consumer's
         queue.done(1, 9, 0, 0b11, home.now)  # no such row
         queue.done(1, 1, 4, 0b111, home.now)  # no such records
         queue.done(1, 1, 1 << 62, 0b1, home.now)
@@ -378,7 +378,7 @@ def test_a_done_for_more_than_is_held_settles_what_is_held() -> None:
     assert (home.queue.counters.not_held, home.queue.counters.unknown) == (3, 94)
 
 
-# --- what is written
+# --- writing
 
 
 def test_what_is_settled_is_written_after_50_ms_or_with_the_next_commit() -> None:
@@ -404,7 +404,7 @@ def test_a_backlog_is_read_ahead_and_then_rows_are_taken_as_they_come() -> None:
     home.attach(1, window=10)
     home.step()
     assert home.reads == [Load(0, 2049, 1 << 20)]
-    home.store(1)  # committed while the journal reads: it may be in the answer, or not
+    home.store(1)  # committed while the journal reads: the answer may hold it, or not
     home.answer()
     home.step()
     assert messages(home.delivered) == [(1, 0), (2, 0), (3, 0)]
@@ -423,7 +423,7 @@ def test_a_row_that_was_committed_behind_the_back_of_a_read_is_read_next() -> No
     (load,) = home.reads
     home.reads.clear()
     home.store(1)
-    home.queue.loaded([], 0)  # what was read before that commit
+    home.queue.loaded([], 0)  # read before that commit
     home.step()
     assert home.reads == [load]
     home.answer()
@@ -432,7 +432,7 @@ def test_a_row_that_was_committed_behind_the_back_of_a_read_is_read_next() -> No
 
 
 def test_damaged_rows_hold_up_nobody() -> None:
-    """An answer of nothing but damaged rows is not the end of what there is."""
+    """An answer with only damaged rows does not mean the end of the journal."""
     home = Home(WorkOptions(ahead_bytes=1000))
     home.store(*[1] * 30, tell=False)
     home.damaged = set(range(5, 25))

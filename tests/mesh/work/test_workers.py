@@ -1,4 +1,4 @@
-"""Whole subscriptions worked off in virtual time: fairness, poison, consumers that hang, order, memory."""
+"""Whole subscriptions worked off in virtual time: fairness, poison, hanging consumers, order, memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def test_a_worker_ten_times_slower_costs_its_share_and_no_more() -> None:
 
 @pytest.mark.parametrize("window", [8, 256])
 def test_wider_windows_share_what_there_is(window: int) -> None:
-    """A backlog that all windows together could take is shared out evenly, not given to who came first."""
+    """A backlog that all windows together could take is shared out evenly, and not given to the first that
+    come."""
     home = Home()
     shop = Workshop(home)
     for _ in range(4):
@@ -95,14 +96,15 @@ def test_a_consumer_that_never_settles_holds_up_nobody() -> None:
 
 @pytest.mark.parametrize("window", [2, 256])
 def test_a_message_that_hangs_does_not_hold_up_suspects_or_others(window: int) -> None:
-    """A consumer that is to take a suspect first settles what it has, and one message never ends."""
+    """A consumer that should take a suspect first settles what it has, and one of these messages never
+    ends."""
     home = Home()
     (row,) = home.store(400)
     home.attach(1, 2, window=window)
     home.step()
     hung = home.delivered[0]
     assert hung.consumer == 1
-    home.queue.detach(2, home.now, died=True)  # suspects, and 1 holds a message for ever
+    home.queue.detach(2, home.now, died=True)  # suspects; consumer 1 holds a message forever
     for _ in range(2000):
         for order in home.run(1.0):
             if order.consumer == 1:
@@ -113,7 +115,7 @@ def test_a_message_that_hangs_does_not_hold_up_suspects_or_others(window: int) -
 
 
 def test_a_poison_that_takes_a_minute_to_kill_is_found_too() -> None:
-    """It outlives the patience with which it is left alone; each such death doubles that patience."""
+    """It outlives the patience for being alone; each such death doubles that patience."""
     home = Home()
     (row,) = home.store(300)
     consumer, deaths = 1, 0
@@ -133,7 +135,7 @@ def test_a_poison_that_takes_a_minute_to_kill_is_found_too() -> None:
             home.attach(consumer, window=256)
         if not home.kept:
             break
-        home.store(1)  # others come all the time
+        home.store(1)  # other messages keep coming
         if home.buried:
             break
     assert [(order.row, order.index) for order in home.buried] == [(row, 5)]
@@ -141,7 +143,7 @@ def test_a_poison_that_takes_a_minute_to_kill_is_found_too() -> None:
 
 
 def test_what_waits_takes_no_memory() -> None:
-    """A million messages wait in the journal; in memory is what was read ahead."""
+    """A million messages wait in the journal; memory holds only those read ahead."""
     options = WorkOptions(ahead_bytes=64 << 10)
     home = Home(options)
     home.store(*[1000] * 200, size=10, tell=False)

@@ -1,4 +1,4 @@
-"""Clients that work in virtual time: each takes so long for a message, and some messages kill them."""
+"""Clients that work in virtual time: each takes some time for a message, and some messages kill them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from tests.mesh.work.home import Home, Message
 
 
 class Worker:
-    """Takes its messages one after the other. What is in ``poison`` kills it when it gets to it."""
+    """Takes its messages one after the other. A message in ``poison`` kills it."""
 
     def __init__(self, number: int, each_s: float, window: int) -> None:
         self.number = number
         self.each_s = each_s
         self.window = window
         self.queue: deque[Message] = deque()
-        self.finished: list[Message] = []  # not yet told
+        self.finished: list[Message] = []  # not reported yet
 
 
 class Workshop:
     """A home with workers. A worker that died is back under a new number after ``back_after_s``.
 
-    ``tells_late``: it says what is done when it has nothing left, so that a crash takes along all it did.
+    ``tells_late``: it reports what is done only when it has nothing left, so that a crash takes along
+    everything it did.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Workshop:
         self.home.attach(worker.number, window=window)
 
     def work(self, until_s: float = 1e9) -> None:
-        """Until nothing more happens."""
+        """Run until nothing more happens."""
         self._deliver()
         while True:
             due = self.home.queue.next_due

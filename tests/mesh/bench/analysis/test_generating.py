@@ -1,4 +1,4 @@
-"""Generated logs are rows of the event log, numbered without a gap, and say what the truth is."""
+"""Generated logs are rows of the event log, numbered without a gap, and include the truth."""
 
 from __future__ import annotations
 
