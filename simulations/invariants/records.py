@@ -133,7 +133,8 @@ class OnlyOwnersRaise(Judge):
             return
         at_s = sample.at_s
         lied_about = {id: None for since_s, id in self._lies if since_s <= at_s}
-        ended = {life.id: None for life in self.evidence.lives if (life.ended_s or at_s) < at_s}
+        lives = self.evidence.lives
+        ended = {life.id: None for life in lives if life.ended_s is not None and life.ended_s <= at_s}
         doubtful, self._doubtful = self._doubtful, {}
         for name in dict.fromkeys(name for name, _ in doubtful):
             holder = sample.views.get(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mesh.broker.identity import format_id
@@ -102,6 +104,16 @@ def test_an_incarnation_that_somebody_lied_about_is_no_raise() -> None:
     assert judged(evidence, "only_owners_raise").ok
     evidence.faults[-1] = Span(Fault(11.5, "huge_incarnation", (THREE,)), 11.5)
     assert not judged(evidence, "only_owners_raise").ok
+
+
+@pytest.mark.parametrize(("ended_s", "right"), [(11.9, True), (12.0, True), (12.1, False)])
+def test_the_last_word_of_a_broker_that_ended_may_be_in_no_log(ended_s: float, right: bool) -> None:
+    """Stored swarm, seed 1796000649: it crashed in the very moment of the look."""
+    evidence = right_history()
+    _foreign_incarnation(evidence)
+    life = next(each for each in evidence.lives if each.name == TWO)
+    evidence.lives[evidence.lives.index(life)] = replace(life, ended_s=ended_s)
+    assert judged(evidence, "only_owners_raise").ok is right
 
 
 def test_what_a_broker_said_before_its_disk_forgot_it_counts() -> None:
