@@ -1,14 +1,15 @@
-"""What all tests share.
+"""Shared by all tests.
 
 * ``async def`` tests run on a fresh event loop each, in debug-free asyncio; one that leaves tasks fails.
   Those marked ``virtual`` run in a simulated world; see `tests.support.virtual_time`.
 * Tests marked ``spark`` run in one xdist worker, so that one session (and one Java) serves them all.
 * Tests marked ``isolated`` run in a child process; see `tests.support.isolation`.
-* What takes long, or starts processes, is marked ``long`` here: ``make test`` leaves it to ``make test-all``.
-* An interrupt that whoever started the tests ignores, as a shell does for what it runs in the background, is
-  no longer ignored by what the tests start, or none of it could be interrupted.
-* With ``MANGROVE_REQUIRE_INTEROP`` in the environment (CI sets it) a skipped interop test is a failure:
-  there, a missing peer is a broken installation, not a reason.
+* Tests that take long, or start processes, are marked ``long`` here: ``make test`` leaves them to
+  ``make test-all``.
+* The starter of the tests may ignore interrupts, as a shell does for background jobs. Programs that the tests
+  start do not ignore them, since otherwise none of these could be interrupted.
+* With ``MANGROVE_REQUIRE_INTEROP`` in the environment (CI sets it) a skipped interop test is a failure: there
+  a missing peer is a broken installation.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from hypothesis import HealthCheck, settings
 from tests.support.isolation import VARIABLE, Isolating
 
 ASYNC_TEST_TIMEOUT_S = 240.0
-# Two cores shared with real brokers make any time limit on one example a lottery.
+# With two cores shared with real brokers, any time limit on one example is a lottery.
 settings.register_profile("mangrove", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mangrove")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 SPARK_TIMEOUT_S = 900
-"""A Java that starts beside other work takes minutes for what takes seconds alone."""
+"""A Java that starts beside other work takes minutes instead of seconds."""
 LONG_MARKS = ("process", "isolated", "spark")
 LONG_PLACES = (
     "acceptance",
@@ -60,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A coroutine test is run to its end; tasks it left running are a failure, not a warning."""
+    """Runs a coroutine test to its end. Tasks that it leaves running are a failure, not a warning."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
@@ -98,7 +99,7 @@ def takes_long(item: pytest.Item) -> bool:
 
 @cache
 def lies_in_a_long_place(module: Path) -> bool:
-    """Asked for each of twelve thousand tests, by every worker."""
+    """Called for each of twelve thousand tests, by every worker."""
     place = module.relative_to(Path(__file__).parent)
     return any(place.is_relative_to(long) for long in LONG_PLACES)
 
@@ -122,7 +123,7 @@ def pytest_runtest_makereport(
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """A module that skips itself at import has no markers yet; its place in the tree tells what it is."""
+    """A module that skips itself at import has no markers yet; its place in the tree decides."""
     report = yield
     if REQUIRE_INTEROP and report.skipped and "interop" in report.nodeid:
         _fail_instead_of_skip(report)

@@ -1,7 +1,7 @@
-"""The house keeps its shape: who may import whom, what a pure module may touch, what an import may load.
+"""The rules of the architecture: who may import whom, what a pure module may touch, what an import may load.
 
 The table below is the picture in ``docs/design/architecture.md``. Imports point down only. A new module
-that no row covers fails the first test: decide where it lives before it grows.
+without a row fails the first test: decide its layer before it grows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocols", "mesh", "simulations")
 
-# What a pure module never touches: it is given `now`, `rng` and bytes, and returns instructions.
+# A pure module never touches these: it is given `now`, `rng` and bytes, and returns instructions.
 IMPURE = (
     "asyncio",
     "time",
@@ -35,7 +35,7 @@ IMPURE = (
     "concurrent",
 )
 HEAVY = ("rich", "cyclopts", "pyspark", "pandas", "networkx", "pynng", "zmq", "uvloop", "apsw")
-# The machines of `mesh.cluster`; its other modules are shells around them.
+# The machines of `mesh.cluster`. Its other modules are shells around them.
 PURE_CLUSTER = (
     "mesh.cluster.membership",
     "mesh.cluster.overlay",
@@ -86,7 +86,8 @@ PURE_CLIENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One row: modules (a package covers its own), what of ours they may import, what else they may not."""
+    """One row: modules (a package covers its own), which of ours they may import, and what else they may
+    not."""
 
     modules: tuple[str, ...]
     may_import: tuple[str, ...]
@@ -191,7 +192,7 @@ LAYERS = (
         ),
         ("rich", "cyclopts", "pyspark", "pandas", "networkx", "zmq"),
     ),
-    # Blocking sockets share with the others what is pure, addresses and certificates.
+    # Blocking sockets share pure modules, addresses and certificates with the others.
     Layer(
         ("protocols.blocking",),
         ("protocols",),
@@ -218,7 +219,7 @@ LAYERS = (
         pure=True,
     ),
     Layer(("mesh.work",), ("mesh.work",), ("random", *HEAVY), pure=True),
-    # Clients use what proofs and keys are made of; the rest is the broker's.
+    # Clients use the formats of proofs and keys; the rest is the broker's.
     Layer(("mesh.access.proofs",), (), ("random", *HEAVY), pure=True),
     Layer(("mesh.access.keys",), ("mesh.errors",), ("random", *HEAVY), pure=True),
     Layer(
@@ -229,9 +230,9 @@ LAYERS = (
     ),
     Layer(("mesh.access",), ("mesh.errors", "mesh.topics", "mesh.access"), ("random", *HEAVY), pure=True),
     Layer(PURE_CLUSTER, ("mesh.errors", "mesh.wire", "mesh.topics", *PURE_CLUSTER), pure=True),
-    # Programs that consume use it beside a client; it knows messages by their ids only.
+    # Programs that consume use it beside a client. It knows messages only by their ids.
     Layer(("mesh.idempotence",), ("mesh.errors",)),
-    # Shared by those who write the event log and those who read it.
+    # Shared by writers and readers of the event log.
     Layer(("mesh.eventlog",), ("mesh.eventlog",), pure=True),
     Layer(("mesh.listen", "mesh.tls"), ("mesh.errors", "protocols")),
     Layer(("mesh.limits",), ("mesh.errors",), pure=True),
@@ -256,7 +257,7 @@ LAYERS = (
     ),
     Layer(("mesh.database.background",), (), (*HEAVY, "threading", "time", "logging")),
     Layer(("mesh.database.thread",), (), ("asyncio", *HEAVY, "time", "logging")),
-    # A shell round SQLite: what it is told is done when a call returns.
+    # A shell around SQLite: its work is done when a call returns.
     Layer(
         ("mesh.database",),
         ("mesh.errors", "mesh.database"),
@@ -370,7 +371,7 @@ LAYERS = (
             "protocols",
         ),
     ),
-    # Clients and brokers share the session's frames and nothing else.
+    # Clients and brokers share only the session's frames.
     Layer(
         tuple(f"mesh.clients.{name}" for name in PURE_CLIENTS),
         (
@@ -437,7 +438,7 @@ LAYERS = (
     Layer(("simulations.kernel.journal",), ("simulations.kernel", "mesh.journal")),
     Layer(("simulations.kernel.outbox",), ("simulations.kernel", "mesh.outbox")),
     Layer(("simulations.kernel",), ("simulations.kernel", "mesh.errors", "mesh.storage")),
-    # A world is told what to do to itself, and what is done is done to a world: these two name each other.
+    # A world is told what to do to itself, and faults are done to a world: these two name each other.
     Layer(("simulations.world",), ("simulations.kernel", "simulations.faults", "simulations.world")),
     Layer(
         ("simulations.faults",),
@@ -569,14 +570,14 @@ LAYERS = (
     Layer(("simulations",), ("simulations",)),
 )
 
-# What ours may use beyond the standard library in `protocols`: nothing but these, where they are named.
+# The only libraries that `protocols` may use beyond the standard library, each in the modules named.
 LIBRARIES = {
     "protocols.nng.binding": "pynng",
     "protocols.wire.upgrade": "wsproto",
     "protocols.wire.websocket": "wsproto",
 }
 
-# The only places that may ask the world for a clock, a number or a name; everything else is handed one, or it
+# Only these may ask the world for a clock, a number or a name. All others are given one, since otherwise they
 # could not run in the simulator.
 WORLDLY = (
     "mesh.environment",
@@ -637,7 +638,8 @@ def tree(path: Path) -> ast.Module:
 
 
 def imports(path: Path, name: str) -> Iterator[tuple[str, int]]:
-    """Absolute names a module imports, and lines; ``from a import b`` yields ``a.b`` if that is a module."""
+    """Absolute names that a module imports, with lines. ``from a import b`` yields ``a.b`` if that is a
+    module."""
     known = modules()
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(tree(path)):
@@ -670,7 +672,7 @@ def calls(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def is_declaration(node: ast.AST) -> bool:
-    """A method of a `typing.Protocol` says what a shell offers; it has a docstring or ``...`` for a body."""
+    """True for a method of a `typing.Protocol`, whose body is a docstring or ``...``."""
     return isinstance(node, ast.AsyncFunctionDef) and all(
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         for statement in node.body
@@ -743,14 +745,14 @@ def test_pure_modules_touch_no_loop_clock_file_or_thread() -> None:
 
 
 def test_clocks_and_randomness_are_injected() -> None:
-    """What runs inside a broker runs in the simulator too, so it may not ask the world for time or chance."""
+    """Code inside a broker runs in the simulator too, so it may not ask the world for time or chance."""
     wrong = []
     for name, path in modules().items():
         if any(covers(worldly, name) for worldly in WORLDLY):
             continue
         for called, line in calls(path):
             if WORLD_CALLS.match(called):
-                # The simulator measures how long a run took in real time, and nothing else.
+                # The simulator measures only how long a run took in real time.
                 if covers("simulations", name) and called.startswith("time.perf_counter"):
                     continue
                 wrong.append(f"{where(path, line)}: {called}()")
@@ -782,7 +784,7 @@ def test_init_files_only_re_export() -> None:
 
 @pytest.mark.parametrize("statement", ["from mesh import *; import protocols", "import mesh.cli.app"])
 def test_import_loads_nothing_heavy(statement: str) -> None:
-    """Rich, Spark, WebSocket and the second engine are loaded by those who use them, inside the command."""
+    """Rich, Spark, WebSocket and the second engine are loaded by the commands that use them."""
     forbidden = ["rich", "pyspark", "pandas", "pynng", "networkx", "zmq", "uvloop", "wsproto", "apsw"]
     forbidden += ["h11", "prometheus_client"]
     if "cli" not in statement:
@@ -796,7 +798,7 @@ def test_import_loads_nothing_heavy(statement: str) -> None:
 
 
 def test_tracked_files_name_no_package_registry() -> None:
-    """Dependencies are pinned by version; where to get them is the installer's business."""
+    """Dependencies are pinned by version; the installer decides where to get them."""
     hosts = [
         ".".join(parts)
         for parts in (

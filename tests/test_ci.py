@@ -1,4 +1,4 @@
-"""CI is as good as the tests: what fresh seeds of the simulator find, or do, changes nothing about it."""
+"""CI depends only on the tests: findings or failures of fresh simulator seeds do not change its result."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / ".ci/run"
 TOOLS = ("nngcat", "nanocat", "ip", "nft", "promtool", "chromium", "systemd-analyze", "gcc")
 INSTALLERS = ("apt-get", "sudo")
-"""For headers, which are no commands."""
+"""Headers that are not commands."""
 
 
 def ci(
     folder: Path, *, test: str = "exit 0", test_all: str = "exit 0", swarm: str = "exit 0"
 ) -> subprocess.CompletedProcess[str]:
-    """The script, in a checkout in which `make` is a stand-in."""
+    """Run the script in a checkout with a fake `make`."""
     commands = folder / "bin"
     commands.mkdir()
     make = f"""#!/bin/sh

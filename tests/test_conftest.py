@@ -1,4 +1,4 @@
-"""The suite's own rules hold: checked by breaking them in a suite of one file."""
+"""The suite's own rules work: each is tested by breaking it in a suite of one file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def suite(tmp_path: Path) -> Path:
 
 
 def outcome(suite: Path, *before: str, options: tuple[str, ...] = (), **environment: str) -> str:
-    """What pytest says of it; ``before`` is what the command is given to."""
+    """The output of pytest. ``before`` is the command that runs it."""
     inherited = {
         key: value for key, value in os.environ.items() if not key.startswith(("MANGROVE_", "PYTEST_"))
     }

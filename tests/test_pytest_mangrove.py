@@ -1,4 +1,4 @@
-"""The plugin for pytest gives worlds to tests that ask for them, and leaves all other projects alone."""
+"""The plugin for pytest gives worlds to tests that ask for them, and does not affect other projects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OURS = "def test_world(world): ..."
 
 @pytest.fixture(autouse=True)
 def no_other_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What else this environment brings to pytest, the plugin as it was installed included."""
+    """Other pytest plugins of this environment, including the installed copy of this one."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 
@@ -39,7 +39,7 @@ def folder_called(pytester: pytest.Pytester, name: str) -> None:
     (pytester.mkpydir(name) / "traffic.py").write_text("CARS = 3\n")
 
 
-# --- in projects of others
+# --- in other projects
 
 
 def test_it_is_installed_under_its_own_name() -> None:

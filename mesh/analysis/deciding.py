@@ -102,6 +102,6 @@ def _table(name: str, frame: DataFrame) -> DataFrame:
 
 
 def _made(frame: DataFrame) -> DataFrame:
-    """Computed now, and with no memory of how: several frames stand on it, and a plan that holds the plans of
-    all it stands on takes Spark minutes to look at."""
+    """Compute a frame now and forget its plan. Several frames use it, and Spark needs minutes for a plan that
+    contains the plans of all its inputs."""
     return frame.localCheckpoint()

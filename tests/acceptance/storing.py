@@ -4,8 +4,8 @@
 
     publisher ---> [gate] entry <---> [gate] home <--- consumer
 
-The brokers tell others the addresses of their gates. So all that is said passes a gate, whoever dials: links
-either way, and the consumer that follows from the entry broker to the home.
+The brokers announce the addresses of their gates. So everything passes a gate, whoever dials: links either
+way, and the consumer that moves from the entry broker to the home.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPIC: Final = "jobs.a"
 QUEUE: Final = "mail"
 WINDOW: Final = 64
 PATIENCE_S: Final = 600.0
-"""How long a program waits for what an idle machine does at once."""
+"""How long a program waits for work that an idle machine does at once."""
 
 
 def broker(pipe: Connection, *arguments: str) -> None:
@@ -42,7 +42,7 @@ def broker(pipe: Connection, *arguments: str) -> None:
 
 
 def publisher(pipe: Connection, url: str) -> None:
-    """Publish the numbers that come, each with so many bytes, all at once; say what became of each."""
+    """Publish the numbers that arrive, each with so many bytes, all at once. Report the outcome of each."""
 
     async def publish(client: Client, number: int, size: int) -> None:
         body = b"%d " % number + bytes(size)
@@ -65,7 +65,7 @@ def publisher(pipe: Connection, url: str) -> None:
 
 
 def consumer(pipe: Connection, url: str) -> None:
-    """Say the number of each message that comes, and then that it is done."""
+    """Report the number of each message that arrives, and then that it is done."""
 
     async def run() -> None:
         async with (
@@ -80,7 +80,7 @@ def consumer(pipe: Connection, url: str) -> None:
 
 
 def blocking_publisher(pipe: Connection, url: str) -> None:
-    """As `publisher`, by a `BlockingClient` that threads share: one for each message of a turn."""
+    """Like `publisher`, with a `BlockingClient` that threads share: one for each message of a turn."""
 
     def publish(number: int, size: int) -> tuple[str, int, Any]:
         body = b"%d " % number + bytes(size)
@@ -106,7 +106,7 @@ def blocking_publisher(pipe: Connection, url: str) -> None:
 
 
 def blocking_consumer(pipe: Connection, url: str) -> None:
-    """As `consumer`, by a `BlockingClient`."""
+    """Like `consumer`, with a `BlockingClient`."""
     with BlockingClient(url) as client, client.subscribe("jobs.#", durable=QUEUE, window=WINDOW) as jobs:
         for job in jobs:
             pipe.send(int(job.body.split(b" ", 1)[0]))
@@ -114,7 +114,8 @@ def blocking_consumer(pipe: Connection, url: str) -> None:
 
 
 def command(pipe: Connection, url: str) -> None:
-    """``mesh work --exec``, whose command prints the number of each message: said as `consumer` does."""
+    """``mesh work --exec``, whose command prints the number of each message, which is reported as by
+    `consumer`."""
     reading, writing = os.pipe()
     os.dup2(writing, 1)
     sys.stdout = os.fdopen(1, "w", closefd=False)
@@ -154,20 +155,21 @@ SHELL: Final = Clients(publisher, command)
 
 
 class Stage:
-    """See the module. Numbers name messages."""
+    """The whole setup. Numbers identify messages."""
 
     def __init__(self, folder: Path, home: Gate, entry: Gate, clients: Clients) -> None:
         self.folder = folder
         self.gates = {"home": home, "entry broker": entry}
         self.stored: dict[int, tuple[str, ...]] = {}
-        """Acknowledged, and by which homes."""
+        """Acknowledged messages, with their homes."""
         self.refused: dict[int, str] = {}
-        """Certainly not stored, and why."""
+        """Messages that are certainly not stored, with the reasons."""
         self.unknown: dict[int, str] = {}
         self.got: dict[int, int] = {}
         """How often a message was delivered."""
         self.owed: set[int] = set()
-        """Stored, and not delivered since it was stored or last taken from a consumer that died."""
+        """Stored messages that were not delivered since they were stored or last taken from a consumer that
+        died."""
         self._numbers = 0
         self.programs = {
             name: Killable(program, folder / f"{name}.txt", told)
@@ -180,7 +182,7 @@ class Stage:
         }
 
     async def start(self, name: str) -> None:
-        """A broker listens when this returns."""
+        """Start a broker. It listens when this returns."""
         gate = self.gates.get(name)
         if gate is None:
             self.programs[name].start(self.gates["entry broker"].url)
@@ -202,9 +204,10 @@ class Stage:
         self.programs[name].kill()
 
     async def drained(self) -> None:
-        """All that was stored was delivered, so nothing may wait, or be dead; nobody made a second home."""
+        """Check that everything stored was delivered, that nothing waits or is dead, and that nobody made a
+        second home."""
         while (queue := await self.queue())["waiting"]:
-            await asyncio.sleep(0.01)  # what was settled is written with the next commit
+            await asyncio.sleep(0.01)  # settled messages are written with the next commit
         assert queue["dead"] == 0
         for status in await self.statuses():
             assert status["queues_twice"] == {} and status["loop"]["faults"] == 0
@@ -212,27 +215,27 @@ class Stage:
     # --- messages
 
     def publish(self, count: int, size: int = 0) -> list[int]:
-        """Have the publisher publish so many; their numbers."""
+        """Make the publisher publish so many. Returns their numbers."""
         numbers = [self._numbers + index for index in range(count)]
         self._numbers += count
         self.programs["publisher"].send([(number, size) for number in numbers])
         return numbers
 
     async def ended(self, numbers: list[int]) -> None:
-        """The publisher was told what became of them."""
+        """Wait until the publisher was told their outcome."""
         await self.eventually(
             lambda: self.stored.keys() | self.refused.keys() | self.unknown.keys() >= set(numbers),
             "an answer to each publish",
         )
 
     async def works(self) -> None:
-        """One message is stored and all that is owed is delivered: everybody is at work."""
+        """Wait until one message is stored and all stored ones are delivered: all parts work."""
         while True:
             (number,) = self.publish(1)
             await self.ended([number])
             if number in self.stored:
                 break
-            await asyncio.sleep(0.01)  # `eventually` by asking
+            await asyncio.sleep(0.01)  # like `eventually`, but asking
         await self.delivered()
 
     async def delivered(self) -> None:
@@ -250,7 +253,7 @@ class Stage:
             raise AssertionError(f"{error}; {self}") from error
 
     async def queue(self) -> dict[str, Any]:
-        """What the home says of the durable subscription."""
+        """The home's status of the durable subscription."""
         async with Client(f"tcp://127.0.0.1:{self.gates['home'].behind}") as client:
             question = json.dumps({"do": "show", "name": QUEUE}).encode()
             answer = json.loads(await client.request("$sys.queues", question, timeout=PATIENCE_S))
@@ -258,7 +261,7 @@ class Stage:
         return queue
 
     async def statuses(self) -> list[dict[str, Any]]:
-        """Of the home and of the entry broker."""
+        """The statuses of the home and of the entry broker."""
         found: list[dict[str, Any]] = []
         for gate in self.gates.values():
             async with Client(f"tcp://127.0.0.1:{gate.behind}") as client:
@@ -266,7 +269,7 @@ class Stage:
         return found
 
     def take_back(self, numbers: set[int]) -> None:
-        """A consumer died with these, and none of them was settled: somebody else is to get them."""
+        """A consumer died with these, and none of them was settled: another must get them."""
         for number in numbers:
             self.got.pop(number)
         self.owed |= numbers & self.stored.keys()
@@ -302,7 +305,7 @@ def is_listening(port: int) -> bool:
 
 @asynccontextmanager
 async def stage(folder: Path, clients: Clients = ASYNCIO) -> AsyncIterator[Stage]:
-    """All four at work."""
+    """All four, at work."""
     async with Gate(free_port()) as home, Gate(free_port()) as entry:
         made = Stage(folder, home, entry, clients)
         started = []

@@ -1,4 +1,4 @@
-"""The demonstration itself: real brokers, real faults, and an analysis that finds exactly what was done."""
+"""The demonstration itself: real brokers, real faults, and an analysis that finds exactly these faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A home whose disk is full: it refuses what is to be stored, consuming makes room, and it stores again.
+"""A home whose disk is full: it refuses new messages, consuming makes room, and it stores again.
 
 The disk is a tmpfs, which only root may mount. It has 64 MB; ``MANGROVE_DISK_MB=256`` gives it another size.
 """
@@ -69,7 +69,7 @@ class Stage:
         self._numbers = 0
 
     async def publish(self, count: int = AT_ONCE) -> str:
-        """So many, each with a receipt of its own; the last sentence with which one was refused."""
+        """Publish so many, each with its own receipt. Returns the last sentence of a refusal."""
         bodies = [b"%d " % (self._numbers + index) + bytes(BODY) for index in range(count)]
         self._numbers += count
         calls = [self.client.publish("jobs.a", body, level="stored", timeout=120) for body in bodies]
@@ -84,12 +84,12 @@ class Stage:
         return refused
 
     def goes_on_from(self, before: Stage) -> None:
-        """The broker was started again."""
+        """The broker was restarted."""
         self._numbers = before._numbers
         self.stored = before.stored - before.got.keys()
 
     async def fill(self) -> str:
-        """Until the disk is full, to the last message; the sentence that says so."""
+        """Publish until the disk is full, to the last message. Returns the sentence that says so."""
         while not await self.publish():
             pass
         while not (refused := await self.publish(1)):
@@ -97,7 +97,7 @@ class Stage:
         return refused
 
     async def work(self, work: Work, count: int) -> None:
-        """Work off so many."""
+        """Work on so many messages."""
         async for batch in work.batches():
             self.got.update(batch.bodies)
             batch.done()
@@ -144,7 +144,7 @@ async def test_a_full_disk_refuses_is_drained_and_accepts_again(disk: Path) -> N
         assert len(made.stored) * BODY > DISK_MB << 20, "more than half of the disk, each time"
         before = made
     async with stage(disk) as made, made.client.subscribe("$sys.queue.mail.full") as told:
-        made.goes_on_from(before)  # it starts on a disk that is full
+        made.goes_on_from(before)  # it starts on a full disk
         await fill_and_drain(made)
         assert b'"begins"' in (await anext(told)).body
         assert not await made.publish()
@@ -152,7 +152,7 @@ async def test_a_full_disk_refuses_is_drained_and_accepts_again(disk: Path) -> N
 
 @pytest.mark.parametrize("reserve", [True, False])
 async def test_somebody_elses_file_fills_the_disk(disk: Path, reserve: bool) -> None:
-    """With the room that is kept for working off left, or without it."""
+    """With the reserved room for consuming, or without it."""
     async with stage(disk) as made:
         await make_mail(made.client)
         while len(made.stored) * BODY < DISK_MB << 18:
@@ -164,7 +164,7 @@ async def test_somebody_elses_file_fills_the_disk(disk: Path, reserve: bool) -> 
             await made.work(work, len(made.stored))
         if reserve:
             await made.settled()
-            await made.fill()  # the room of what was consumed
+            await made.fill()  # the room of consumed messages
         stranger.unlink()
         assert not await made.publish()
         kept = made.stored - made.got.keys()
@@ -222,7 +222,7 @@ async def test_a_home_that_was_killed_on_a_disk_with_no_byte_left_starts_on_it(
 
 
 def write(path: Path, size: int) -> None:
-    """So many bytes, or as many as there is room for."""
+    """So many bytes, or as many as fit."""
     with path.open("wb", buffering=0) as file:
         try:
             for at in range(0, size, 1 << 20):

@@ -1,4 +1,4 @@
-"""The home is killed, or stands still, while ``mesh work --exec`` runs and others publish: all go on."""
+"""The home is killed, or stands still, while ``mesh work --exec`` runs and others publish: all continue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.acceptance.storing import SHELL, stage
 pytestmark = pytest.mark.process
 
 LOST = "no session with the broker"
-"""What ``mesh work`` says then."""
+"""The output of ``mesh work`` in that case."""
 
 
 @pytest.mark.parametrize("how", ["is killed", "stands still"])

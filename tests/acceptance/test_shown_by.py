@@ -1,7 +1,7 @@
-"""What first light was asked to show: short-lived threads and forks, slow joiners, the barrier, a stalled
+"""The requirements of the first version: short-lived threads and forks, slow joiners, the barrier, a stalled
 topic.
 
-Broker and clients are real; clients that must be processes are processes.
+Broker and clients are real. Clients that must be processes are processes.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ with BlockingClient(sys.argv[1]) as client:
 
 @contextmanager
 def broker_process(folder: Path) -> Iterator[str]:
-    """A `mesh broker` process; gives its URL."""
+    """A `mesh broker` process. Returns its URL."""
     ports = folder / "ports.json"
     command = [sys.executable, "-m", "mesh", "broker", "--listen", LOCAL, "--ports-file", str(ports)]
     process = subprocess.Popen(ends_with_tests(command), stderr=subprocess.PIPE)
     try:
         assert process.stderr is not None
-        process.stderr.readline()  # it says one line when it is ready, the ports file being written before
+        process.stderr.readline()  # it prints one line when it is ready, after writing the ports file
         import json
 
         yield json.loads(ports.read_text())["listeners"][0]
@@ -57,7 +57,7 @@ def publish_once(url: str, body: bytes) -> None:
 
 
 def publish_in_fork(url: str, body: bytes) -> int:
-    """Fork without exec, publish in the child; returns the child's pid."""
+    """Fork without exec, publish in the child. Returns the child's pid."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -72,8 +72,8 @@ def publish_in_fork(url: str, body: bytes) -> int:
 @pytest.mark.process
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_200_short_lived_threads_and_50_forked_processes_deliver_250_of_250(tmp_path: Path) -> None:
-    """A socket a thread was what fedmsg could not do: publish in a thread, end it, and the message was
-    gone."""
+    """With one socket for each thread, as in fedmsg, this failed: a thread published and ended, and the
+    message was gone."""
     with broker_process(tmp_path) as url, BlockingClient(url) as listener:
         with listener.subscribe("short.#") as subscription:
             pids = [publish_in_fork(url, f"fork {number}".encode()) for number in range(FORKS)]
@@ -133,14 +133,14 @@ async def test_after_subscribe_returns_a_publish_at_once_on_another_broker_arriv
 
 
 async def test_a_client_that_publishes_to_a_stalled_topic_keeps_consuming_another() -> None:
-    """With reading paused as back-pressure this stopped for good after 2256 messages; credit keeps it
-    going."""
+    """With paused reading as back-pressure this stopped for good after 2256 messages. Credit keeps it
+    running."""
     wanted = 20_000
     async with Cluster(**ROOMY) as cluster:
         broker = await cluster.broker("only")
         async with Client(broker.url) as staller, Client(broker.url) as busy, Client(broker.url) as source:
             async with staller.subscribe("stalled.#"), busy.subscribe("flowing.#") as flowing:
-                # Nobody takes anything from the first subscription, so publishing to it must come to a halt.
+                # Nobody reads the first subscription, so publishing to it must come to a halt.
                 blocked = asyncio.create_task(_publish_for_ever(busy, "stalled.topic"))
                 feeding = asyncio.create_task(_publish_for_ever(source, "flowing.topic"))
                 taken = 0

@@ -1,7 +1,7 @@
-"""Whoever has a part in a stored message is killed by SIGKILL, at each moment that matters: nothing is lost.
+"""Each party to a stored message is killed by SIGKILL at each critical moment: nothing is lost.
 
-Real processes, sockets and disks; `tests/simulations/scenarios/test_kill_matrix.py` is the same in the
-simulator, where what was not synced is lost as well. ``MANGROVE_KILLS=50`` kills so often in each cell.
+Real processes, sockets and disks. `tests/simulations/scenarios/test_kill_matrix.py` is the same in the
+simulator, where unsynced data is lost as well. ``MANGROVE_KILLS=50`` sets the number of kills in each cell.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ KILLS: Final = int(os.environ.get("MANGROVE_KILLS", "5"))
 VICTIMS: Final = ("publisher", "entry broker", "home", "consumer")
 MOMENTS: Final = ("before the send", "after the write", "after the acknowledgement")
 MESSAGES: Final = 3
-"""At the moment of a kill."""
+"""Messages at the moment of a kill."""
 SIZES: Final = (10, 100_000)
-"""Bytes of a body, which travels whole, or in pieces."""
+"""Bytes of a body, which travels in one block or in pieces."""
 PASSING: Final = (0.0, 0.5, 1.0)
-"""How much of what a gate holds passes, after somebody died."""
+"""The share of a gate's frames that passes after the kill."""
 
 
 def moment_trap(moment: str) -> Trap:
-    """What holds the message at the moment: on its way to the entry broker, when the home has it on disk and
-    says so, and when the acknowledgement is on its way to the publisher."""
+    """The frame that is held at the moment: the message on its way to the entry broker, the home's answer
+    once it is on disk, or the acknowledgement on its way to the publisher."""
     if moment == "before the send":
         return Trap(Kind.DATA, to_listener=True)
     return Trap(Durable.KEPT if moment == "after the write" else Kind.ACK)
 
 
 async def strike(stage: Stage, victim: str, moment: str, number: int) -> None:
-    """One kill, and all that follows from it."""
+    """One kill, and everything that follows from it."""
     unsettled = Trap(Durable.DONE, to_listener=True)
     at_moment = moment_trap(moment)
     home, entry = stage.gates["home"], stage.gates["entry broker"]
     before = dict(stage.got)
     if victim == "consumer":
-        await stage.drained()  # or the home would wait for what was settled behind the trap
+        await stage.drained()  # otherwise the home would wait for settled messages behind the trap
         home.traps = [unsettled]
     await stage.works()
     for gate in (home, entry):

@@ -1,4 +1,5 @@
-"""Messages stored while nobody listens, then drained while others come: counts are exact, memory is bounded.
+"""Messages stored while nobody listens, then drained while others arrive: counts are exact, memory is
+bounded.
 
 ``MANGROVE_UNHEARD=1000000`` stores so many.
 """
@@ -24,12 +25,12 @@ pytestmark = pytest.mark.process
 
 UNHEARD: Final = int(os.environ.get("MANGROVE_UNHEARD", "20000"))
 MEANWHILE: Final = UNHEARD // 4
-"""Messages that come while it is drained."""
+"""Messages that arrive while it is drained."""
 AT_ONCE: Final = 4096
 SIZE: Final = 128
 GROWTH_MAX: Final = 32 << 20
-"""Bytes by which the home's memory may grow, however many messages wait: what it reads ahead, the caches of
-SQLite, credit of a publisher and of a consumer."""
+"""Bytes by which the home's memory may grow, however many messages wait: blocks read ahead, the caches of
+SQLite, the credit of a publisher and of a consumer."""
 
 
 @asynccontextmanager
@@ -62,7 +63,7 @@ async def test_what_was_stored_unheard_is_drained_while_others_come(tmp_path: Pa
     async with home(tmp_path) as url, Client(url) as client, Client(url) as other:
         async with client.subscribe("jobs.#", durable="mail"):
             pass
-        await publish(client, 0, AT_ONCE)  # what it needs in any case
+        await publish(client, 0, AT_ONCE)  # memory that it needs in any case
         began_at, before = times(), await status(client)
         await publish(client, AT_ONCE, UNHEARD - AT_ONCE)
         stored_at, full = times(), await status(client)
@@ -98,7 +99,7 @@ async def test_what_was_stored_unheard_is_drained_while_others_come(tmp_path: Pa
 
 
 async def status(client: Client) -> dict[str, Any]:
-    """Not one that was made before it was asked."""
+    """A status that was made after the request."""
     found = await client.status()
     while (again := await client.status())["uptime_s"] == found["uptime_s"]:
         pass

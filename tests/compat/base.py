@@ -1,7 +1,7 @@
-"""The base: version 0.1.0 as it was released, in processes of its own beside the present code.
+"""The base: version 0.1.0 as released, in its own processes beside the present code.
 
-Its wheel is kept here and was made from commit 28cd94c by ``pip wheel --no-deps``. It is unpacked into a
-temporary folder, which is the first on the PYTHONPATH of a process of the base.
+Its wheel is kept here; it was made from commit 28cd94c by ``pip wheel --no-deps``. It is unpacked into a
+temporary folder, which comes first on the PYTHONPATH of a process of the base.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ HERE: Final = Path(__file__).parent
 WHEEL: Final = HERE / "mangrove_mesh-0.1.0-py3-none-any.whl"
 SHA256: Final = "29afb81669f5b8c65e455701e41527b8d4eb401299bc1ff3ad48ebd473f8f7e6"
 LIMIT_S: Final = 120.0
-"""How long a process of a busy machine may take."""
+"""Time limit for a process on a busy machine."""
 
 
 def unpack(folder: Path) -> Path:
-    """The base's packages in a folder, which belongs on a PYTHONPATH."""
+    """The base's packages in a folder for a PYTHONPATH."""
     assert hashlib.sha256(WHEEL.read_bytes()).hexdigest() == SHA256, f"{WHEEL} is not the base's wheel"
     with zipfile.ZipFile(WHEEL) as wheel:
         wheel.extractall(folder)
@@ -36,7 +36,7 @@ def unpack(folder: Path) -> Path:
 
 
 def environment(*path: Path, **more: str) -> dict[str, str]:
-    """Of a process whose modules come from these folders first."""
+    """The environment of a process whose modules come from these folders first."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("MANGROVE_")}
     return {**kept, "PYTHONPATH": os.pathsep.join(map(str, path)), **more}
 
@@ -45,7 +45,7 @@ def environment(*path: Path, **more: str) -> dict[str, str]:
 async def base_broker(
     site: Path, folder: Path, name: str, *join: str, kill: bool = False
 ) -> AsyncIterator[str]:
-    """A broker of the base; gives its URL. At the end it is told to leave, or killed."""
+    """A broker of the base. Returns its URL. At the end it is told to leave, or killed."""
     ports = folder / f"{name}.json"
     ports.unlink(missing_ok=True)
     command = [sys.executable, "-m", "mesh", "broker", "--name", name, "--ports-file", str(ports)]
@@ -74,7 +74,7 @@ async def base_broker(
 
 
 def run_base(site: Path, folder: Path, program: str, *arguments: str) -> str:
-    """Run a program with the base's code; what it prints."""
+    """Run a program with the base's code. Returns its output."""
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(
         command, cwd=folder, env=environment(site), capture_output=True, text=True, timeout=LIMIT_S

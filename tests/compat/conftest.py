@@ -1,4 +1,4 @@
-"""The base's code in a folder; `base-tests` and `mixed` are run by a pytest of the base's."""
+"""The base's code in a folder. The base's own pytest runs `base-tests` and `mixed`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The base's own acceptance tests, run by the base's code, with one broker of the base among present ones.
 
-`base-tests/acceptance` holds them as they were. They are run by a pytest of their own, whose modules are the
-base's. What they start as ``mesh broker`` is of the present version, but for one name; `mixed` has the parts
-that see to it.
+`base-tests/acceptance` has them unchanged. Their own pytest runs them with the base's modules. Programs that
+they start as ``mesh broker`` are of the present version, except for one name; `mixed` has the parts that do
+this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIMIT_S = 900.0
 
 
 def suite(folder: Path) -> Path:
-    """The base's tests with the stand-ins that they import."""
+    """The base's tests with the replacements that they import."""
     tests = folder / "tests"
     for package in ("", "mesh", "acceptance"):
         (tests / package).mkdir(parents=True, exist_ok=True)

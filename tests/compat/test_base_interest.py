@@ -1,4 +1,4 @@
-"""The most that a present broker may want is within what a broker of the base takes."""
+"""The maximum interest of a present broker is within what a broker of the base accepts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh.limits import EXPORT_MOST, PATTERNS_MOST
 from tests.compat.base import run_base
 
 OWN = 10
-"""Patterns on which a broker itself answers: there are fewer."""
+"""Maximum number of patterns on which a broker itself answers."""
 TAKE = """
 import sys
 from mesh.interest import InterestTable
@@ -25,7 +25,7 @@ for line in open(sys.argv[1]):
     received(1, *fields)
 print(len(table.patterns(1)))
 """
-"""A program of the base that takes frames of interest; it fails if one is more than it takes."""
+"""A program of the base that accepts frames of interest. It fails if one is too large."""
 
 
 @pytest.mark.parametrize(("more", "taken"), [(0, True), (1024, False)])

@@ -1,4 +1,4 @@
-"""Present clients in sessions with a broker of the base, and what the base cannot do."""
+"""Present clients in sessions with a broker of the base, and what the base does not support."""
 
 from __future__ import annotations
 

@@ -50,12 +50,12 @@ async def main():
 
 asyncio.run(main())
 """
-"""A program of the base: it asks, publishes, surveys and answers until it has heard the last message."""
+"""A program of the base: it asks, publishes, surveys and answers until it has received the last message."""
 
 
 @asynccontextmanager
 async def mixed(base: Path, folder: Path, *, founder: str) -> AsyncIterator[tuple[list[Broker], str]]:
-    """Two present brokers and one of the base; gives the present ones and the other's URL."""
+    """Two present brokers and one of the base. Yields the present ones and the other's URL."""
     async with Cluster() as cluster:
         if founder == "old":
             async with base_broker(base, folder, "old") as url:

@@ -1,4 +1,4 @@
-"""A storage in memory whose disk can fail, fill up or stand still on command."""
+"""A storage in memory whose disk can fail, fill up or hang on command."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class FaultyLock:
 
 
 class FaultyStorage:
-    """``fail`` makes every write raise ENOSPC; clear ``moving`` and jobs wait until it is set again."""
+    """``fail`` makes every write raise ENOSPC. Clear ``moving`` and jobs wait until it is set again."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
         self.ages: dict[str, float] = {}
-        """Seconds, by path; 0 for the others."""
+        """Seconds by path; 0 for all others."""
         self.locked: dict[str, bool] = {}
         self.fail = False
         self.moving = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Several brokers in one process over TCP loopback, and a plain socket that says what it likes."""
+"""Several brokers in one process over TCP loopback, and a plain socket that sends anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import waiting
 PERIOD_S = 0.3
 DEADLINE_S = 0.15
 ROOMY = {"period_s": 1.0, "deadline_s": 1.0}
-"""For brokers in real time: a busy machine needs longer to answer, and would be suspected again and again."""
+"""For brokers in real time: a busy machine needs longer to answer, and would often be suspected."""
 LOCAL = "tcp://127.0.0.1:0"
 
 # Protocol numbers of dialers, as every SP implementation writes them.
@@ -36,12 +36,12 @@ async def eventually(condition: Callable[[], object], what: str, timeout_s: floa
 
 
 def states(broker: Broker) -> dict[str, str]:
-    """Name to state, as this broker sees it."""
+    """States by name, as this broker sees them."""
     return {member["name"]: member["state"] for member in broker.members()}
 
 
 def linked(broker: Broker) -> set[str]:
-    """Names of brokers it has a link to."""
+    """Names of the brokers to which it has a link."""
     return {member["name"] for member in broker.members() if member["link"] is not None}
 
 
@@ -66,12 +66,12 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def home_of(broker: Broker) -> Home:
-    """What keeps its durable subscriptions."""
+    """The home that keeps its durable subscriptions."""
     return broker._running.home_shell.home
 
 
 async def crash(broker: Broker) -> None:
-    """End it as SIGKILL would: no goodbye, everything closed at once."""
+    """End it as SIGKILL would: without a goodbye, everything closed at once."""
     node = broker._node
     assert node is not None
     node._stopped = asyncio.get_running_loop().create_future()
@@ -94,7 +94,7 @@ class Cluster:
         await self._stack.aclose()
 
     async def broker(self, name: str, join: Broker | list[str] | None = None, **options: Any) -> Broker:
-        """Start one, joining ``join`` (a broker or addresses) if given."""
+        """Start one that joins ``join`` (a broker or addresses) if given."""
         merged: dict[str, Any] = {"listen": LOCAL, **self._defaults, **options}
         if join is not None:
             merged["join"] = join if isinstance(join, list) else join.url
@@ -110,7 +110,7 @@ class Cluster:
 
 
 class Stranger:
-    """A TCP connection to a broker that speaks as much SP as it is told to."""
+    """A TCP connection to a broker that speaks as much SP as the test wants."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -118,7 +118,7 @@ class Stranger:
 
     @classmethod
     async def connect(cls, url: str, protocol: int | None = None) -> Stranger:
-        """Open; with ``protocol`` also shake hands as that."""
+        """Open a connection. With ``protocol``, also complete that handshake."""
         host, _, port = url.removeprefix("tcp://").rpartition(":")
         stranger = cls(*await asyncio.open_connection(host, int(port)))
         if protocol is not None:
@@ -131,11 +131,11 @@ class Stranger:
         self.writer.write(data)
 
     def send(self, frame: bytes) -> None:
-        """One whole SP frame."""
+        """Send one whole SP frame."""
         self.writer.write(struct.pack(">Q", len(frame)) + frame)
 
     async def receive(self) -> bytes:
-        """One whole SP frame."""
+        """Receive one whole SP frame."""
         (size,) = struct.unpack(">Q", await asyncio.wait_for(self.reader.readexactly(8), 60))
         return await asyncio.wait_for(self.reader.readexactly(size), 60)
 
@@ -152,7 +152,7 @@ class Stranger:
         return True
 
     async def hung_up_or_quiet(self) -> None:
-        """Read what comes for a moment."""
+        """Read incoming frames for a moment."""
         try:
             async with asyncio.timeout(0.05):
                 while await self.reader.read(65536):

@@ -1,4 +1,4 @@
-"""Peerings without brokers: real sockets and listeners in one process, and all that they report."""
+"""Peerings without brokers: real sockets and listeners in one process, and all their reports."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Who:
 
 
 def environment() -> Environment:
-    """Without a disk: a peering needs none."""
+    """An environment without a disk, since a peering needs none."""
     return replace(Environment.real(), storage=cast(Storage, None))
 
 
 @dataclass
 class Peer:
-    """One broker's peering; writes down what the hooks say."""
+    """One broker's peering. It records the calls of its hooks."""
 
     who: Who
     name: str
@@ -106,7 +106,7 @@ class Peer:
         return self.peering.change_interest(wanted.items(), removed)
 
     async def crash(self) -> None:
-        """Gone without a word, as a killed process is."""
+        """End without a goodbye, as a killed process does."""
         await self.listener.aclose()
         for socket in self.peering.sockets:
             for pipe in socket.pipes:
@@ -221,7 +221,7 @@ class Peers:
         listen: str = "tcp://127.0.0.1:0",
         **options: Any,
     ) -> Peer:
-        """Start one, joining others."""
+        """Start one that joins others."""
         urls = [peer if isinstance(peer, str) else peer.url for peer in join]
         given = environment()
         who = who or Who(id=given.rng.getrandbits(62) + 1, boot=given.rng.getrandbits(62) + 1)

@@ -1,4 +1,4 @@
-"""Configuration: precedence, origins, and errors that say where the mistake is."""
+"""Configuration: precedence, origins, and errors that name the place of the mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that comes twice is worked once, as far as can be."""
+"""A message that arrives twice is worked on once, as far as possible."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ os._exit(7)
 def test_a_crash_between_the_work_and_its_note_has_it_done_again(
     tmp_path: Path, dies: str, times: int
 ) -> None:
-    """As the documentation says: only an inbox excludes it."""
+    """As documented: only an inbox excludes it."""
     for way in (dies, "after it"):
         ran = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path), way], cwd=ROOT, timeout=120)
         assert ran.returncode == 7
@@ -262,7 +262,7 @@ def test_of_two_transactions_with_the_same_message_one_fails(tmp_path: Path) -> 
 
 
 class Cursor:
-    """What a driver of another paramstyle is asked."""
+    """The queries that a driver of another paramstyle gets."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
@@ -293,7 +293,7 @@ def test_each_paramstyle_of_db_api_is_spoken(paramstyle: str, marks: str, argume
 def test_a_handler_that_is_not_needed_any_more_closes_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python 3.13 warned of it."""
+    """Python 3.13 warned about it."""
     closed: list[str] = []
 
     class Watched(sqlite3.Connection):
@@ -317,7 +317,7 @@ def test_a_handler_that_is_not_needed_any_more_closes_its_file(
 
 @pytest.mark.parametrize("paramstyle", ["qmark", "named"])
 def test_sqlite_takes_its_paramstyles(paramstyle: str) -> None:
-    """Since Python 3.12 it takes ``:1`` for a name, and warns of arguments without one."""
+    """Since Python 3.12 it takes ``:1`` for a name, and warns about arguments without one."""
     db = sqlite3.connect(":memory:")
     inbox = Inbox(paramstyle)
     inbox.create(db.cursor())

@@ -1,4 +1,4 @@
-"""Whom an address serves, and of whom it wants a certificate."""
+"""The roles that an address serves, and the roles that must show a certificate."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SECURE = "tls+tcp://127.0.0.1:0"
 
 @pytest.fixture
 def tls() -> TlsConfig:
-    """Of a broker: a certificate, and trust in whoever has one too."""
+    """A broker's TLS: a certificate, and trust in everybody who has one too."""
     return certificates.config(certificates.local())
 
 
 def trusting() -> SocketOptions:
-    """Of a client without a certificate."""
+    """The options of a client without a certificate."""
     return SocketOptions(tls=certificates.config(), resend_s=None)
 
 
@@ -179,7 +179,7 @@ async def test_an_address_may_ask_clients_for_certificates_and_another_not(tls: 
 
 @pytest.fixture
 def other() -> TlsConfig:
-    """Of a broker that another authority has signed for."""
+    """The TLS of a broker whose certificate another authority has signed."""
     return certificates.config(certificates.stranger().sign(*certificates.LOCAL), certificates.stranger())
 
 

@@ -1,4 +1,4 @@
-"""Lines that repeat are written once and told with their count when they end."""
+"""Repeated lines are written once and reported with their count when they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a command: a fact a line, as text or JSON, with what repeats counted."""
+"""The log of a command: one fact on each line, as text or JSON, with repeats counted."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_text_has_the_time_in_utc_and_what_a_command_says_of_itself_stands_alone
 
 
 def test_a_flood_of_one_line_is_one_line_and_its_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that did the same a thousand times wrote a thousand lines."""
+    """A peer that did the same a thousand times caused a thousand lines."""
     with written(JsonFormatter) as (handler, lines):
         for _ in range(1000):
             log.warning("no link to %s", "beta")

@@ -1,7 +1,8 @@
-"""What virtual time cannot show: brokers on real sockets, files and clocks, with stock programs as clients.
+"""Behaviour that virtual time cannot show: brokers on real sockets, files and clocks, with stock programs as
+clients.
 
-All else about brokers is tested in virtual time, in the tests of their packages. Here is one smoke test of
-each kind, and what only a real machine has.
+Everything else about brokers is tested in virtual time, in the tests of their packages. This module has one
+smoke test of each kind, and tests of what only a real machine has.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ async def test_a_broker_that_dies_comes_back_as_itself_and_one_that_leaves_has_l
         again = await cluster.broker("charlie", None, listen=url)
         await whole(
             [alpha, bravo, again]
-        )  # by the known peers in its state folder: it was given nobody to join
+        )  # through the known peers in its state folder: it was given no URL to join
         assert again.id == id
         await eventually(lambda: {"hb", "stats"} <= {row["kind"] for row in rows(logs)}, "rows on disk")
         await again.leave()
@@ -161,7 +162,7 @@ async def test_the_two_nngcat_lines_of_the_manual_work_between_two_brokers() -> 
 
 
 def knows_interest(broker: Broker, of: Broker) -> bool:
-    """Whether ``broker`` holds a pattern of ``of`` that is not of the system."""
+    """True if ``broker`` has a pattern of ``of`` that is not of the system."""
     held = broker.inspect().interest.held.get(of.inspect().id)
     return held is not None and any(not pattern.startswith("$") for pattern, _ in held.patterns)
 
@@ -248,7 +249,7 @@ async def test_a_runtime_folder_of_another_user_is_not_used(
 
 
 async def test_a_vanished_host_of_a_silent_peer_is_noticed_in_minutes(tmp_path: Path) -> None:
-    """A stock subscriber's connection, or a blocking client's, stayed for two hours."""
+    """The connection of a stock subscriber or a blocking client stayed for two hours."""
     authority = certificates.Authority()
     cert, key = authority.sign(*certificates.LOCAL).write(tmp_path, "server")
     ca = authority.write(tmp_path)

@@ -1,4 +1,4 @@
-"""From what brokers say to one picture of the mesh."""
+"""From the statuses of brokers to one picture of the mesh."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def test_a_dead_broker_that_does_not_answer_is_in_no_part() -> None:
 
 def test_a_link_that_only_one_of_two_answering_brokers_reports_is_not_whole() -> None:
     answers = statuses.calm()
-    answers[1]["members"][0]["link"] = None  # beta has no link to alpha, alpha thinks it has one to beta
+    # beta has no link to alpha, but alpha believes that it has one to beta
+    answers[1]["members"][0]["link"] = None
     edge = next(
         edge for edge in compose(answers).edges if {edge.a, edge.b} == {broker_id("alpha"), broker_id("beta")}
     )
@@ -88,7 +89,7 @@ def test_a_reason_that_says_no_more_than_the_state_is_left_out() -> None:
 
 
 def test_brokers_of_one_name_are_told_apart_by_their_ids() -> None:
-    """The feed had `link alpha - alpha up`, the table two rows called alpha."""
+    """The feed had `link alpha - alpha up`, and the table two rows called alpha."""
     names = {"b1": "alive", "c2": "left", "d3": "dead"}
     members = [
         statuses.member("alpha", state, id=f"{start}{0:014x}", is_self=start == "b1", url=f"tcp://{start}:1")
@@ -101,8 +102,8 @@ def test_brokers_of_one_name_are_told_apart_by_their_ids() -> None:
 
 
 def test_the_ended_runs_of_a_broker_that_runs_again_are_left_out() -> None:
-    """A broker without a state folder was held for dead, and was trouble, for as long as the mesh remembered
-    its last run; the table had two brokers that looked alike."""
+    """A broker without a state folder was shown dead, and as trouble, for as long as the mesh remembered its
+    last run. The table had two brokers that looked alike."""
     members = [statuses.member("alpha", is_self=True), statuses.member("beta", "dead", id="d" * 16)]
     members.append(statuses.member("beta"))
     picture = compose([statuses.status("alpha", members)])
@@ -113,7 +114,7 @@ def test_the_ended_runs_of_a_broker_that_runs_again_are_left_out() -> None:
 
 
 def test_a_killed_broker_that_nobody_misses_yet_is_no_part_of_its_own() -> None:
-    """One killed broker was called a mesh split into 2 parts until the others held it for dead."""
+    """One killed broker was shown as a mesh split into 2 parts until the others believed it dead."""
     answers = [each for each in statuses.calm() if each["name"] != "beta"]
     for answer in answers:
         for each in answer["members"]:
@@ -201,7 +202,7 @@ def down(a: str, b: str, ts: str, state: str = "link-down") -> News:
 
 
 def test_links_that_go_with_one_broker_are_one_line() -> None:
-    """One death of five brokers was four lines beside its own, of forty brokers thirty-nine."""
+    """One death among five brokers caused four more lines, among forty brokers thirty-nine."""
     death = News("2026-11-21T10:00:02Z", "mem", "beta suspect → dead", "dead", ("alpha",))
     news = [
         down("alpha", "beta", "10:00:00"),

@@ -1,4 +1,4 @@
-"""Text that others chose cannot act on the terminal or the log that it is printed to."""
+"""Text from others cannot affect the terminal or the log that it is printed to."""
 
 from __future__ import annotations
 

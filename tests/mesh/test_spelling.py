@@ -1,4 +1,4 @@
-"""A sentence about an unknown word ends with what helps."""
+"""A sentence about an unknown word ends with help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real files: what a job promises, also when it fails or its caller goes away."""
+"""Real files: the promises of a job, even if it fails or its caller leaves."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_errors_of_the_disk_reach_the_caller_as_they_are(tmp_path: Path) -
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """Like a disk that is full; for a moment only, since pytest may be writing to a file, too."""
+    """Simulates a full disk, only for a moment, since pytest may be writing to a file too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -77,7 +77,7 @@ async def test_an_append_that_fails_half_way_leaves_nothing_behind(tmp_path: Pat
 async def test_a_synced_append_that_makes_a_file_also_syncs_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a power loss takes the file whole."""
+    """Otherwise a power loss removes the whole file."""
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}")))
     storage = ThreadStorage()
@@ -236,7 +236,7 @@ async def test_a_storage_that_is_never_used_starts_no_thread() -> None:
 
 
 class Calls:
-    """What was asked of the operating system, in order: the file, and how many bytes it had by then."""
+    """The calls to the operating system, in order: the file, and its size at that time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[str, str, int]] = []
@@ -278,7 +278,7 @@ async def test_a_file_is_replaced_after_its_content_is_on_disk_and_before_its_fo
 async def test_a_new_folder_is_on_disk_with_all_above_it_that_are_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a power loss takes a file that was written atomically, with its folder."""
+    """Otherwise a power loss removes a file that was written atomically, with its folder."""
     storage, calls = ThreadStorage(), Calls(monkeypatch)
     await storage.make_folder(str(tmp_path / "a" / "b"))
     assert calls.made == [
@@ -329,7 +329,7 @@ async def test_files_have_sizes_and_ages(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path: Path) -> None:
-    """It keeps every descriptor, so a broker that was started again was told that the dead one still ran."""
+    """It keeps every descriptor, so a restarted broker was told that the dead one still ran."""
     script = f"""
 import asyncio, os, sys, time
 from mesh.storage import ThreadStorage
@@ -353,7 +353,7 @@ asyncio.run(main())
         child = int(parent.stdout.readline())
         try:
             with pytest.raises(Locked):
-                asyncio.run(take(str(tmp_path / "lock")))  # the fork did not let it go either
+                asyncio.run(take(str(tmp_path / "lock")))  # the fork did not release it either
             parent.stdin.close()
             parent.wait(120)
             asyncio.run(take(str(tmp_path / "lock")))
@@ -372,7 +372,7 @@ async def take(path: str) -> None:
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_of_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk the half-written temporary file stayed and took the last of the room."""
+    """On a full disk the half-written temporary file stayed and took the rest of the room."""
     (tmp_path / "file").write_bytes(b"old")
 
     def full(descriptor: int) -> None:

@@ -1,4 +1,4 @@
-"""TLS of files and flags; clients that connect over it, and what they say when they cannot."""
+"""TLS from files and flags; clients that connect over it, and their errors when they cannot."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_client_with_a_certificate_is_served_where_one_is_asked_for(
 @pytest.mark.parametrize("tls", [None, TlsConfig()])
 @pytest.mark.parametrize("url", ["tls+tcp://broker.example:7770", "wss://broker.example/mesh"])
 def test_the_certificate_must_have_the_name_that_was_dialled_first(url: str, tls: TlsConfig | None) -> None:
-    """The heartbeat connections go to the address that stands for it; without a configuration too."""
+    """The heartbeat connections go to the address that replaced it, even without a configuration."""
     options = dial_options(SocketOptions(tls=tls), url, 5.0)
     assert options.tls is not None and options.tls.server_name == "broker.example"
 

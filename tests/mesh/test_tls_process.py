@@ -1,4 +1,4 @@
-"""A mesh over mutual TLS as an operator runs it: processes, PEM files, and files that are replaced."""
+"""A mesh over mutual TLS as an operator runs it: processes, PEM files, and replaced files."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def status(url: str, tls: TlsConfig = TRUSTING) -> dict[str, Any]:
 
 
 async def wait_until_linked(url: str, *names: str) -> None:
-    """Until the broker there has a link to each of them."""
+    """Wait until the broker at ``url`` has a link to each of them."""
     async with asyncio.timeout(20):
         while True:
             members = (await status(url))["members"]
@@ -134,7 +134,7 @@ async def test_a_broker_of_another_authority_stays_out_and_both_logs_say_why(tmp
         await bravo.start("--join", seed)
         await wait_until_linked(seed, "bravo")
         eve = SecureBroker(tmp_path, "eve", stranger())
-        # She trusts the mesh, so that it is her own certificate which is refused ...
+        # She trusts the mesh, so that her own certificate is the one refused ...
         eve.ca = authority().write(eve.folder, "theirs")
         await eve.start("--join", seed)
         mallory = SecureBroker(tmp_path, "mallory", stranger())
@@ -169,7 +169,8 @@ async def test_brokers_may_share_one_certificate_that_names_the_mesh(tmp_path: P
 
 
 async def test_certificates_are_replaced_while_the_mesh_runs(tmp_path: Path) -> None:
-    """By those of another authority, which shows: who trusts the old one only is refused from then on."""
+    """The new ones are from another authority, which shows the effect: a peer that trusts only the old one is
+    refused from then on."""
     async with brokers(tmp_path, "alpha", "bravo", "charlie") as (alpha, bravo, charlie):
         seed = await alpha.start()
         await bravo.start("--join", seed)
@@ -208,7 +209,7 @@ async def test_certificates_are_replaced_while_the_mesh_runs(tmp_path: Path) -> 
 
 
 def looked(url: str, broker: SecureBroker, sentence: str) -> bool:
-    """Files are looked at when somebody connects: so somebody does."""
+    """Files are checked when somebody connects, so the test connects."""
     probe = subprocess.run(
         [sys.executable, "-c", CONNECT, url.rpartition(":")[2]], capture_output=True, timeout=20
     )

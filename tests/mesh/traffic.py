@@ -1,4 +1,4 @@
-"""Clients of simulated brokers that read and publish, and what they saw."""
+"""Clients of simulated brokers that read and publish, and what they received."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mesh.clients.subscription import Subscription
 
 
 class Reader:
-    """A program that takes all that comes on ``t``."""
+    """A program that reads everything on ``t``."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Stands in for `tests.mesh.cluster` in the base's acceptance tests.
+"""Replaces `tests.mesh.cluster` in the base's acceptance tests.
 
 One broker is the base's, in this process; the others are processes of the present code.
 """
@@ -25,7 +25,7 @@ BASE_NAMES = os.environ["MIXED_BASE_NAMES"].split()
 
 
 class Present:
-    """A broker of the present code, as much of it as these tests look at."""
+    """A broker of the present code, with the attributes that these tests use."""
 
     def __init__(self, name, url):
         self.name = name
@@ -61,7 +61,7 @@ class Cluster:
 
 
 async def sees(url, names):
-    """Whether a broker sees all of them alive and has a link to each."""
+    """True if a broker sees all of them alive and has a link to each."""
     async with Client(url) as client:
         members = (await client.status())["members"]
     others = [member for member in members if member["link"] is not None]
@@ -70,7 +70,7 @@ async def sees(url, names):
 
 @asynccontextmanager
 async def present(name, urls):
-    """`mesh broker` by the interpreter that starts brokers in the present version."""
+    """`mesh broker`, run by the interpreter that starts brokers of the present version."""
     with tempfile.TemporaryDirectory() as folder:
         ports = Path(folder, "ports.json")
         command = [sys.executable, "-m", "mesh", "broker", "--name", name, "--listen", LOCAL]

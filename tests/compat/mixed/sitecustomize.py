@@ -1,4 +1,4 @@
-"""What a process of the base starts with ``sys.executable`` may be a broker of the present code."""
+"""Lets a process of the base start brokers of the present code with ``sys.executable``."""
 
 import os
 import sys

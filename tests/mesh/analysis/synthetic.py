@@ -1,8 +1,8 @@
-"""Event logs of a mesh that never was: brokers, their faults, and what each would have written.
+"""Event logs of an invented mesh: brokers, their faults, and the rows that each would have written.
 
-A small model, not the product: it exists so that what the analysis should find is known exactly. Time is
-simulated in survey rounds; the rules of membership are the mesh's (three silent rounds are dead, a dead one
-refutes with a higher incarnation, who hears nobody or was late itself judges nobody).
+A small model, not the product: it exists so that the expected findings are known exactly. Time is simulated
+in survey rounds. The rules of membership are the mesh's: three silent rounds mean dead, a member reported
+dead refutes with a higher incarnation, and a broker that hears nobody or was late itself judges nobody.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Broker:
         return f"{sum(ord(letter) << (8 * n) for n, letter in enumerate(self.name[:6])):016x}"
 
     def boot_at(self, now: float) -> int | None:
-        """Which boot runs at a time; None while down."""
+        """The boot that runs at a time. None while down."""
         return next((n for n, (start, end, _) in enumerate(self.boots) if start <= now < end), None)
 
     def runs(self, now: float) -> bool:
@@ -49,7 +49,7 @@ class Broker:
 
 @dataclass
 class Mesh:
-    """Brokers and cuts; a cut is (from, to, names of one side)."""
+    """Brokers and cuts. A cut is (from, to, names of one side)."""
 
     brokers: list[Broker]
     cuts: list[tuple[float, float, tuple[str, ...]]] = field(default_factory=list)
@@ -166,7 +166,7 @@ class _Writer:
         self.rows[broker.name, number] = [row for row in rows if row["ts"] <= limit]
 
     def _open(self, now: float, broker: Broker, number: int) -> None:
-        """The logs end here while it runs on."""
+        """The logs end here while it still runs."""
 
     def _leave(self, now: float, broker: Broker, number: int) -> None:
         self._mem(now, broker, number, broker, number, "left", "asked to leave")
@@ -234,7 +234,7 @@ class _Writer:
                 self.dead_inc[key] = self.inc.get(key, 0)
 
     def _hear(self, now: float, seer: Broker, number: int, subject: Broker, boot: int) -> None:
-        """A survey from a member that was held dead comes with its refutation."""
+        """A survey from a member that was believed dead comes with its refutation."""
         key = (subject.name, boot)
         held = self.view.get((seer.name, number), {}).get(subject.name)
         if held == ("dead", boot) and self.inc.get(key, 0) <= self.dead_inc.get(key, -1):
@@ -274,7 +274,7 @@ class _Writer:
 
 
 def write_logs(mesh: Mesh, folder: Path) -> None:
-    """As brokers would: one row a line, the last one of a killed broker cut off."""
+    """Write logs as brokers would: one row on each line, the last one of a killed broker cut off."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in mesh.files().items():
         text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
@@ -301,7 +301,7 @@ def shuffle_logs(source: Path, target: Path, seed: int) -> None:
 
 
 def demo_mesh() -> Mesh:
-    """What the demonstration does: one kill and restart, one pause, five leaves."""
+    """The events of the demonstration: one kill and restart, one pause, five leaves."""
     return Mesh(
         [
             Broker("alpha", [(0.0, 40.0, "leave")]),
@@ -314,7 +314,7 @@ def demo_mesh() -> Mesh:
 
 
 def split_mesh() -> Mesh:
-    """Two against three from 15.3 s to 34.7 s; clocks differ; one broker never leaves."""
+    """Two against three from 15.3 s to 34.7 s. Clocks differ, and one broker never leaves."""
     return Mesh(
         [
             Broker("alpha", [(0.0, 60.0, "open")]),

@@ -1,4 +1,4 @@
-"""`mesh analyze` as a command: exit codes and sentences. Spark is needed by the last test only."""
+"""`mesh analyze` as a command: exit codes and sentences. Only the last test needs Spark."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_scenario_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """A folder of results with one that is current."""
+    """A folder of results with a current one."""
     folder = tmp_path / "results"
     (folder / "0123456789abcdef").mkdir(parents=True)
     summary = json.dumps(findings_of(digest()).as_json())

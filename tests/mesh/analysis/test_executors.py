@@ -1,5 +1,5 @@
-"""What runs inside Spark's workers needs nothing but Python: they may have no msgspec, and load no pyspark
-for us."""
+"""Code that runs inside Spark's workers needs only Python: they may have no msgspec, and load no pyspark for
+us."""
 
 from __future__ import annotations
 

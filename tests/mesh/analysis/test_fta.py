@@ -1,7 +1,7 @@
 """Traces of the Failure Trace Archive become lives.
 
 The LANL trace is not part of the project. ``MANGROVE_LANL_TRACE`` names a copy of its ``event_trace.tab``,
-gzipped or not, from the Failure Trace Archive; without it that test skips.
+gzipped or not, from the Failure Trace Archive. Without it that test skips.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def lanl() -> str:
 
 
 def test_the_trace_of_los_alamos_gives_its_known_figures(spark: SparkSession, lanl: str) -> None:
-    """To each digit that DuckDB and plain Python gave, by the same definitions."""
+    """Equal in each digit to the results of DuckDB and plain Python with the same definitions."""
     lives = read_trace(spark, lanl, "lanl").persist()
     hours = ((F.col("end") - F.col("start")) / 3.6e9).alias("hours")
 

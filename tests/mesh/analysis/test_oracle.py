@@ -1,6 +1,6 @@
-"""Every table of the whole pipeline is what plain Python computes from the same files.
+"""Every table of the whole pipeline equals the one that plain Python computes from the same files.
 
-``MANGROVE_ORACLE_ROWS=200000`` makes logs of about so many rows; the default is small.
+``MANGROVE_ORACLE_ROWS=200000`` makes logs of about so many rows. The default is small.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_every_table_is_that_of_plain_python(
     if form == "each":
         disguised(played[form], tmp_path / "disguised")
         again = unmasked(analysed(spark, tmp_path / "disguised", tmp_path / "out", WINDOW_S))
-        # Of a file that is cut and shuffled all but its times and sizes is another.
+        # In a file that was cut and shuffled, everything but times and sizes differs.
         compare({**again, "files": []}, {**found, "files": []})
 
 
@@ -56,8 +56,8 @@ SHIFT = timedelta(hours=1)
 
 
 def disguised(logs: Path, out: Path) -> None:
-    """The same logs an hour later, brokers by other names, files cut in two and named otherwise, and in each
-    all rows twice and in any order."""
+    """The same logs an hour later, with other names of brokers and files, files cut in two, and in each all
+    rows twice and in any order."""
     out.mkdir()
     rng = random.Random(1)
     for number, path in enumerate(sorted(logs.glob("*.jsonl*"))):
@@ -79,7 +79,7 @@ def later(line: str) -> str:
 
 
 def unmasked(found: Mapping[str, Table]) -> dict[str, Table]:
-    """With the old names and times."""
+    """With the original names and times."""
     shift = round(SHIFT.total_seconds() * 1e6)
     moments = {
         (name, column)

@@ -1,4 +1,4 @@
-"""The whole pipeline on a simulated mesh: what was done to it is found, and played again."""
+"""The whole pipeline on a simulated mesh: the effects of its faults are found, and played again."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def shape(event: Event) -> tuple[str, list[str]]:
 def test_what_was_done_is_found_and_played_again(
     spark: SparkSession, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What broke: a scenario that could not be written cost the finished result, lives were told twice, and
-    files began in 1970."""
+    """Earlier defects: a scenario that could not be written cost the finished result, lives were told twice,
+    and files began in 1970."""
     stages: list[str] = []
     out = tmp_path / "out"
     plans: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Quantiles from buckets are at most a bucket away from those of the values."""
+"""Quantiles from buckets differ from those of the values by at most one bucket."""
 
 from __future__ import annotations
 

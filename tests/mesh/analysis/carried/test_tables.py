@@ -1,4 +1,4 @@
-"""What brokers and links carried, through Spark, by hand-made `stats` and `heard` rows."""
+"""The traffic of brokers and links, through Spark, from hand-made `stats` and `heard` rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stats_row(
 def stats(spark: SparkSession) -> DataFrame:
     rows = [
         stats_row("b1", 1, 5, 10, 20, 0, 30),
-        stats_row("b1", 2, 10, 15, 18, 3, 40),  # two were under way on a link that was lost
+        stats_row("b1", 2, 10, 15, 18, 3, 40),  # two were in flight on a link that was lost
         stats_row("b2", 1, 25, 4, 4, 1, 7),
     ]
     return spark.createDataFrame(rows, STATS)
@@ -89,7 +89,8 @@ def test_links_with_round_trips_and_missed_surveys(spark: SparkSession, stats: D
     from mesh.analysis.carried.tables import links
 
     heard = [
-        # Rounds 1 to 10, of which 9 came; then 13 to 20, all of them: 11 and 12 lie between the windows.
+        # Rounds 1 to 10, of which 9 arrived; then 13 to 20, all of them. Rounds 11 and 12 are between the
+        # windows.
         ("r", "a", "b1", "b", 0, 9, 10, 1, 10, 120, 190, 10 << 24, 0, 0),
         ("r", "a", "b1", "b", 1, 8, 8, 13, 20, 130, 900, 7 << 24, 1, 0),
         ("r", "a", "b1", "c", 0, 2, 0, 5, 6, None, None, 0, 0, 0),

@@ -1,4 +1,4 @@
-"""Offsets of clocks from samples that are wrong by less than they say."""
+"""Offsets of clocks from samples whose errors are smaller than they state."""
 
 from __future__ import annotations
 
@@ -80,8 +80,7 @@ def test_a_boot_that_nobody_heard_stands_on_its_wall_clock() -> None:
 
 
 def test_a_boot_that_nobody_heard_is_as_wrong_as_its_broker_is_known_to_be() -> None:
-    """A host whose wall clock is an hour ahead restarts its broker, which dies before it could be
-    measured."""
+    """A host whose wall clock is an hour ahead restarts its broker, which dies before it is measured."""
     true, samples = line(3)
     walls = {**true, "b2": true["b2"] + HOUR, "short": 5_000 + HOUR}
     nodes = {"b0": "x", "b1": "y", "b2": "z", "short": "z"}
@@ -93,8 +92,8 @@ def test_a_boot_that_nobody_heard_is_as_wrong_as_its_broker_is_known_to_be() -> 
 
 
 def test_a_boot_that_nobody_heard_met_the_others_when_they_say() -> None:
-    """In logs that sum up heartbeats, a broker that is killed within 16 s has noted none. Where its wall
-    clock had jumped, too, its whole life was put two hours away."""
+    """In logs that combine heartbeats, a broker killed within 16 s has noted none. If its wall clock had also
+    jumped, its whole life was placed two hours away."""
     true, samples = line(3)
     walls = {**true, "short": 5_000 + 2 * HOUR}
     found = stand(walls, dict.fromkeys(walls, "x") | {"short": "z"}, solve(walls, samples))
@@ -108,7 +107,7 @@ def test_a_boot_that_nobody_heard_met_the_others_when_they_say() -> None:
 
 
 def test_of_two_samples_that_are_as_good_the_order_decides_nothing() -> None:
-    """Spark gathers them in any order, and the same logs gave offsets that differed by microseconds."""
+    """Spark collects them in any order, and the same logs gave offsets that differed by microseconds."""
     samples = [Sample("a", "b", 7, 5), Sample("b", "a", -9, 5)]
 
     assert solve({"a": 0, "b": 0}, samples) == solve({"a": 0, "b": 0}, samples[::-1])

@@ -18,7 +18,7 @@ GAP = round(2.2 * PERIOD)
 
 
 def windows_of(beats: list[int]) -> list[Window]:
-    """As the reading reduces heartbeats."""
+    """Reduces heartbeats as the reading does."""
     found = {}
     for beat in sorted(beats):
         start = beat // LENGTH * LENGTH

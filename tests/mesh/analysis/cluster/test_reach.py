@@ -1,4 +1,4 @@
-"""Where a cluster sees this program, and what is said of one that does not answer."""
+"""The address at which a cluster sees this program, and the error if a cluster does not answer."""
 
 from __future__ import annotations
 

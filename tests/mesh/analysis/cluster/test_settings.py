@@ -1,4 +1,4 @@
-"""What a session is started with, by where it runs and what the user said."""
+"""The settings of a session, depending on the master and on the user's options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_on_one_machine_the_driver_stays_on_loopback_with_its_memory_and_partiti
 
 
 def test_on_a_cluster_nothing_is_set_that_suits_one_machine() -> None:
-    """The driver was pinned to loopback for every master: a worker on another host waited for ever."""
+    """The driver was bound to loopback for every master: a worker on another host waited forever."""
     options = SparkOptions(master="spark://10.0.0.1:7077")
     assert not set(ONE_MACHINE) & set(launch_settings(options, None))
     assert not {"spark.sql.shuffle.partitions", "spark.sql.files.maxPartitionBytes"} & set(

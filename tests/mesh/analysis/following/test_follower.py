@@ -1,4 +1,5 @@
-"""Following through rotation, a broker killed in half a line, and a follower killed: each row once."""
+"""Following through rotation, a broker killed in the middle of a line, and a killed follower: each row
+once."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 class Killed(Exception):
-    """Stands for the end of the process."""
+    """Represents the end of the process."""
 
 
 def test_nothing_is_lost_or_doubled(
@@ -40,7 +41,8 @@ def test_nothing_is_lost_or_doubled(
     pictures: list[Picture] = []
 
     def write_more() -> bool:
-        """Every broker writes on, files are finished, one broker is killed in half a line."""
+        """Every broker continues to write, files are finished, and one broker is killed in the middle of a
+        line."""
         share = next(shares, None)
         for number, (name, text) in enumerate(sorted(whole.items())):
             if share is None:

@@ -1,4 +1,4 @@
-"""Looks at growing files: each whole line once, whatever becomes of the files between two looks."""
+"""Looks at growing files: each whole line once, whatever happens to the files between two looks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEEDS = st.lists(
 
 
 class Brokers:
-    """Two that write to a folder, and the lines they finished."""
+    """Two brokers that write to a folder, and the lines that they finished."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class Brokers:
 
 
 class Reader:
-    """Takes steps as Spark does, and forgets all but what it stored when it is started again."""
+    """Takes steps as Spark does. When restarted, it forgets everything except what it stored."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self._folder = folder

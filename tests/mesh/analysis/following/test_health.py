@@ -1,4 +1,4 @@
-"""What a console says of a mesh that is followed, from a few rows a batch."""
+"""The console's view of a followed mesh, from a few rows in each batch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_brokers_that_do_not_hear_each_other_are_in_parts() -> None:
 
 
 def test_a_broker_whose_start_was_read_before_has_its_name() -> None:
-    """A follower that was started again called brokers by their ids, since their `meta` rows had gone by."""
+    """A restarted follower showed brokers by their ids, since their `meta` rows had been read earlier."""
     health = Health({("run", "a"): "alpha"})
     health.take(batch(1, "ab"), 1.0)
     assert [broker.name for broker in health.picture(1.0).brokers] == ["alpha", "b"]

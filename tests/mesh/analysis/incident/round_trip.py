@@ -1,9 +1,10 @@
-"""Plays scenarios, makes scenarios of their logs, plays those, and counts what happened again. A command:
+"""Plays scenarios, makes scenarios from their logs, plays those, and counts the events that happened again. A
+command:
 
     python -m tests.mesh.analysis.incident.round_trip FOLDER [--seeds 5] [--scenarios pauses,swizzle-clog]
 
-Without Spark: facts are those of the oracle's reader. An event is what a scenario would do to play it: its
-kind, whom it struck on which side, when it began and how long it lasted.
+It runs without Spark: facts are those of the oracle's reader. An event is what a scenario does to play it:
+its kind, the brokers on each side, its start and its duration.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SHARE = 0.95
 
 
 class Event(NamedTuple):
-    """A part, or what a broker did, by the names that brokers have in the scenario made of it."""
+    """A part, or an event of a broker, with the names of brokers in the scenario made from it."""
 
     kind: str
     sides: frozenset[frozenset[str]]
@@ -45,14 +46,14 @@ class Event(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What the logs of one run tell."""
+    """The content of one run's logs."""
 
     incident: Incident
     parts: list[tuple[str, frozenset[frozenset[str]], int, int | None]]
     """Kind, sides by ids, start and end, as in the tables."""
 
     def events(self, names: Mapping[str, str], period: int) -> list[Event]:
-        """Brokers by these names. A cut of one way and the one of both ways that follows from it are one."""
+        """Brokers get these names. A one-way cut and the cut of both ways that follows from it are one."""
         found: list[Event] = []
         for kind, sides, start, end in self.parts:
             who = frozenset(frozenset(names[node] for node in side) for side in sides)
@@ -86,7 +87,7 @@ class Replayed(NamedTuple):
 
 
 def told(facts: Facts) -> Story:
-    """What happened, by the logs."""
+    """The events according to the logs."""
     nodes = sorted({boot.node for boot in facts.boots} | {word.subject for word in facts.said})
     lives: list[Any] = [
         SimpleNamespace(node=node, **life._asdict())
@@ -138,7 +139,7 @@ def setting_of(logs: Path, facts: Facts) -> Setting:
 
 
 def replayed(logs: Path, folder: Path, seed: int) -> Replayed | None:
-    """None: nothing happened, so there is nothing to play."""
+    """None if nothing happened, so that there is nothing to play."""
     facts = read_facts(logs)
     first = told(facts)
     if not first.incident.happenings:
@@ -162,7 +163,7 @@ def replayed(logs: Path, folder: Path, seed: int) -> Replayed | None:
 
 
 def compared(wanted: Sequence[Event], found: Sequence[Event], slack: int) -> Replayed:
-    """One to one, at the distance in time at which most are the same."""
+    """Matched one to one, at the time shift that gives the most matches."""
     shifts = [other.at - one.at for one in wanted for other in found if one[:2] == other[:2]] or [0]
     return max((_paired(wanted, found, shift, slack) for shift in shifts), key=lambda each: len(each.again))
 

@@ -1,4 +1,4 @@
-"""An incident becomes a scenario file that the simulator takes and plays."""
+"""An incident becomes a scenario file that the simulator accepts and plays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDED = 100 * S
 
 
 def lives(node: str, *stretches: tuple[float, State, LifeEnd | None], start_s: float = 0.0) -> list[Life]:
-    """One broker's life: each stretch with when it ended, what it was, and why it ended."""
+    """One broker's life: for each stretch its end, its state, and why it ended."""
     made, start = [], round(start_s * S)
     for number, (end_s, state, cause) in enumerate(stretches, 1):
         end = round(end_s * S)
@@ -121,7 +121,7 @@ def test_a_cut_that_was_there_before_its_listener_begins_with_it() -> None:
 
 
 def test_who_leaves_in_a_part_was_cut_off_by_it_alone() -> None:
-    """Its outages have no end, and were told as cuts for ever beside the part."""
+    """Its outages have no end, and were also reported as endless cuts beside the part."""
     part = Part(RUN, 1, 20 * S, 50 * S, "complete", True)
     sides = [PartSide(RUN, 1, "a", 0), PartSide(RUN, 1, "b", 0), PartSide(RUN, 1, "c", 1)]
     quiet = [Outage(RUN, src, "c", 20 * S, None, True, "cut", 0.0) for src in "ab"]

@@ -1,4 +1,4 @@
-"""Evidence from facts that the oracle's reader found: what Spark gathers in groups, gathered in a loop."""
+"""Evidence from the oracle's facts: loops collect what Spark collects in groups."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def evidence_of(facts: Facts, node: str) -> Evidence:
 
 
 def lives_of(facts: Facts) -> dict[str, list[Told]]:
-    """The stretches of every broker that wrote or was spoken of, by name."""
+    """The stretches of every broker that wrote or was reported, by name."""
     nodes = {boot.node for boot in facts.boots} | {word.subject for word in facts.said}
     return {facts.names[node]: tell(evidence_of(facts, node)) for node in sorted(nodes)}

@@ -1,4 +1,4 @@
-"""Availability, churn and survival of lives that hypothesis makes up agree with the oracle's slow count."""
+"""Availability, churn and survival of lives made by hypothesis agree with the oracle's slow count."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEXT: dict[str, list[tuple[str, str]]] = {
 
 @st.composite
 def lives_of_one(draw: st.DrawFn, node: str) -> list[Life]:
-    """A life from its start to second 100; lengths are whole seconds, so that many things happen at once."""
+    """A life from its start to second 100. Lengths are whole seconds, so that many events coincide."""
     at, state = draw(st.integers(0, 40)), "up"
     truncated = draw(st.booleans())
     found: list[Life] = []
@@ -66,7 +66,7 @@ def runs(draw: st.DrawFn) -> list[Life]:
 
 
 def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
-    """None is None only; other numbers agree to 1e-9."""
+    """None equals only None; other numbers agree to 1e-9."""
     assert found.keys() == expected.keys()
     return all(
         found[name] is value if value is None else found[name] == pytest.approx(value, rel=1e-9, abs=1e-12)
@@ -130,7 +130,7 @@ def life(node: str, no: int, state: str, start: int, end: int, cause: str | None
 
 
 def test_what_happens_in_the_same_moment_is_one_change() -> None:
-    """Two of four brokers fail together: half of them changed, and not a fourth and then a third."""
+    """Two of four brokers fail together: that is a change of half, not of a fourth and then a third."""
     lives = [
         life("a", 1, "up", 0, 10, "crash"),
         life("b", 1, "up", 0, 10, "crash"),
@@ -148,7 +148,7 @@ def test_what_happens_in_the_same_moment_is_one_change() -> None:
 
 
 def test_unknown_time_is_neither_up_nor_down() -> None:
-    """A log that was lost for nine tenths of the time makes nobody less available."""
+    """A log lost for nine tenths of the time makes nobody less available."""
     told = availability([life("a", 1, "up", 0, 10, "log lost"), life("a", 2, "unknown", 10, 100, None)])
 
     assert (told.availability, told.failures, told.mttf_s, told.mttr_s) == (1.0, 0, None, None)
@@ -159,7 +159,7 @@ def test_a_broker_of_which_nothing_is_known_has_no_availability() -> None:
 
 
 def test_kaplan_meier_of_freireich_1963() -> None:
-    """The remission times of 21 patients on 6-MP (Freireich and others 1963): the field's worked example."""
+    """The remission times of 21 patients on 6-MP (Freireich and others 1963): the standard worked example."""
     ended = [6, 6, 6, 7, 10, 13, 16, 22, 23]
     censored = [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
     lives = [life(f"e{n}", 1, "up", 0, time, "crash") for n, time in enumerate(ended)]

@@ -61,7 +61,7 @@ value = 1.5
 how = "stop"
 """
 FUZZ = 150_000
-"""Microseconds: an end of a silence is known to an eighth of a period."""
+"""Microseconds: the end of a silence is known to an eighth of a period."""
 
 
 class Analysed:
@@ -86,8 +86,8 @@ def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> A
 
 
 class TrueTime:
-    """The simulator's time of a row: that of its boot's first row, which came before any clock jumped, and
-    what its monotonic clock says has passed since."""
+    """The simulator's time of a row: that of its boot's first row, which is before any jump of the clock,
+    plus the time since then on its monotonic clock."""
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[int, int]] = {}
@@ -98,7 +98,8 @@ class TrueTime:
 
 
 def test_boots_agree_on_the_time_as_far_as_clocks_drift_in_a_minute(analysed: Analysed) -> None:
-    """By 50 parts in a million at most, either way; a sample is good to half a millisecond."""
+    """Clocks drift by at most 50 parts in a million in either direction. A sample is accurate to half a
+    millisecond."""
     expected = {boot.boot: boot.first for boot in read_facts(analysed.folder, at=TrueTime()).boots}
 
     found = {row.boot: row.first for row in analysed.facts.boots.collect()}

@@ -1,4 +1,4 @@
-"""What a broker did, from facts made by hand: each rule alone, and what happens without it."""
+"""The life of a broker from hand-made facts: each rule alone, and the result without it."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def test_without_a_rule_a_life_is_told_wrong(rule: str, monkeypatch: pytest.Monk
 
 
 def test_late_without_silence_is_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop may be late for long and still write: whatever it did then, it was not stopped."""
+    """A loop may be late for long and still write. Then it was not stopped."""
     awake = replace(PAUSED, awake=[("1", 0, END)])
 
     assert states(awake) == [("up", None)]
@@ -332,7 +332,7 @@ def test_a_log_that_lacks_its_beginning_is_of_a_life_that_had_begun() -> None:
 
 
 def test_one_that_joins_while_others_watch_had_not_begun_before() -> None:
-    """Without its log, only who met it first can tell: an observer that was there already, or one that
+    """Without its log, only the observer that met it first can tell: one that was already there, or one that
     came."""
     watched = tell(of(said=[said("b", 10, "1", "alive", "joined")], heard=[heard("b", 10, 100)]))
     found = tell(

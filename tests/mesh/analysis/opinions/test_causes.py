@@ -1,4 +1,4 @@
-"""Why a member was held dead. Each rule is tried with the rest of the story unchanged."""
+"""Why a member was reported dead. Each rule is tried with the rest of the story unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOLD = 50 * S
 
 
 def life(*stretches: tuple[float, str, str | None, str | None]) -> list[Stretch]:
-    """Each stretch: when it ended, state, boot, and what ended it."""
+    """For each stretch: its end, state, boot, and why it ended."""
     made, start = [], 0
     for end_s, state, boot, cause in stretches:
         end = round(end_s * S)

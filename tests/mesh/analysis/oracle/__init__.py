@@ -1,1 +1,1 @@
-"""Plain Python that computes the tables of the analysis from files: what Spark must give."""
+"""Plain Python that computes the tables of the analysis from files: the expected results for Spark."""

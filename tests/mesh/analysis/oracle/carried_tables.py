@@ -1,4 +1,4 @@
-"""What was carried and dropped, counted row by row."""
+"""Traffic and drops, counted row by row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_LINK = ("msgs_in", "msgs_out", "bytes_in", "bytes_out", "dropped", "lost")
 
 
 class Stats:
-    """The rows of kind ``stats``, by boot and in the order in which they were written."""
+    """The rows of kind ``stats``, by boot, in the order of writing."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.of_boot: dict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -134,7 +134,7 @@ def links(stats: Stats, heard: Sequence[Row]) -> list[Row]:
 
 
 def missed(windows: Iterable[Row]) -> int:
-    """Rounds that were not heard: in a window, and between one and the next."""
+    """Rounds that were not heard, in a window and between windows."""
     total = 0
     by_boot: dict[str, dict[int, Row]] = defaultdict(dict)
     for row in windows:
@@ -150,7 +150,7 @@ def missed(windows: Iterable[Row]) -> int:
 
 
 def round_trip(windows: Sequence[Row], share: float) -> float | None:
-    """What ``share`` of the round trips do not exceed, on a logarithmic scale between two limits."""
+    """The round trip that ``share`` of them do not exceed, on a logarithmic scale between two limits."""
     counts = [0] * 15
     for row in windows:
         for place, name in enumerate(("rtt_low", "rtt_mid", "rtt_high")):

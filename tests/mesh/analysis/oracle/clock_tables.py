@@ -1,4 +1,5 @@
-"""The clock of every boot from rows of both ends of a round, the slow way: ways are improved while they can.
+"""The clock of every boot, from rows at both ends of a round, the slow way: paths are improved until none can
+be.
 
 Mesh time is ``mono_ns`` plus an offset for each boot and ten minutes.
 """
@@ -17,14 +18,14 @@ PIECE = 600_000_000
 STEP_US = 100_000
 MEETING_US = 2_000_000
 Sample = tuple[str, str, int, int, int]
-"""Boot of who asked, boot of who answered, by how much more the second clock is to be moved, error, and the
-moment by the first clock."""
+"""The boot that asked, the boot that answered, how much more to add to the second clock, the error, and the
+moment on the first clock."""
 Known = tuple[int, int | None]
 """An offset, and its error."""
 
 
 class Clocks:
-    """Of one run. ``rows`` are those of its logs, ``heard`` is its table."""
+    """The clocks of one run. ``rows`` are those of its logs, ``heard`` is its table."""
 
     def __init__(self, rows: Sequence[Row], heard: Sequence[Row]) -> None:
         self.of_boot: dict[str, list[Row]] = defaultdict(list)
@@ -72,7 +73,7 @@ class Clocks:
         }
 
     def _wall(self, boot: str) -> int:
-        """How far the wall clock is ahead, most of the time."""
+        """How far the wall clock is ahead most of the time."""
         rows = self.of_boot[boot]
         ahead = sorted(wall_us(row) - row["mono_ns"] // 1000 for row in _noted(rows))
         if ahead:
@@ -80,7 +81,7 @@ class Clocks:
         return min(map(wall_us, rows)) - min(int(row["mono_ns"]) for row in rows) // 1000
 
     def _samples(self, heard: Iterable[Row]) -> Iterable[Sample]:
-        """Where one noted a survey and the other the answer to it."""
+        """Samples from rounds in which one boot noted a survey and the other the answer to it."""
         asked: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
         for row in heard:
             if row["survey_round"] is not None:
@@ -93,12 +94,12 @@ class Clocks:
                 answerer = self._met(told["boot"], told["src"], told["answer_ns"])
                 if asker in (None, told["boot"]) and answerer in (None, there["boot"]):
                     middle = told["answer_ns"] - told["answer_rtt_us"] * 500
-                    ahead = abs(middle - there["survey_ns"]) // 1000  # towards zero
+                    ahead = abs(middle - there["survey_ns"]) // 1000  # rounded towards zero
                     difference = ahead if middle > there["survey_ns"] else -ahead
                     yield told["boot"], there["boot"], difference, told["answer_rtt_us"] // 2 + 1, middle
 
     def _met(self, boot: str, src: str, ns: int) -> str | None:
-        """Whose boot a heartbeat was, by what its listener had last said of the sender."""
+        """The boot that sent a heartbeat, according to the listener's last report of the sender."""
         met: dict[str, tuple[int, bool]] = {}
         for row in self.of_boot[boot]:
             if row["kind"] == "mem" and row["subject"] == src:
@@ -108,7 +109,7 @@ class Clocks:
         return max(known)[1] if known else None
 
     def _standing(self, found: Mapping[str, Known]) -> dict[str, Known]:
-        """Who has no sample stands on its wall clock, less what its other boots say that this is wrong by."""
+        """A boot without a sample uses its wall clock, corrected by the error that its other boots reveal."""
         told = {}
         for boot, known in found.items():
             wrong = sorted(
@@ -122,7 +123,7 @@ class Clocks:
         return {boot: self._met_first(boot, told) for boot in told}
 
     def _met_first(self, boot: str, told: Mapping[str, Known]) -> Known:
-        """It met the first of the others when that said so, if a wall clock says something else."""
+        """It met the first of the others when that one says so, even if a wall clock disagrees."""
         words = [row["mono_ns"] for row in self.of_boot[boot] if _of_another(row)]
         meetings = [
             row["mono_ns"] // 1000 + told[other][0]
@@ -157,8 +158,8 @@ class Clocks:
 
 
 def solved(anchors: Mapping[str, int], samples: Iterable[Sample]) -> dict[str, Known]:
-    """Of each part: offsets on the ways with the least errors from who has most neighbours, as many clocks
-    ahead of the whole as behind it."""
+    """For each part: offsets along the paths with the smallest errors from the boot with the most neighbours,
+    with as many clocks ahead of the whole as behind it."""
     best: dict[tuple[str, str], tuple[int, int]] = {}
     for one, other, difference, error, _ in samples:
         if one == other:

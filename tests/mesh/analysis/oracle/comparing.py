@@ -1,4 +1,5 @@
-"""Tables of the pipeline beside those of plain Python: counts, sides and times equal, fractions to 1e-9."""
+"""Compares the pipeline's tables with those of plain Python: counts, sides and times equal, fractions to
+1e-9."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ Table = list[Row]
 
 
 def analysed(spark: SparkSession, logs: Path, out: Path, window_s: float) -> dict[str, Table]:
-    """All tables of the whole pipeline, as they were written."""
+    """All tables of the whole pipeline, as written."""
     return written(spark, analyse(logs, out, window_s=window_s).where)
 
 
@@ -53,7 +54,7 @@ def differences(name: str, found: Table, wanted: Table) -> list[str]:
 
 def ordered(rows: Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     def key(row: tuple[Any, ...]) -> str:
-        # Of fractions only what cannot differ by how they were added up.
+        # Only the digits of fractions that do not depend on the order of addition.
         return json.dumps([f"{value:.6g}" if isinstance(value, float) else value for value in row])
 
     for row in rows:

@@ -1,4 +1,4 @@
-"""All tables of a folder of logs of one run, whose mesh is full. Plain Python, up to some 200 000 rows."""
+"""All tables of a folder of logs of one run with a full mesh. Plain Python, for up to some 200 000 rows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ SECOND = 1_000_000
 
 
 def tables(folder: Path, window_s: float) -> dict[str, Table]:
-    """By their names.
+    """Tables by name.
 
-    Lives, parts and matches are what the decisions on them say when plain Python has gathered all they stand
-    on; whether these are right is asked of the truth (`tests.mesh.analysis.truth.proof`), and of parts by
-    `Oracle.check` besides.
+    Lives, parts and matches come from the decisions themselves, with input collected by plain Python.
+    `tests.mesh.analysis.truth.proof` compares these with the truth, and `Oracle.check` also checks parts.
     """
     rows = reading.read_rows(folder)
     run = rows[0]["run"]

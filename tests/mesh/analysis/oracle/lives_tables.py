@@ -1,4 +1,4 @@
-"""What follows from lives, computed the slow way: by looking at every moment, and at every pair.
+"""Figures from lives, computed the slow way: by checking every moment, and every pair.
 
 A life is any object with the columns of the table ``lives``.
 """
@@ -42,7 +42,7 @@ def availability(lives: Sequence[Any]) -> dict[str, Any]:
 
 
 def churn(lives: Sequence[Any], window_s: float) -> list[dict[str, Any]]:
-    """The windows, each by going through all moments at which anything happened."""
+    """The windows, each computed by iterating over all moments at which anything happened."""
     window = round(window_s * SECOND)
     begin = min(life.start for life in lives) // window
     end = (max(max(life.end for life in lives) - 1, min(life.start for life in lives))) // window
@@ -87,16 +87,16 @@ def _churn(lives: Sequence[Any], start: int, window: int) -> dict[str, Any]:
 
 
 def _covers(life: Any, moment: int) -> bool:
-    """Whether it was in that state just before a moment."""
+    """True if it was in that state just before a moment."""
     return bool(life.start < moment <= life.end)
 
 
 Length = tuple[int, int, bool, bool]
-"""Start, length, whether it was seen to end, whether it lasted when the logs end."""
+"""Start, length, whether its end was observed, whether it was open at the end of the logs."""
 
 
 def lengths_up(lives: Sequence[Any]) -> list[Length]:
-    """Walk each broker's life from each start on, over pauses, until something else happens."""
+    """Follow each broker's life from each start through pauses until something else happens."""
     found = []
     for node in sorted({life.node for life in lives}):
         own = sorted((life for life in lives if life.node == node), key=lambda life: life.no)
@@ -124,7 +124,7 @@ def lengths_down(lives: Sequence[Any]) -> list[Length]:
 
 
 def survival(lives: Sequence[Any]) -> dict[tuple[str, str, float], dict[str, Any]]:
-    """By kind, method and time: the share of stretches that are longer, counted one by one."""
+    """By kind, method and time: the share of longer stretches, counted one by one."""
     begin, end = min(life.start for life in lives), max(life.end for life in lives)
     half = (end - begin) // 2
     found: dict[tuple[str, str, float], dict[str, Any]] = {}

@@ -1,6 +1,7 @@
-"""Log files as facts, read line by line with json: no Spark, and nothing of the analysis but its records.
+"""Log files as facts, read line by line with json: without Spark, and without the analysis except its
+records.
 
-Times are those of the wall clocks, which is mesh time where no clock is wrong, as in most simulated runs.
+Times are those of the wall clocks, which are mesh time if no clock is wrong, as in most simulated runs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def wall_us(row: Row) -> int:
 
 @dataclass
 class Facts:
-    """What a folder of logs says."""
+    """The content of a folder of logs."""
 
     boots: list[Boot] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
@@ -39,7 +40,7 @@ class Facts:
     late: list[Late] = field(default_factory=list)
     truth: list[Row] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
-    """Of brokers, by id."""
+    """Names of brokers, by id."""
 
     @property
     def begin(self) -> int:
@@ -51,7 +52,7 @@ class Facts:
 
 
 def rows_of(path: Path) -> tuple[list[Row], bool]:
-    """The rows of a file, and whether its last line is none."""
+    """The rows of a file, and whether its last line is incomplete."""
     rows, torn = [], False
     for line in path.read_bytes().split(b"\n"):
         if not line:
@@ -65,7 +66,7 @@ def rows_of(path: Path) -> tuple[list[Row], bool]:
 
 
 def read_facts(folder: Path, *, without: Iterable[str] = (), at: Callable[[Row], int] = wall_us) -> Facts:
-    """All facts of a folder; files whose names begin with one of ``without`` are not there."""
+    """All facts of a folder, without files whose names begin with one of ``without``."""
     facts = Facts()
     boots: dict[tuple[str, str], list[Row]] = defaultdict(list)
     torn: dict[tuple[str, str], bool] = {}
@@ -157,7 +158,7 @@ def _said(who: dict[str, str], row: Row, at: int) -> Said:
 
 
 def _runs(times: list[int], gap: int) -> list[tuple[int, int]]:
-    """From first to last of times that are less than ``gap`` apart."""
+    """First and last of consecutive times that are less than ``gap`` apart."""
     found: list[tuple[int, int]] = []
     for time in times:
         if found and time - found[-1][1] < gap:

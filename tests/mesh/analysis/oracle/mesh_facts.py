@@ -1,4 +1,4 @@
-"""Facts in mesh time from rows and the table ``heard``, as far as heartbeats are known by windows."""
+"""Facts in mesh time from rows and the table ``heard``, as precise as windows of heartbeats allow."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def mesh_facts(folder: Path, rows: Sequence[Row], heard: Sequence[Row], clocks: 
 
 
 def torn_boots(lines: Iterable[Line]) -> dict[str, bool]:
-    """Boots whose last file has more broken lines than numbers missing."""
+    """Boots whose last file has more incomplete lines than missing numbers."""
     of_file: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         of_file[line.file].append(line)
@@ -134,7 +134,7 @@ def _stretches(heard: Sequence[Row], clocks: Clocks) -> list[Stretch]:
 
 
 def _awake(rows: Sequence[Row], heard: Sequence[Row], clocks: Clocks) -> list[tuple[str, str, int, int]]:
-    """Whatever a broker wrote but counters; a boot that heard nobody is not told of."""
+    """Everything that a broker wrote except counters. A boot that heard nobody has no row."""
     windows: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for row in heard:
         own = windows[row["dst"], row["boot"]]
@@ -161,7 +161,7 @@ def _awake(rows: Sequence[Row], heard: Sequence[Row], clocks: Clocks) -> list[tu
 
 
 def pieces_of(window: Row, silent: int) -> list[Piece]:
-    """A window without the silences in it, whose ends are the middles of 64ths."""
+    """A window without its silences, whose ends are the middles of 64ths."""
     length = window["window_ns"] // 64
     start = window["window"] * window["window_ns"]
     taken = [number for number in range(64) if window["slots"] >> number & 1]

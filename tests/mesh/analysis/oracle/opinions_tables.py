@@ -1,4 +1,4 @@
-"""What members said of each other, judged the slow way: by going through all that was said for each question.
+"""The reports of members about each other, judged the slow way: each question iterates over all reports.
 
 A life is any object with the columns of the table ``lives``, an outage one with those of ``outages``.
 """
@@ -21,7 +21,7 @@ SECOND = 1_000_000
 
 
 class Opinions:
-    """Of one run."""
+    """The opinions of one run."""
 
     def __init__(
         self, said: Sequence[Said], lives: Sequence[Any], outages: Sequence[Any], period_s: float
@@ -36,7 +36,7 @@ class Opinions:
         self.ran = {node: self._ran(node) for node in self.nodes}
 
     def _ran(self, node: str) -> list[tuple[int, int]]:
-        """From and to, pauses included; what follows at once belongs to it."""
+        """From and to, including pauses. A stretch that follows at once belongs to it."""
         spans: list[tuple[int, int]] = []
         for life in self.of(node):
             if life.state in ("up", "paused"):
@@ -50,7 +50,7 @@ class Opinions:
         return [life for life in self.lives if life.node == node]
 
     def cause(self, subject: str, boot: str, told: int, tellers: set[str]) -> tuple[str, int | None]:
-        """Why it was held dead, and since when its process was."""
+        """Why it was reported dead, and since when its process was affected."""
         own = [life for life in self.of(subject) if life.boot == boot]
         recent = [
             life for life in self.of(subject) if life.start <= told and life.end >= told - self.lookback
@@ -132,7 +132,7 @@ class Opinions:
         return [row for pair in pairs for row in self._of_pair(*pair)]
 
     def _of_pair(self, observer: str, subject: str) -> list[Row]:
-        """Each time it said so, until it said that the member is alive or left, or one of both ended."""
+        """Each of its reports, until it reported the member alive or gone, or one of both ended."""
         words = [each for each in self.said if (each.node, each.subject) == (observer, subject)]
         found: list[Row] = []
         over = {"suspect": -1, "dead": -1}
@@ -260,7 +260,7 @@ class Opinions:
         return table
 
     def _view(self, observer: str, now: int) -> frozenset[str]:
-        """Whom it takes for present, as far as its boot that spoke last has said."""
+        """The members that it believes present, by the reports of its boot that spoke last."""
         words = [
             each
             for each in self.said

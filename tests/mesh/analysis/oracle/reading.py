@@ -1,4 +1,4 @@
-"""Log files read line by line, and the tables ``files`` and ``heard`` of them."""
+"""Log files read line by line, and their tables ``files`` and ``heard``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Table = list[dict[str, Any]]
 
 
 class Line:
-    """A line of a file, and the row that it is; ``problem`` is ``corrupt`` or ``unknown`` if it is none."""
+    """A line of a file and its row, or a ``problem``: ``corrupt`` or ``unknown``."""
 
     def __init__(self, file: str, text: str) -> None:
         self.file = file
@@ -49,7 +49,7 @@ class Line:
 
 
 def read_lines(folder: Path) -> list[Line]:
-    """All lines of all files but empty ones."""
+    """All lines of all files, except empty ones."""
     lines = []
     for path in log_files(folder):
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -63,7 +63,7 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """Each row once, by boot and number; of a number that repeats the first."""
+    """Each row once, by boot and number. Of rows with the same number, the first."""
     rows = {}
     for line in read_lines(folder):
         if line.row:
@@ -135,7 +135,7 @@ def _compared(row: Row) -> bool:
 
 
 def window(key: tuple[Any, ...], beats: list[Row]) -> dict[str, Any]:
-    """A row of it, from its heartbeats."""
+    """A row of the table, from its heartbeats."""
     run, dst, boot, src, number, length = key
     surveys = [row for row in beats if row["msg"] == "survey"]
     answers = [row for row in beats if row["msg"] == "answer"]
@@ -178,7 +178,7 @@ def window(key: tuple[Any, ...], beats: list[Row]) -> dict[str, Any]:
 
 
 def summed_up(folder: Path) -> Table:
-    """The same table from rows of kind ``heard`` alone: parts of a window are added up."""
+    """The same table from rows of kind ``heard`` alone, with the parts of each window added up."""
     parts: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in read_rows(folder):
         if row["kind"] == "heard":

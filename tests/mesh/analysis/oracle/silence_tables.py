@@ -1,7 +1,7 @@
-"""Outages and parts told from heartbeats the slow way: pair by pair, and by a graph for every moment.
+"""Outages and parts from heartbeats the slow way: pair by pair, with a graph for every moment.
 
-Heartbeats are stretches, exact ones. Parts are not made here but checked: whether the mesh was apart in them
-and only in them, and whether they begin and end with a heartbeat across.
+Heartbeats are exact stretches. Parts are not made here but checked: the mesh must be apart in them and only
+in them, and they must begin and end with a heartbeat across.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Outage = tuple[str, str, int | None, int | None, bool, str]
 
 
 class Life(NamedTuple):
-    """What is needed of the table ``lives``."""
+    """The columns needed of the table ``lives``."""
 
     node: str
     state: str
@@ -29,7 +29,7 @@ class Life(NamedTuple):
 
 
 class Oracle:
-    """Of one run whose brokers all beat with one period."""
+    """The oracle of one run whose brokers all use one period."""
 
     def __init__(self, facts: Facts, lives: Sequence[Life]) -> None:
         self.facts = facts
@@ -71,7 +71,7 @@ class Oracle:
         return sorted(found)
 
     def stay(self, node: str, first: int, last: int) -> tuple[int, int]:
-        """From the start to the end of the process that wrote from first to last."""
+        """From the start to the end of the process that wrote from ``first`` to ``last``."""
         there = [life for life in self.lives if life.node == node and life.state in ("up", "paused")]
         begin = min((life.start for life in there if life.start <= first < life.end), default=first)
         while any(life.end == begin for life in there):
@@ -82,7 +82,7 @@ class Oracle:
         return begin, end
 
     def gaps(self) -> Iterator[tuple[str, str, int | None, int | None, int, int]]:
-        """Every time of more than 2.2 periods in which one boot heard nothing of a broker."""
+        """Every time of more than 2.2 periods in which one boot heard nothing from a broker."""
         nodes = sorted({life.node for life in self.lives})
         for boot in self.facts.boots:
             for src in nodes:
@@ -102,7 +102,7 @@ class Oracle:
                         yield src, boot.node, last, following, begin, until
 
     def errors(self) -> dict[tuple[str, str, int | None, int | None], float]:
-        """How far the ends of the gap between two heartbeats may be from the truth, in seconds."""
+        """The maximum error of the ends of the gap between two heartbeats, in seconds."""
         ends: dict[tuple[str, str, int | None], float] = {}
         for each in self.facts.stretches:
             for moment in (each.first, each.last):
@@ -117,7 +117,7 @@ class Oracle:
         }
 
     def outages(self) -> set[Outage]:
-        """Of a full mesh, with their causes."""
+        """The outages of a full mesh, with their causes."""
         found = set()
         for src, dst, last, following, begin, until in self.gaps():
             listened = self.runs(dst, begin, until)
@@ -138,7 +138,7 @@ class Oracle:
         return found
 
     def moments(self) -> Iterator[tuple[int, int, list[frozenset[str]]]]:
-        """From one moment at which anything changed to the next: the components, of those that ran."""
+        """The components of the running brokers, from each moment of a change to the next."""
         nodes = sorted({life.node for life in self.lives})
         end = max(life.end for life in self.lives)
         ran = {node: self.runs(node, 0, end) for node in nodes}
@@ -203,7 +203,7 @@ class Oracle:
         }
 
     def _changed(self, moment: int) -> bool:
-        """A broker began or ceased to run then, or a mesh of three sides came of one of two."""
+        """A broker began or ceased to run then, or a mesh of two sides became one of three."""
         return any(moment in (start, stop) for start, stop, _ in self.moments())
 
 

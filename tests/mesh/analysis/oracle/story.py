@@ -1,4 +1,4 @@
-"""A mesh to which everything happens that tables tell of."""
+"""A mesh with every kind of event that tables report."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from simulations.runs.playing import Play
 from simulations.scenarios.scenario_file import load
 
 ROUND_S = 75.0
-"""How long one round of all faults takes."""
+"""Duration of one round of all faults."""
 
 
 def play(folder: Path, rows: int, form: str) -> Path:
-    """The logs of it, of about so many rows if heartbeats are logged each."""
+    """Its logs, with about so many rows if each heartbeat is logged."""
     (folder / "everything.toml").write_text(story(rows))
     logs = folder / form
     Play(load(str(folder / "everything.toml")), seed=5, out=str(logs), log_heartbeats=form).run()
@@ -22,7 +22,7 @@ def play(folder: Path, rows: int, form: str) -> Path:
 
 
 def story(rows: int) -> str:
-    """A scenario with everything that tables tell of, over and over, until the logs have so many rows."""
+    """A scenario with every kind of event, repeated until the logs have so many rows."""
     brokers = 6 if rows <= 20_000 else 12
     rounds = max(1, round(rows / (2 * brokers * (brokers - 1) * ROUND_S)))
     rng = random.Random(rows)

@@ -1,4 +1,4 @@
-"""Each byte of each file is read once, whatever becomes of the files; batches stay few."""
+"""Each byte of each file is read once, whatever happens to the files, and batches stay few."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def file(name: str, bytes: int, at: int = 1) -> LogFile:
 
 
 def planned(now: list[LogFile], seen: dict[str, Seen], heads: dict[str, Head]) -> Plan:
-    """As the store does it: looks only where it must, and remembers what was planned."""
+    """Like the store: opens only files that it must, and remembers the plan."""
     looked = [each.name for each in to_look_at(now, seen)]
     made = plan(now, seen, {name: heads[name] for name in looked})
     seen.update((each.stem, each) for each in made.seen)
@@ -45,7 +45,7 @@ def test_a_finished_file_is_read_once() -> None:
 
 
 def test_a_file_that_grows_is_read_from_where_it_was_left_also_when_it_is_finished() -> None:
-    """Spark's file source took it for another file then, and doubled its rows."""
+    """Spark's file source then took it for another file, and doubled its rows."""
     seen: dict[str, Seen] = {}
     first = planned([file("a-1.jsonl.part", 110)], seen, {"a-1.jsonl.part": Head(110, 100, "x")})
     assert spans_of(first) == [("a-1.jsonl.part", 0, 100)]

@@ -1,4 +1,4 @@
-"""What Spark reads is what plain Python reads, whatever the files look like."""
+"""Spark reads the same content as plain Python, whatever the files look like."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_boot_says_how_it_began_and_ended(read: Read, tmp_path: Path) -> None:
 def test_two_runs_in_a_folder_and_numbers_that_repeat_with_other_content_are_told(
     read: Read, tmp_path: Path
 ) -> None:
-    """Of rows with one number one is read, whatever the order of files; both runs may use the same ids."""
+    """One row of each number is read, whatever the order of files. Both runs may use the same ids."""
     write_logs(SMALL, tmp_path / "one")
     write_logs(replace(SMALL, run="other"), tmp_path / "two")
     (path,) = (tmp_path / "one").glob("alpha*")
@@ -161,7 +161,7 @@ def test_two_runs_in_a_folder_and_numbers_that_repeat_with_other_content_are_tol
     )
     first = read(tmp_path)
     files = plain(first.files)
-    # Which of the two differs is the oracle's choice, too: it keeps the first, and these the lower hash.
+    # The oracle may choose a different one: it keeps the first, the reader the one with the lowest hash.
     counted, known = (
         {in_order({**row, "conflicts": 0}) for row in each} for each in (files, oracle.files(tmp_path))
     )
@@ -193,7 +193,7 @@ def test_parquet_and_lines_of_the_same_rows_are_the_same(
 
 
 def test_logs_of_summaries_and_of_each_heartbeat_of_one_run_are_the_same(read: Read, tmp_path: Path) -> None:
-    """Brokers that leave lose no window; what single rows tell of a window is what its summary says."""
+    """Brokers that leave lose no window. The summary of a window equals what its single rows give."""
     for way in ("each", "summary"):
         play = Play(load("split-and-heal"), seed=7, out=str(tmp_path / way), log_heartbeats=way)
         assert play.run().ok

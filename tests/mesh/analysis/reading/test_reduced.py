@@ -40,7 +40,7 @@ def store_at(spark: SparkSession, tmp_path: Path) -> Store:
 
 
 def grow(logs: Path, whole: dict[str, bytes], share: float) -> None:
-    """Every file as a broker would have it that has written this share of it."""
+    """Every file as a broker would have written this share of it."""
     for name, text in whole.items():
         done, growing = logs / name, logs / f"{name}.part"
         if share >= 1:
@@ -53,7 +53,8 @@ def grow(logs: Path, whole: dict[str, bytes], share: float) -> None:
 def test_runs_over_growing_files_end_with_the_tables_of_one_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cut anywhere, finished, torn; the last run, over unchanged input, parses nothing."""
+    """Files are cut anywhere, finished, or end in half a line. The last run, with unchanged input, parses
+    nothing."""
     logs = tmp_path / "logs"
     write_logs(SMALL, logs)
     whole = {path.name.removesuffix(".part"): path.read_bytes() for path in logs.iterdir()}
@@ -118,7 +119,7 @@ def test_many_batches_become_few_with_the_same_tables(
 def test_a_file_that_is_finished_before_it_is_read_is_looked_for_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark leaves out what is not there, and the store would have taken its lines for read."""
+    """Spark skips missing files, and the store would have counted its lines as read."""
     logs = tmp_path / "logs"
     write_logs(SMALL, logs)
     growing = sorted(logs.iterdir())[0].rename(logs / "alpha-1.jsonl.part")

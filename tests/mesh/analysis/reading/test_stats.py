@@ -1,4 +1,4 @@
-"""The rows of a broker's statistics are read as they were written."""
+"""The rows of a broker's statistics are read as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two analyses are compared by what they found."""
+"""Two analyses are compared by their findings."""
 
 from __future__ import annotations
 

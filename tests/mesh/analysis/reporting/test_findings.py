@@ -1,4 +1,4 @@
-"""Findings are what the tables say, in words and numbers that people take right."""
+"""Findings state the content of the tables in clear words and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page says what the tables say, escapes what logs say, and no two labels of it overlap."""
+"""The page shows the content of the tables, escapes texts of logs, and has no overlapping labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def page(**changes: object) -> str:
 
 
 class Texts(HTMLParser):
-    """All that is read on a page, and the tags that were opened and not closed."""
+    """All visible text of a page, and the tags that were opened but not closed."""
 
     VOID = frozenset({"meta", "br"})
 

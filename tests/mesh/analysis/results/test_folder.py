@@ -1,4 +1,4 @@
-"""Where results lie: what is current, what stays, whose folder it is, and what is said of one that fails."""
+"""Where results are stored: which is current, which are kept, who owns the folder, and the errors."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ def test_a_current_file_of_another_program_is_refused(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["local", "spark"])
 def test_a_broken_run_leaves_what_was_current(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """On both kinds of file systems: written last, kept to a number, the same input at the same place."""
+    """This holds on both kinds of file systems: written last, bounded in number, the same input at the same
+    place."""
     out = str(tmp_path / "a folder {x}")
     if kind == "spark":
         spark.conf.set(f"fs.viewfs.mounttable.{tmp_path.name}.link./here", tmp_path.as_uri())

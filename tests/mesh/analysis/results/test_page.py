@@ -20,7 +20,7 @@ def test_each_table_has_a_section() -> None:
 
 
 def test_a_column_is_described_by_its_docstring_and_its_words() -> None:
-    """`state` has no docstring of its own: its type's stands in, after the words that it may hold."""
+    """`state` has no docstring of its own: that of its type is used, after its possible words."""
     lines = page().splitlines()
     assert (
         "| `state` | string | `up`, `paused`, `down`, `away`, `unknown`. The state of a process. `away`: it "

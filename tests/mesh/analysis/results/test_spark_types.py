@@ -1,4 +1,4 @@
-"""Records become columns: their types, their order, what may be null, and what is a moment."""
+"""Records become columns: their types, their order, which may be null, and which are instants."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_row_of_the_log_may_hold_lists_and_objects() -> None:
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_decision_becomes_a_table(spark: SparkSession) -> None:
-    """To the microsecond, also before 1970 and where a moment is unknown."""
+    """To the microsecond, even before 1970 and if an instant is unknown."""
     start: Instant = 1_795_000_000_123_457
     told = [Part("a", 1, start, None, "partial", True), Part("a", 2, -1, start, "complete", False)]
     decided = spark.createDataFrame([msgspec.structs.astuple(part) for part in told], decision_schema(Part))

@@ -1,4 +1,5 @@
-"""What Spark gathers of a run for the decisions on silence, gathered in loops from the oracle's facts."""
+"""The input for the decisions on silence, collected with loops from the oracle's facts instead of by
+Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def lives_of(facts: Facts) -> list[Life]:
 
 
 def joined_of(facts: Facts) -> list[tuple[str, int]]:
-    """When each boot first heard anybody."""
+    """When each boot first heard any other."""
     found: dict[tuple[str, str], int] = {}
     for each in facts.stretches:
         key = (each.dst, each.boot)
@@ -29,7 +30,7 @@ def joined_of(facts: Facts) -> list[tuple[str, int]]:
 
 
 def silence_of(facts: Facts, lives: Sequence[Life]) -> Tables:
-    """Of a full mesh."""
+    """For a full mesh."""
     gaps = [(*gap, 0.0) for gap in Oracle(facts, lives).gaps()]
     return tables(
         [(life.node, life.state, life.start, life.end) for life in lives],

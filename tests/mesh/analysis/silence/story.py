@@ -1,7 +1,7 @@
-"""A mesh that never was, told in seconds: who ran, what was cut, and what was heard, as facts for `decide`.
+"""An invented mesh, described in seconds: who ran, what was cut, and what was heard, as facts for `decide`.
 
 Each broker asks all others once a second, at a moment of its own, and they answer at once. A pair that was
-cut hears again up to `heals_s` after the cut, each pair after a time of its own.
+cut hears again up to `heals_s` after the cut, each pair after its own time.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ class Story:
     cuts: list[tuple[float, float, list[Link]]] = field(default_factory=list)
     """From, to, links as (src, dst)."""
     lives: list[tuple[int, str, float, float]] = field(default_factory=list)
-    """What brokers did else than run: paused, down, away; or ``up``, for those that start later or stop."""
+    """States of brokers other than running: paused, down, away; or ``up`` for those that start later or
+    stop."""
     neighbours: dict[int, set[int]] | None = None
     heals_s: float = 1.0
     joins_s: dict[int, float] = field(default_factory=dict)
-    """Brokers that hear nobody before then, though they run."""
+    """Brokers that hear nobody before this time, though they run."""
     closed: dict[Link, list[float]] = field(default_factory=dict)
     period_s: dict[int, float] = field(default_factory=dict)
     seed: int = 1
     windows: bool = False
-    """Heartbeats are known by windows of 16 periods and quarters of one, as in the reduced logs."""
+    """Heartbeats are known by windows of 16 periods and quarters of one, as in reduced logs."""
 
     def cut(
         self, start: float, end: float, ones: Iterable[int], others: Iterable[int], ways: int = 2
     ) -> Story:
-        """Nothing passes from ones to others, nor back, unless it is cut one way only."""
+        """Nothing passes from ones to others, nor back unless the cut is one-way."""
         others = list(others)
         links = [(one, other) for one in ones for other in others]
         self.cuts.append((start, end, links + [(other, one) for one, other in links if ways == 2]))

@@ -50,7 +50,7 @@ def meshes(draw: st.DrawFn) -> tuple[dict[int, Times], dict[Pair, Times], Ties |
 def at_every_instant(
     presence: dict[int, Times], silent: dict[Pair, Times], ties: Ties | None
 ) -> list[tuple[tuple[int, ...], ...]]:
-    """By networkx, a graph for each instant."""
+    """Computed with networkx, one graph for each instant."""
     found = []
     for now in range(END):
         here = [node for node, times in presence.items() if clip(times, now, now + 1)]
@@ -98,7 +98,7 @@ def test_a_mesh_of_neighbours_falls_apart_where_a_broker_between_them_is_down() 
 
 @pytest.mark.parametrize("size", [50, 100])
 def test_a_full_cut_costs_no_more_than_its_silent_pairs(size: int) -> None:
-    """Each pair goes silent at a moment of its own: a graph for each would be the square of the pairs."""
+    """Each pair goes silent at its own moment: a graph for each would cost the square of the pairs."""
     half = size // 2
     silent = {
         (one, other): [(one * half + other, 10**6 - one * half - other)]

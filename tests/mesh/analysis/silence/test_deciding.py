@@ -1,4 +1,4 @@
-"""The parts that silence tells of, each rule by a mesh in which it decides."""
+"""The parts found from silence; each rule is tested by a mesh in which it decides."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bridge() -> Story:
 
 
 def uneven() -> Story:
-    """The last heartbeats that crossed, this way and that way, are most of a period apart."""
+    """The last heartbeats that crossed in the two directions are most of a period apart."""
     return Story(4).cut(20, 30, (0, 1), (2, 3), ways=1).cut(20.9, 30, (2, 3), (0, 1), ways=1)
 
 
@@ -68,7 +68,7 @@ def rolling() -> Story:
 
 
 def bridged_later() -> Story:
-    """Two sides that a third hears both of, then only one of."""
+    """Two sides; a third hears both, then only one."""
     return Story(5).cut(10, 50, (0, 1), (3, 4)).cut(20, 35, (0, 1), (2,))
 
 
@@ -91,7 +91,7 @@ def starved() -> Story:
 
 
 def unheard() -> Story:
-    """Nobody hears broker 0; its links are given up after three seconds, and then it hears nobody."""
+    """Nobody hears broker 0. Its links are given up after three seconds, and then it hears nobody."""
     story = Story(4).cut(20, 40, (0,), (1, 2, 3), ways=1)
     return story.cut(23.2, 40, (1, 2, 3), (0,), ways=1)
 
@@ -115,7 +115,7 @@ def unequal_periods() -> Story:
     return story.cut(0, 60, (1,), (0,), ways=1)
 
 
-# --- what is found
+# --- findings
 
 
 def test_a_calm_mesh_is_whole() -> None:
@@ -163,7 +163,7 @@ def test_a_cut_that_flaps_is_a_part_each_time() -> None:
 
 
 def test_a_single_heartbeat_ends_a_part_and_begins_another() -> None:
-    """Two silences that touch were one, and the part went on over the heartbeat between them."""
+    """Two silences that touch were merged, and the part continued over the heartbeat between them."""
     story = Story(2)
     facts = story.facts()
     lost = [Gap(src, dst, us(20.5), us(30.5), us(20.5), us(30.5), 0.0) for src, dst in ((0, 1), (1, 0))]
@@ -226,7 +226,7 @@ def test_a_broker_that_dies_or_joins_is_on_its_side() -> None:
 
 
 def test_a_log_that_ends_before_its_writer_died_in_a_cut_does_not_end_it() -> None:
-    """What a killed broker had not written yet was taken for time in which it heard everybody."""
+    """The time that a killed broker had not written yet was taken for time in which it heard everybody."""
     story = death_on_a_side()
     facts = story.facts()
     lost = us(0.8)
@@ -485,7 +485,7 @@ def test_each_rule_decides_something(
     story: Callable[[], Story],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without the rule the same mesh is told otherwise, so that a test above fails."""
+    """Without the rule the same mesh gives another result, so that a test above fails."""
     right = decide(story().facts())
     monkeypatch.setattr(module, name, broken(getattr(module, name)))
     assert decide(story().facts()) != right, rule

@@ -1,9 +1,9 @@
-"""Plays scenarios and counts what the analysis finds of what was done, without Spark. A command:
+"""Plays scenarios and counts which of their effects the analysis finds, without Spark. A command:
 
     python -m tests.mesh.analysis.truth.proof FOLDER [--seeds 50] [--scenarios calm,pauses]
 
-It keeps the logs, so a second call only counts again. ``lives`` is no scenario of the catalogue but one for
-each seed: faults of brokers at random, among them power losses.
+It keeps the logs, so a second call only counts again. ``lives`` is not a scenario of the catalogue, but one
+for each seed: random faults of brokers, including power losses.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ SHARE = 0.99
 
 
 class Weighed(NamedTuple):
-    """A match, and how far its table says that it may be wrong about the moment: that of the death that it
-    is, or that a part ended with."""
+    """A match, and the maximum error of its moment according to its table: the death, or the end of the
+    part."""
 
     row: Scored
     error_s: float
@@ -64,7 +64,7 @@ class Weighed(NamedTuple):
 
 @dataclass
 class Score:
-    """What was counted of one kind, and a sentence for each that is wrong."""
+    """The counts for one kind, and a sentence for each error."""
 
     period_s: float = 1.0
     counts: Counter[str] = field(default_factory=Counter)
@@ -116,7 +116,7 @@ def scored(facts: Facts) -> list[Weighed]:
 
 
 def _moment(row: Scored, ends: Mapping[str, int | None]) -> int | None:
-    """Of a part its end, else when it happened, as it was found."""
+    """The end of a part, otherwise the time of the event, as found."""
     of, _, found, _, at, start_lag_s, _ = row
     if found is None or start_lag_s is None:
         return None
@@ -126,7 +126,7 @@ def _moment(row: Scored, ends: Mapping[str, int | None]) -> int | None:
 
 
 def played(name: str, seed: int, folder: Path) -> Path:
-    """The logs of a scenario, which is played unless they are there."""
+    """The logs of a scenario. It is played unless they exist."""
     logs = folder / f"{name}-{seed}"
     done = logs / "played"
     if not done.exists():
@@ -141,7 +141,7 @@ def played(name: str, seed: int, folder: Path) -> Path:
 
 
 def plays(names: Sequence[str], seeds: Iterable[int], folder: Path) -> Iterator[tuple[str, list[Weighed]]]:
-    """By name and seed; seeds first, so that what is broken off tells of all scenarios."""
+    """By name and seed. Seeds come first, so that an interrupted run covers all scenarios."""
     for seed in seeds:
         for name in names:
             logs = played(name, seed, folder)

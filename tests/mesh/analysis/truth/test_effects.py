@@ -1,4 +1,4 @@
-"""What follows from what a simulation did."""
+"""The effects of a simulation's faults."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_what_strikes_one_way_strains_one_way() -> None:
 
 
 def test_a_cut_is_no_strain_without_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule switched off: every fault of a link would be a cut, and loss of 5 % a partition."""
+    """With the rule switched off, every fault of a link would be a cut, and loss of 5 % a partition."""
     fault = row(10, "lossy_link", "a", "b", value=0.05)
     assert not follow(fault).cut
     monkeypatch.setattr(module, "CUTS", (*module.CUTS, "lossy_link"))

@@ -1,4 +1,4 @@
-"""What was made and what was found, one to one."""
+"""Parts that were made and parts that were found, matched one to one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_strained_links_carry_by_chance() -> None:
 
 
 def test_the_best_pairing_is_not_the_greedy_one() -> None:
-    """The first two go together best, and would leave the others alone."""
+    """The first two match best, but that would leave the others alone."""
     worth = {(0, 0): 10, (0, 1): 8, (1, 0): 9, (1, 1): 0}
     assert best_pairs([0, 1], [0, 1], lambda one, other: worth[one, other]) == [(0, 1), (1, 0)]
 

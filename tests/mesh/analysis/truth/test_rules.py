@@ -1,4 +1,4 @@
-"""Each rule of truth and of matching, switched off once: without it a run is scored otherwise."""
+"""Each rule of truth and of matching, switched off once: without it a run gets another score."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cut_and_found() -> Any:
 
 
 def overlapping() -> Any:
-    """The first of two cuts of the same links is mended, and nothing heals."""
+    """The first of two cuts of the same links ends, and nothing heals."""
     longer = (row(22, "cut", "ab", "cd", "partition"), row(40, "end", "ab", "cd", "partition"))
     return told([CUT[0], longer[0], CUT[1], longer[1]], FOUND, silent=outages(19.5, 41))
 
@@ -38,7 +38,7 @@ def before_joining() -> Any:
 
 
 def lossy() -> Any:
-    """What was found of links that lost half of all packets."""
+    """A finding about links that lost half of all packets."""
     whole = {link: [(0, 100 * S)] for link in ((0, 1), (0, 2), (0, 3))}
     return match([], [part(10, 20, ALONE)], whole)
 

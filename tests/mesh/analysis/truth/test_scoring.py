@@ -69,7 +69,8 @@ def test_a_cut_that_was_missed_and_a_part_that_was_not_made() -> None:
 
 
 def test_a_silence_without_an_end_lasts_as_long_as_its_listener() -> None:
-    """It was taken to last until the logs end: who left in a cut and came back was cut off to the end."""
+    """It was taken to last until the end of the logs: a broker that left in a cut and returned was cut off to
+    the end."""
     life: list[tuple[str, float, float, str | None]] = [
         ("up", 0, 25, "leave"),
         ("away", 25, 60, "start"),
@@ -91,14 +92,14 @@ def test_a_silence_without_an_end_lasts_as_long_as_its_listener() -> None:
 
 
 def test_a_stop_just_after_the_last_row_is_told() -> None:
-    """Mesh time was 2 ms behind the simulator's, and the last broker's leave was false."""
+    """Mesh time was 2 ms behind the simulator's, and the last broker's leave counted as false."""
     life: list[tuple[str, float, float, str | None]] = [("up", 0, 100, "leave")]
     rows = told([row(100.002, "stop", "d")], lives=lived(d=life), silent=[])
     assert [(each[0], each[3]) for each in rows] == [("leave", "tp")]
 
 
 def test_two_ids_of_one_name_are_one_broker() -> None:
-    """It lost its state, and came back as another."""
+    """It lost its state, and returned with another id."""
     names = {**NAMES, "5": "d"}
     rows = told([*CUT], [(1, round(19.5 * S), 32 * S, "complete")], names=names)
     assert [each[3] for each in rows] == ["tp"]

@@ -1,8 +1,8 @@
-"""What was done to simulated meshes is found in their logs: parts, crashes, power losses and pauses.
+"""The effects of faults on simulated meshes are found in their logs: parts, crashes, power losses and pauses.
 
-Twenty scenarios: cuts of all shapes, crashes, pauses, loss, slow links and calm; and faults of brokers at
-random. ``MANGROVE_SEEDS=50`` plays more seeds than the default, ``MANGROVE_SCENARIOS`` names fewer scenarios.
-`tests.mesh.analysis.truth.proof` is the same as a command.
+Twenty scenarios: cuts of all shapes, crashes, pauses, loss, slow links and calm; and random faults of
+brokers. ``MANGROVE_SEEDS=50`` plays more seeds than the default, ``MANGROVE_SCENARIOS`` names fewer
+scenarios. `tests.mesh.analysis.truth.proof` does the same as a command.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ NAMES = os.environ.get("MANGROVE_SCENARIOS", ",".join((*SCENARIOS, LIVES))).spli
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_done_in_a_scenario_is_found(name: str, tmp_path: Path) -> None:
-    """Parts of 3.2 periods and more, pauses over 2.2, and all deaths: begun within a period, or within what
-    their table says it may be wrong by; and no part ended before its cut was mended."""
+    """Parts of 3.2 periods and more, pauses over 2.2, and all deaths are found. They begin within a period,
+    or within the error in their table. No part ends before its cut does."""
     total = {kind: Score() for kind in KINDS}
     for where, rows in plays([name], range(1, SEEDS + 1), tmp_path):
         for kind, score in total.items():
