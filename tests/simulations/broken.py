@@ -1,4 +1,4 @@
-"""A membership that is broken on purpose, which the tools must find, make small and play again."""
+"""A membership that is broken on purpose, which the tools must find, shrink and replay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulations.scenario import Scenario
 
 @contextmanager
 def blind() -> Iterator[None]:
-    """Brokers that never judge another one silent."""
+    """Brokers that never declare another one silent."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Judgement, "_judge_member", lambda *given: None)
         yield

@@ -1,7 +1,7 @@
-"""Bugs that are put into production brokers on purpose: what the checks must find.
+"""Bugs that are put into production brokers on purpose, for the checks to find.
 
-Each is a function that takes a `pytest.MonkeyPatch` and breaks one thing with it. `EVERYWHERE` are those
-that break a mesh of any size and shape; `tests.simulations.sensitivity` counts how many seeds find each.
+Each is a function that takes a `pytest.MonkeyPatch` and breaks one thing with it. `EVERYWHERE` are those that
+break a mesh of any size and shape; `tests.simulations.sensitivity` counts how many seeds find each.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PutIn = Callable[[pytest.MonkeyPatch], None]
 
 
 def each_round(act: Callable[[Judgement, float, list[Instruction]], None]) -> PutIn:
-    """A bug that comes with every round from the tenth on."""
+    """A bug that appears with every round from the tenth on."""
 
     def put_in(patch: pytest.MonkeyPatch) -> None:
         begin_round = Judgement._begin_round
@@ -64,7 +64,7 @@ def each_round(act: Callable[[Judgement, float, list[Instruction]], None]) -> Pu
 
 
 def about(name: str, act: Callable[[Judgement, Member, float, list[Instruction]], None]) -> PutIn:
-    """A bug in what the others hold of one broker."""
+    """A bug in the others' view of one broker."""
 
     def act_on_it(self: Judgement, now: float, out: list[Instruction]) -> None:
         for member in list(self._roster.members.values()):
@@ -148,7 +148,7 @@ def leave_in_silence(patch: pytest.MonkeyPatch) -> None:
 
 
 def begin_anew(patch: pytest.MonkeyPatch) -> None:
-    """Without the incarnation of before, and without listening to what others say of it."""
+    """Without the previous incarnation, and ignoring what others say of it."""
     begin = Membership.__init__
 
     def broken(self: Membership, me: MemberRecord, **options: Any) -> None:
@@ -197,7 +197,7 @@ def judge_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_suspecting(patch: pytest.MonkeyPatch) -> None:
-    """Who is suspected and says that it lives is not believed."""
+    """A refutation of a suspicion is ignored."""
     take = Belief.take
 
     def broken(self: Belief, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
@@ -219,12 +219,12 @@ def kill_after_one_miss(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_late(patch: pytest.MonkeyPatch) -> None:
-    """Whoever was late itself judges the others all the same; whoever heard nobody does not."""
+    """A broker that was late itself still judges the others; one that heard nobody does not."""
     patch.setattr(Judgement, "_was_late", lambda self, now: False)
 
 
 def judge_unheard(self: Judgement, now: float, out: list[Instruction]) -> None:
-    """In place of voiding a round: whoever was late, or heard nobody, judges the others all the same."""
+    """Instead of voiding a round: a broker that was late, or heard nobody, still judges the others."""
     for member in list(self._roster.members.values()):
         if member.record.in_view and member.record.id not in self._answered:
             self._judge_member(member, now, out)
@@ -264,7 +264,7 @@ def never_isolated(patch: pytest.MonkeyPatch) -> None:
 
 
 def dial_for_a_while(patch: pytest.MonkeyPatch) -> None:
-    """And nobody is missed afterwards."""
+    """And later nobody is missed."""
     begin = LinkDialer.begin
     began: dict[LinkDialer, float] = {}
 
@@ -293,7 +293,7 @@ def dial_who_left(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_redial(patch: pytest.MonkeyPatch) -> None:
-    """Whom a broker has once had a link to it does not dial again."""
+    """A broker does not dial again a member that once had a link to it."""
     linked = Overlay.link_up
     dials = Overlay.tick
     met: dict[Overlay, dict[int, None]] = {}
@@ -310,7 +310,7 @@ def never_redial(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_dead_links(patch: pytest.MonkeyPatch) -> None:
-    """A link ends by a goodbye, or when TCP has had enough."""
+    """A link ends by a goodbye, or when TCP gives up."""
     end = LinkManager.end
 
     def broken(self: LinkManager, link: Link, reason: str, **how: Any) -> None:
@@ -324,7 +324,7 @@ def keep_dead_links(patch: pytest.MonkeyPatch) -> None:
 
 
 def _every(number: int, act: Callable[..., Any]) -> PutIn:
-    """Something else happens to every so manieth block that goes out."""
+    """Every nth outgoing block is treated differently."""
 
     def put_in(patch: pytest.MonkeyPatch) -> None:
         offer = Outlet.offer
@@ -353,7 +353,7 @@ alter_some: Final = _every(100, _flipped)
 
 
 def deliver_twice(patch: pytest.MonkeyPatch) -> None:
-    """What has come by another way is not known again, and one block in a hundred comes by two."""
+    """A block that came by another way is not recognised, and one block in a hundred comes by two."""
 
     def reserve(self: Publisher, sequence: int, count: int) -> bool:
         self._reserved[sequence] = sequence + count
@@ -365,7 +365,7 @@ def deliver_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def lose_at_redial(patch: pytest.MonkeyPatch) -> None:
-    """What waited for a link, or was under way, when it was lost is dropped and not counted."""
+    """Blocks that waited for a link, or were under way, when it was lost are dropped and not counted."""
     drop = members.Member.drop
 
     def broken(self: members.Member, reason: str, messages: int) -> None:
@@ -376,7 +376,7 @@ def lose_at_redial(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledge_early(patch: pytest.MonkeyPatch) -> None:
-    """A broker acknowledges a block as it comes and routes it half a second later."""
+    """A broker acknowledges a block on arrival and routes it half a second later."""
     hand_out = Intake.hand_out
 
     def broken(self: Intake, takers: Any, block: Any, count: int, hops: int, *given: Any) -> None:
@@ -401,7 +401,7 @@ def acknowledge_one_less(patch: pytest.MonkeyPatch) -> None:
 
 
 def delay_all(patch: pytest.MonkeyPatch) -> None:
-    """What comes over links waits for half a second, from the eighth second of data on."""
+    """Frames over links wait for half a second, from the eighth second of data on."""
     received = Exchange.peer_frames
     began: dict[Exchange, float] = {}
 
@@ -426,7 +426,7 @@ def forget_a_pattern(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InterestTable, "whole_received", broken)
 
 
-# --- what is told
+# --- logs
 
 
 def tell_twice(patch: pytest.MonkeyPatch) -> None:
@@ -440,7 +440,7 @@ def tell_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def drop_rows(patch: pytest.MonkeyPatch) -> None:
-    """One row in a hundred is numbered and never gets into the log."""
+    """One row in a hundred is numbered and never written to the log."""
     heard = EventLog.heard
     numbers = count(1)
 
@@ -475,7 +475,7 @@ def count_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def misnumber(patch: pytest.MonkeyPatch) -> None:
-    """One answer in a hundred is taken for one to the round to come."""
+    """One answer in a hundred is mistaken for one to the next round."""
     heard = PeerEvents.heard_answer
     numbers = count(1)
 
@@ -498,7 +498,7 @@ def leak_timers(self: Judgement, now: float, out: list[Instruction]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One that needs no broker of a certain name."""
+    """A bug that needs no broker of a certain name."""
 
     sentence: str
     put_in: PutIn

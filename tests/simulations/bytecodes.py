@@ -1,10 +1,10 @@
-"""Where the interpreter's time goes in a simulated message, counted instead of timed:
+"""Shows where the interpreter's time goes in a simulated message, by counting instead of timing:
 
     python -m tests.simulations.bytecodes --brokers 10
 
 An idle mesh beats for some seconds, and every bytecode is counted by its function. The counts are the same on
 every machine, busy or not (of one version of Python), so two versions of the code can be told apart by a part
-in a thousand. They leave out what C functions do, and what memory does: see `mesh bench simulate` for that.
+in a thousand. They exclude the cost of C functions and of memory: see `mesh bench simulate` for that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simulations.world import World
 
 
 def count(world: World, seconds: float) -> tuple[Counter[CodeType], Counter[CodeType]]:
-    """Let time pass; returns how many bytecodes and calls of each function that took."""
+    """Let time pass; return how many bytecodes and calls of each function that took."""
     bytecodes: Counter[CodeType] = Counter()
     calls: Counter[CodeType] = Counter()
 

@@ -37,7 +37,7 @@ def acknowledge_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def sync_nothing(patch: pytest.MonkeyPatch) -> None:
-    """As ``synchronous = OFF`` does it."""
+    """The same as ``synchronous = OFF``."""
     pragmas = tuple((name, 0 if name == "synchronous" else value) for name, value in settings.PRAGMAS)
     patch.setattr(settings, "PRAGMAS", pragmas)
 
@@ -61,7 +61,7 @@ def settle_at_delivery(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_settle(patch: pytest.MonkeyPatch) -> None:
-    """What is settled is not written."""
+    """A settlement is not written."""
     add = Settling.add
 
     def broken(self: Settling, entries: Sequence[Entry]) -> None:
@@ -71,7 +71,7 @@ def never_settle(patch: pytest.MonkeyPatch) -> None:
 
 
 def refuse_what_is_kept(patch: pytest.MonkeyPatch) -> None:
-    """One block in ten is kept, and its publisher is told that it is not."""
+    """One block in ten is kept, but its publisher is told that it is not."""
     tell = keeping.Block.tell
     numbers = count(1)
 
@@ -122,7 +122,7 @@ def keep_for_the_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def deliver_to_all(patch: pytest.MonkeyPatch) -> None:
-    """Every consumer gets what one of them is to get."""
+    """Every consumer gets the messages meant for one of them."""
     deliver = Workers._deliver
 
     def broken(self: Workers, attachment: Attachment, order: Deliver) -> None:
@@ -134,7 +134,7 @@ def deliver_to_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_dead_homes(patch: pytest.MonkeyPatch) -> None:
-    """Who is dead is no home any more."""
+    """A dead home is no home any more."""
     told = PeerEvents.member_changed
 
     def broken(self: PeerEvents, record: MemberRecord, *news: Any) -> None:
@@ -147,7 +147,7 @@ def forget_dead_homes(patch: pytest.MonkeyPatch) -> None:
 
 
 def bury_nowhere(patch: pytest.MonkeyPatch) -> None:
-    """A message that is buried is settled, and no dead letter is made."""
+    """A buried message is settled, and no dead letter is made."""
     carry_out = Settling.add
 
     def broken(self: Settling, entries: Sequence[Entry]) -> None:
@@ -161,7 +161,7 @@ def _settled(entry: Any) -> Any:
 
 
 def forget_what_came(patch: pytest.MonkeyPatch) -> None:
-    """A block that comes again is kept again."""
+    """A repeated block is kept again."""
     patch.setattr(Duplicates, "note", lambda *_: None)
 
 

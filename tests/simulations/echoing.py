@@ -12,7 +12,7 @@ PORT = 7000
 
 
 class Recorder(asyncio.Protocol):
-    """Keeps everything that happens to it, as words and bytes."""
+    """Keeps all its events, as words and bytes."""
 
     def __init__(self, *, keep_open: bool = False) -> None:
         self.events: list[str] = []
@@ -46,7 +46,7 @@ class Recorder(asyncio.Protocol):
 
 
 class BufferedRecorder(asyncio.BufferedProtocol):
-    """The same by way of a buffer of 10 bytes."""
+    """The same through a buffer of 10 bytes."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -90,7 +90,7 @@ def serve(factory: Callable[[], asyncio.BaseProtocol], port: int = PORT) -> Main
 def dial(
     host: str, then: Callable[[Process, Any, Any], Coroutine[Any, Any, None]] | None = None, port: int = PORT
 ) -> Main:
-    """A client that exposes its `Recorder`, or the error that connecting ended with, and then does more."""
+    """A client that exposes its `Recorder`, or the error of connecting, and then does more."""
 
     async def main(process: Process) -> None:
         try:
@@ -108,7 +108,7 @@ def dial(
 
 
 def wait_exposed(world: World, *names: str) -> None:
-    """Let time pass until these processes have something to show."""
+    """Let time pass until these processes have exposed something."""
     world.run_until(
         lambda: all(world.node(name).exposed is not None for name in names), timeout_s=200, what="exposure"
     )

@@ -1,4 +1,4 @@
-"""Programs that keep blocks in journals as homes do, and what they were promised."""
+"""Programs that keep blocks in journals like homes, and the promises they were given."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNDER_WAY = 6
 
 @dataclass
 class Promises:
-    """What one home was handed over in all its lives, and what it answered."""
+    """The blocks given to one home in all its lives, and its answers."""
 
     offered: list[int] = field(default_factory=list)
     stored: dict[int, None] = field(default_factory=dict)
@@ -36,10 +36,10 @@ class Promises:
     settled: dict[int, None] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     lives: int = 0
-    """How many have found what the one before left."""
+    """How many lives have found the data of the one before."""
 
     def check(self, found: list[int]) -> None:
-        """What a new life finds: all that was acknowledged and not settled, and nothing else."""
+        """The data that a new life finds: all acknowledged and unsettled blocks, and nothing else."""
         self.lives += 1
         there = Counter(found)
         lost = [number for number in self.stored if number not in there and number not in self.settling]
@@ -51,19 +51,19 @@ class Promises:
                 self.wrong.append(f"life {self.lives}: {what} {numbers}")
 
     def pending(self) -> list[int]:
-        """What a publisher would send again."""
+        """The blocks that a publisher would send again."""
         return [number for number in self.offered if number not in self.stored]
 
 
 class Home:
-    """One life: it finds what there is, tells that, and goes on with what was not answered."""
+    """One life: it finds the existing blocks, reports them, and goes on with the unanswered ones."""
 
     def __init__(self, environment: Environment, promises: Promises, rng: random.Random) -> None:
         self._environment = environment
         self._promises = promises
         self._rng = rng
         self._rows: dict[int, int] = {}
-        """Rows of what waits, by number."""
+        """Rows of waiting blocks, by number."""
         self._free = asyncio.Semaphore(UNDER_WAY)
         self._failed = False
 

@@ -1,8 +1,8 @@
 """Which bugs the swarm finds, and how many seeds it takes: ``python -m tests.simulations.sensitivity``.
 
-A seed finds a bug if a check fails in it that passes in the same seed without the bug. With ``--scenario``
-shipped scenarios are played in place of seeds, each with seed 1. Prints a table in Markdown, a row a bug as
-soon as it is known.
+A seed finds a bug if a check fails in it that passes in the same seed without the bug. ``--scenario`` plays
+shipped scenarios instead of seeds, each with seed 1. It prints a table in Markdown, each row as soon as it is
+known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEAD = "| bug | what is broken | found by | checks that found it, and how often 
 
 
 def failing(played: str) -> tuple[str, ...]:
-    """What fails in a seed of the swarm, if it is a number, or else in the scenario of that name."""
+    """The checks that fail: in a seed of the swarm for a number, otherwise in the scenario of that name."""
     if not played.isdigit():
         return playing.play(scenario_file.load(played), seed=1).failed
     outcome = play_seed(int(played))
@@ -31,7 +31,7 @@ def failing(played: str) -> tuple[str, ...]:
 
 
 def found_by(bug: Bug, right: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Of each that is played: what fails with the bug beyond what fails in ``right``, without it."""
+    """For each one played: the checks that fail with the bug, except those in ``right``, without it."""
     found = {}
     for played, known in right.items():
         with with_bug(bug.put_in):

@@ -1,7 +1,7 @@
-"""Failures that the swarm found, made small and mended, do not come back.
+"""Failures that the swarm found, and that were shrunk and fixed, do not come back.
 
-Each file is what `mesh simulate shrink` wrote, perhaps tidied by hand, under a comment that says what it was.
-Its own seed once failed; others are played too, since any change moves the moments at which things meet.
+`mesh simulate shrink` wrote each file; some were tidied by hand. A comment at the top says what the failure
+was. Its own seed once failed; others are played too, since any change moves the moments at which events meet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Scenarios as records: what cannot be is refused where it is made; the full size is the same scenario."""
+"""Scenarios as records: impossible ones are refused where they are made; the full size is the same
+scenario.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hypothesis draws can be done to a mesh, and shrinks to little."""
+"""Faults drawn by hypothesis can be applied to a mesh, and shrink to a few."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulations.scenario import Scenario
 from simulations.scenarios.generating import leaves
 
 NAMES = ("broker-1", "broker-2", "broker-3")
-# Always the same few: what fresh draws of whole meshes find is the swarm's to tell, and no gate.
+# Always the same few: finding defects by fresh draws of whole meshes is the swarm's task, and no gate.
 FEW = settings(max_examples=12, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

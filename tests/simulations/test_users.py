@@ -1,4 +1,4 @@
-"""What users have of the simulator: a mesh in a world for their own programs."""
+"""The simulator for users: a mesh in a world for their own programs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_run_is_the_same_again() -> None:
 
 
 def test_a_broker_that_never_comes_back_is_a_violation() -> None:
-    """What came for one life only is not started by a heal."""
+    """A heal does not start a process that came for one life only."""
     with World(1) as world:
         mesh = Mesh(world, brokers=3)
         world.inject("crash", ["broker-3"])

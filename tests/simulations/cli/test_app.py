@@ -1,4 +1,4 @@
-"""What the commands of `mesh simulate` print, write and return; most runs are stood in for."""
+"""The output, files and exit codes of `mesh simulate`; most runs are replaced by stand-ins."""
 
 from __future__ import annotations
 
@@ -225,11 +225,11 @@ def test_a_swarm_that_is_interrupted_says_what_it_found(
 @pytest.mark.process
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_swarm_that_is_ended_takes_its_processes_with_it(number: signal.Signals, code: int) -> None:
-    """They hold its standard output, so whoever reads that would wait for them for ever."""
+    """They hold its standard output, so its reader would wait forever."""
     command = [sys.executable, "-m", "mesh", "simulate", "swarm", "--seeds", "9999", "--jobs", "2"]
     swarm = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     others: list[psutil.Process] = []
-    while len(others) < 3:  # two that play, and the tracker of what they share
+    while len(others) < 3:  # two that play, and the resource tracker
         assert swarm.poll() is None
         time.sleep(0.02)
         others = psutil.Process(swarm.pid).children()
@@ -396,7 +396,7 @@ def test_bad_input_is_one_sentence(
 def test_too_many_brokers_are_a_mistake_of_who_names_the_number(
     fidelity: str, capsys: Output, tmp_path: Path
 ) -> None:
-    """A file of too many brokers ended with 64, unlike all else that is wrong in a file."""
+    """A file of too many brokers ended with 64, unlike any other error in a file."""
     path = tmp_path / "x.toml"
     path.write_text('name = "x"\nbrokers = 100000\n')
     assert main(["simulate", str(path), "--fidelity", fidelity]) == 65

@@ -1,4 +1,4 @@
-"""What is listed: every scenario with a status that its file gives it, every fault with its numbers."""
+"""The lists: every scenario with a status from its file, every fault with its numbers."""
 
 from __future__ import annotations
 

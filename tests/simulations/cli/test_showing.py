@@ -1,4 +1,4 @@
-"""How a run is told while it goes, on terminals of any kind."""
+"""The reports during a run, on terminals of any kind."""
 
 from __future__ import annotations
 

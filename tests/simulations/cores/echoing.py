@@ -1,4 +1,4 @@
-"""A core that only writes down what it is told, on two places and the wires between them."""
+"""A core that only records its calls, on two places and the wires between them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simulations.kernel.scheduler import SECOND
 
 
 class Echo:
-    """Writes down what comes, answers questions, and counts ticks, one a second."""
+    """Records its calls, answers questions, and counts ticks, one a second."""
 
     def __init__(self, field: Field) -> None:
         self.heard: list[list[tuple[float, Message]]] = [[], []]

@@ -18,7 +18,9 @@ BROKERS = 5
 WARM_S = 5.0
 NAMES = [f"broker-{number}" for number in range(1, BROKERS + 1)]
 EPSILON_S = 1.1
-"""Rounds of the two runs begin at other moments of a period, so a verdict may differ by one, and the way."""
+"""Rounds of the two runs begin at other moments of a period, so a verdict may differ by one round plus the
+latency.
+"""
 
 SCENARIOS = {
     "a crash and a restart": (
@@ -50,7 +52,7 @@ SCENARIOS = {
         40.0,
     ),
     "one broker after another": (
-        # No power_off: it takes rows from logs, and with them what the next broker saw of the one before.
+        # No power_off: it removes rows from logs, and with them the next broker's view of the one before.
         [Fault(2.0 + 10 * n, "crash", (name,), for_s=6.0) for n, name in enumerate(NAMES)],
         60.0,
     ),
@@ -85,7 +87,7 @@ SCENARIOS = {
 
 @cache
 def full(name: str, seed: int) -> list[Change]:
-    """What real brokers wrote into their event logs, beginning with the faults."""
+    """The event logs of real brokers, beginning with the faults."""
     faults, seconds = SCENARIOS[name]
     with World(seed) as world:
         for index, broker in enumerate(NAMES):
@@ -126,10 +128,10 @@ def alone(name: str, seed: int) -> list[Change]:
 
 
 def story(changes: list[Change]) -> dict[tuple[str, str, int], float]:
-    """When a member came into a state for the first, second ... time in anybody's eyes but its own.
+    """When a member first, secondly ... entered a state in any view but its own.
 
-    A death or a return counts once, however many see it: others' words of it follow within seconds. Whom a
-    restarted broker meets is no change: it knew nobody.
+    A death or a return counts once, however many see it: others' reports of it follow within seconds. The
+    members that a restarted broker meets are no change: it knew nobody.
     """
     times: dict[tuple[str, str, int], float] = {}
     latest: dict[str, str] = {}
@@ -149,7 +151,7 @@ def story(changes: list[Change]) -> dict[tuple[str, str, int], float]:
 def apart(
     times: dict[tuple[str, str, int], float],
 ) -> list[tuple[tuple[str, str, int], tuple[str, str, int]]]:
-    """Which event came before which, where that is no matter of chance."""
+    """The order of events where it does not depend on chance."""
     return [
         (one, other)
         for one, at_s in times.items()
@@ -173,7 +175,9 @@ def test_both_see_the_same_deaths_and_returns_in_the_same_order_at_about_the_sam
 
 
 def deaths_seen(changes: list[Change], faults: list[Fault]) -> dict[str, list[str]]:
-    """Who was seen dead by whom while a fault lasted: after it word of a death and its refutation race."""
+    """Who was seen dead by whom while a fault lasted: after it, reports of a death and its refutation
+    race.
+    """
     spans = [(fault.at_s, fault.at_s + (fault.for_s or math.inf)) for fault in faults]
     seen: dict[str, dict[str, None]] = {}
     for change in changes:

@@ -1,4 +1,4 @@
-"""The calendar: everything once, in the order of its time, and of its putting at the same time."""
+"""The calendar: every timer once, in the order of time, and of addition at the same time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_things_are_taken_in_the_order_of_their_time_and_ties_in_that_of_their_p
             assert at_ns >> WINDOW_BITS == calendar.window
             taken.append((at_ns, number))
             if len(put) < 1000:
-                add(at_ns)  # what happens now may put something that is due now
+                add(at_ns)  # a timer that fires now may add one that is due now
         calendar.turn()
     assert taken == sorted(put) and len(put) == 1000
 

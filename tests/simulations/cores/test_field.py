@@ -65,7 +65,7 @@ def test_what_was_under_way_when_a_cut_began_goes_on_before_what_was_sent_later(
     striking.do(Fault(0.0, "cut_one_way", ("one",), ("other",), for_s=1.0))
     field.send(THERE, ("note", 2))
     field.run_for(1.05)
-    for number in range(3, 20):  # after the cut, but behind what has not been sent again
+    for number in range(3, 20):  # after the cut, but behind the message that has not been retried
         field.send(THERE, ("note", number))
         field.run_for(0.05)
     field.run_for(10)
@@ -155,7 +155,7 @@ def test_loss_is_delay_and_slowness_adds() -> None:
 
 
 def test_of_a_loss_that_is_over_nothing_is_left() -> None:
-    """Each try is lost or not when it is made: none is paid for in advance."""
+    """Each try is lost or not when it is made: none is decided in advance."""
     field = build(nodes=5, seed=1)
     start_all(field)
     field.run_for(1.0)
@@ -163,7 +163,7 @@ def test_of_a_loss_that_is_over_nothing_is_left() -> None:
     field.run_for(100.0)
     arrived = [last_ns <= field.now_ns + SECOND for last_ns in field.wires.last_ns]
     assert arrived and all(arrived)
-    # What was sent again until then is sent again at the latest when as much time has passed again.
+    # A message retried until then is retried again, at the latest, when as much time has passed again.
     assert [change for change in field.changes if change.at_s > 70] == []
 
 

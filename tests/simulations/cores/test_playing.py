@@ -1,4 +1,4 @@
-"""Scenarios by the cores alone: phases, what is refused, what is said of them."""
+"""Scenarios by the cores alone: phases, refusals, and their reports."""
 
 from __future__ import annotations
 

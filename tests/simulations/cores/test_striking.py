@@ -1,4 +1,4 @@
-"""Faults on a field: the same brokers and times as in a world; each takes back what it did, and no more."""
+"""Faults on a field: the same brokers and times as in a world; each reverses its own effects, and no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wires as numbers: their pairs, their ends, and which of them are special."""
+"""Wires as numbers: their pairs, their ends, and which of them need special handling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simulations.cores.wires import Wires
 
 @pytest.fixture
 def wires() -> Wires:
-    """Of four places that run, of which the first is connected with all others."""
+    """The wires of four running places, of which the first is connected with all others."""
     found = Wires()
     for place in range(4):
         found.add_place()

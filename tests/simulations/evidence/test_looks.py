@@ -1,4 +1,4 @@
-"""Looks come out as they went in, in any order, and take the room of what changed."""
+"""Looks are read back as they were recorded, in any order, and take the memory of their changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def view(id: int, members: int, **more: object) -> View:
 
 
 def _altered(seen: View, rng: random.Random) -> View:
-    """In one respect, or not at all."""
+    """Changed in one respect, or not at all."""
     table, links = list(seen.table), list(seen.links)
     id = rng.randrange(100, 110)
     match rng.randrange(8):

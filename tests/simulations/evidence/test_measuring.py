@@ -82,7 +82,7 @@ def test_a_death_of_somebody_to_whom_nothing_is_done_is_false() -> None:
     late_s = 12.0 + AFTERMATH_S + 1
     rows = [
         *STARTS,
-        change("broker-3", "broker-1", "dead", 12.1),  # by one to whom something was done
+        change("broker-3", "broker-1", "dead", 12.1),  # by a member that a fault affects
         change("broker-1", "broker-2", "dead", 12.2),
         change("broker-1", "broker-3", "dead", late_s),
     ]

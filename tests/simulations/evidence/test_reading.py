@@ -1,4 +1,4 @@
-"""The evidence of a run is read once, in the order of time, and each reader is told what it asked for."""
+"""The evidence of a run is read once, in the order of time, and each reader gets what it asked for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sample(at_s: float, *views: View) -> Sample:
 
 
 class Diary(Reader):
-    """Notes what it is told."""
+    """Notes its calls."""
 
     kinds = EVERY
 

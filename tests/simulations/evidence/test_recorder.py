@@ -1,4 +1,4 @@
-"""What the recorder keeps of a run."""
+"""The recorder's evidence of a run."""
 
 from __future__ import annotations
 

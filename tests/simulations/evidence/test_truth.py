@@ -1,4 +1,4 @@
-"""Logs and truth in files: written while a run goes, and in the end what is on the disks."""
+"""Logs and truth in files: written during a run, and at the end equal to the disks."""
 
 from __future__ import annotations
 
@@ -124,8 +124,7 @@ def test_truth_names_what_was_done_with_its_numbers_and_its_end(tmp_path: Path) 
 
 
 def test_truth_has_the_end_of_each_process_before_its_next_life(tmp_path: Path) -> None:
-    """Settings that change end processes and start them in one moment, and no row said that they had
-    ended."""
+    """A change of settings ends and starts processes in one moment, and no row said that they had ended."""
     with World(1) as world:
         writing = writer(world, tmp_path)
         for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""Small meshes of real brokers to strike."""
+"""Small meshes of real brokers, as targets of faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulations.world import World
 
 @contextmanager
 def mesh(brokers: int = 3, *, seed: int = 1) -> Iterator[World]:
-    """One in which all are linked; nothing may have failed in it at the end."""
+    """A mesh in which all are linked; nothing may have failed in it at the end."""
     with World(seed) as world:
         for number in range(1, brokers + 1):
             join = [world.network.hosts["broker-1"].address] if number > 1 else []
@@ -32,12 +32,12 @@ def inspect(world: World, name: str) -> Inspection:
 
 
 def states(world: World, name: str) -> dict[str, str]:
-    """How a broker sees all members, by their names."""
+    """A broker's view of all members, by their names."""
     return {record.name: str(record.state) for record in inspect(world, name).records}
 
 
 def incarnation(world: World, name: str) -> int:
-    """What a broker says of itself."""
+    """A broker's own incarnation."""
     return inspect(world, name).incarnation
 
 

@@ -1,4 +1,4 @@
-"""Faults of clocks: wall clocks are set and drift, monotonic ones only drift; brokers go by neither."""
+"""Faults of clocks: wall clocks are set and drift, monotonic ones only drift; brokers depend on neither."""
 
 from __future__ import annotations
 

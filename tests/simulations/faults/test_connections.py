@@ -1,4 +1,4 @@
-"""Connections that are reset, cut short, dead, refused, unheard, split, lumped; readers that are slow."""
+"""Connections that are reset, cut short, dead, refused, unheard, split, lumped; and slow readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def connect(world: World, name: str, host: str | None = None) -> tuple[Any, Reco
 
 
 def dialled(world: World, name: str, *, within_s: float = 300.0) -> Any:
-    """What a new client of the server ends up with, and how long that took."""
+    """The outcome for a new client of the server, and how long it took."""
     start_s = world.now_s
     world.add_node(name, dial("server"), host="client").start()
     world.run_until(lambda: world.node(name).exposed is not None, timeout_s=within_s)
@@ -193,7 +193,7 @@ def test_a_host_that_is_lost_and_back_leaves_its_peer_half_open_until_reset() ->
         assert isinstance(client.error, ConnectionResetError)
 
 
-# --- connections being made
+# --- new connections
 
 
 def test_refused_connections_end_at_once_and_open_ones_live() -> None:
@@ -303,7 +303,7 @@ def test_a_coalescing_link_lets_many_writes_arrive_as_one() -> None:
         assert chunks(20) == [10] * 20
 
 
-# --- programs that do not keep up
+# --- slow programs
 
 
 def test_a_reader_of_nothing_fills_its_window_and_the_writer_stops_and_then_goes_on() -> None:
@@ -392,7 +392,7 @@ def test_a_process_of_blocked_io_learns_of_a_reset_only_when_it_may() -> None:
 def test_a_side_left_out_are_the_hosts_that_there_were_when_it_began(
     kind: str, found: Callable[[Any], float]
 ) -> None:
-    """Another fault that strikes a host which came later is not taken back."""
+    """Another fault that strikes a host which came later is not reversed."""
     with World(1) as world:
         one, two = (world.network.add_host(name) for name in ("one", "two"))
         world.inject(kind, ["one"], for_s=5)

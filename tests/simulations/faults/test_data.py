@@ -1,4 +1,4 @@
-"""Foreign input: what strangers and liars say costs them their connection, and nobody else anything."""
+"""Foreign input: strangers and liars lose their connection, and nobody else is affected."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_strangers_are_turned_away_each_time_and_counted(
 
 
 def test_a_replayed_admission_was_a_good_one_the_first_time() -> None:
-    """Else its refusal would prove nothing: one connection that is let in, and one that repeats it."""
+    """Otherwise its refusal would prove nothing: one connection is admitted, and one repeats it."""
     with mesh() as world:
         world.inject("replayed_admission", ["broker-2"], value=1)
         seen: list[str] = []

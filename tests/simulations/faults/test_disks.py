@@ -1,4 +1,4 @@
-"""Faults of disks: jobs fail or take long, syncs are none, files are torn, flipped and lost."""
+"""Faults of disks: jobs fail or take long, syncs have no effect, files are torn, flipped and lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATE = "/state/broker-2/identity.json"
 
 
 async def writing(process: Process) -> None:
-    """Syncs a line every 10 ms and exposes how it went: the errno, or 0, and how long it took."""
+    """Syncs a line every 10 ms and exposes the outcomes: the errno, or 0, and the duration."""
     process.exposed = []
     loop = asyncio.get_running_loop()
     await process.storage.make_folder("/log")
@@ -121,7 +121,7 @@ def test_of_a_lying_disk_a_power_loss_takes_what_was_synced_and_brings_old_files
     assert any(file < done - 5 for done, file, _ in lied) and any(log < done - 5 for done, _, log in lied)
     for seed in seeds:
         done, file, log = left(lying=True, honest_again=True, seed=seed)
-        assert file >= done - 7 and log >= done - 7  # what was cached when it became honest is safe
+        assert file >= done - 7 and log >= done - 7  # data cached when it became honest is safe
 
 
 def test_a_disk_lies_until_the_last_such_fault_is_over() -> None:
@@ -341,7 +341,7 @@ def test_a_torn_log_loses_the_row_at_its_end_and_the_one_that_is_written_behind_
 
 
 def test_a_broker_that_lost_power_while_its_disk_lied_comes_back_as_who_it_was() -> None:
-    """With an older incarnation, which it raises to what the others have of it."""
+    """With an older incarnation, which it raises to the others' record of it."""
     for seed in range(4):
         with mesh(seed=seed) as world:
             old = identity(world, "broker-2")

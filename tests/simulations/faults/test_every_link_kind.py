@@ -1,4 +1,4 @@
-"""What holds for every kind of fault of links and connections, also for those to come."""
+"""Rules for every kind of fault of links and connections, including future kinds."""
 
 from __future__ import annotations
 

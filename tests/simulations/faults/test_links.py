@@ -1,4 +1,4 @@
-"""Slow, lossy and narrow links, by bytes and seconds; and that each is taken back alone."""
+"""Slow, lossy and narrow links, by bytes and seconds; each is reversed separately."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_bursts_lose_everything_for_a_while_and_nothing_between() -> None:
     lengths = [len(run) for run in "".join("x" if each else " " for each in bad).split()]
     assert statistics.fmean(lengths) / 50 == pytest.approx(
         2.0, rel=0.25
-    )  # were losses even it would be 0.025
+    )  # with even losses it would be 0.025
 
 
 def test_a_packet_lost_in_a_burst_arrives_by_a_retransmission_after_it() -> None:

@@ -1,4 +1,4 @@
-"""Faults that last, and those that unfold: when they end, what they leave, who ends them."""
+"""Faults that last, and those that unfold: when they end, what they leave, and who ends them."""
 
 from __future__ import annotations
 

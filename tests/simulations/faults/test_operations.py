@@ -1,4 +1,4 @@
-"""What operators do: restarts of every sort, crowds, moves, settings that differ, copied state folders."""
+"""Operators' actions: restarts of every sort, crowds, moves, settings that differ, copied state folders."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_broker_that_lost_its_state_comes_back_as_somebody_else(state: str) ->
             assert world.node("broker-2").running
             assert states(world, "broker-1")["broker-2"] == "alive"
             changed += identity(world, "broker-2") != before
-    # A flipped bit may be in the name of a peer, or make another id that reads well.
+    # A flipped bit may be in the name of a peer, or make another valid id.
     assert changed == 3 if state != "flipped" else changed >= 1
 
 
@@ -51,7 +51,7 @@ def test_a_broker_whose_seeds_are_gone_comes_back_by_the_peers_it_knew_unless_it
         world.run_for(1)
         world.inject("restart", ["broker-2"], seeds="stale", state="lost")
         world.run_for(8)
-        assert list(states(world, "broker-2")) == ["broker-2"]  # it knows nobody who could be up
+        assert list(states(world, "broker-2")) == ["broker-2"]  # it knows nobody that could be up
 
 
 def test_a_broker_that_boots_with_its_clock_off_is_let_in() -> None:

@@ -1,4 +1,4 @@
-"""Cuts in all their shapes: who reaches whom, when, and that all of it ends."""
+"""Cuts in all their shapes: who reaches whom, when, and that all of them end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def world_of(names: list[str], seed: int = 1) -> World:
 
 
 def reached(world: World, name: str) -> list[str]:
-    """Whom a host reaches and is reached by."""
+    """The hosts that a host reaches and is reached by."""
     hosts = world.network.hosts
     return [
         other
@@ -184,4 +184,4 @@ def test_a_clog_holds_bytes_and_connections_back_and_lets_them_go_at_once() -> N
         world.node("other").crash()
         world.run_for(5)
         assert client.events == ["made"]
-        assert len(world.node("server").exposed) == 2  # the SYNs that were sent again made no more
+        assert len(world.node("server").exposed) == 2  # the retried SYNs made no more

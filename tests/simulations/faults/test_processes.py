@@ -1,4 +1,4 @@
-"""Faults of processes: no code runs, or slowly, or not on time; and who starts again what was taken down."""
+"""Faults of processes: no code runs, or slowly, or not on time; and which processes start again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.simulations.faults.meshes import all_alive, incarnation, inspect, mes
 
 
 async def ticks(process: Process) -> None:
-    """Exposes the world's times at which a timer of 0.1 s came."""
+    """Exposes the world's times at which a timer of 0.1 s fired."""
     process.exposed = []
     while not process.stopping.is_set():
         process.exposed.append(process.world.now_s)
@@ -184,7 +184,7 @@ def test_a_short_pause_kills_nobody_and_a_long_one_is_a_death_that_is_taken_back
         assert states(world, "broker-1")["broker-2"] == states(world, "broker-3")["broker-2"] == "dead"
         world.run_for(6)
         assert all_alive(world)
-        assert "dead" not in states(world, "broker-2").values()  # it accuses nobody on wake
+        assert "dead" not in states(world, "broker-2").values()  # it accuses nobody when it wakes
 
 
 def test_with_blocked_input_and_output_timers_run_and_nothing_is_read_or_written() -> None:
@@ -245,7 +245,7 @@ def test_slowness_multiplies_and_ends_with_each_fault() -> None:
 
 
 async def counting(process: Process) -> None:
-    """Computes without a pause; exposes how far it came."""
+    """Computes without a pause; exposes its progress."""
     process.exposed = [0]
     while not process.stopping.is_set():
         process.exposed[0] += 1

@@ -1,4 +1,4 @@
-"""Whatever is done to a mesh, one seed is one history, whatever Python hashes."""
+"""Whatever strikes a mesh, one seed gives one history, with any hash seed of Python."""
 
 from __future__ import annotations
 

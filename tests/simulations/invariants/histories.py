@@ -1,7 +1,7 @@
-"""A right history, written by hand: of three brokers the third is killed and comes back, then all leave.
+"""A correct history, written by hand: of three brokers the third is killed and comes back, then all leave.
 
-Times are seconds. Everything that a check looks at is there, so a test takes it, spoils one thing, and sees
-who complains.
+Times are seconds. It has everything that the checks read. So a test takes it, spoils one thing, and sees
+which check complains.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Log:
         self.rows.append({**head, **fields})
 
     def number(self) -> None:
-        """Anew, by the rows' times, as a broker writes them."""
+        """Number the rows again, by their times, like a broker."""
         self._seqs.clear()
         for row in sorted(self.rows, key=lambda row: float(row["at_s"])):
             key = (row["node"], int(row["boot"], 16))
@@ -178,14 +178,14 @@ def record(name: str, state: State = State.ALIVE, incarnation: int = 1, boot: in
 
 
 def _own(name: str, at_s: float) -> MemberRecord | None:
-    """What a broker says of itself; None while it is down."""
+    """A broker's record of itself; None while it is down."""
     if name == "broker-3" and KILLED_S <= at_s:
         return record(name, incarnation=3, boot=SECOND_BOOT) if BACK_S < at_s < 31 else None
     return record(name) if at_s < {"broker-1": 24, "broker-2": 28, "broker-3": 31}[name] else None
 
 
 def _others(rows: list[dict[str, Any]], name: str, boot: int, at_s: float) -> list[MemberRecord]:
-    """What its log says that it holds."""
+    """Its view of the others, by its log."""
     found: dict[int, MemberRecord] = {}
     for row in rows:
         mine = (row["node"], row["boot"]) == (format_id(IDS[name]), format_id(boot))
@@ -251,7 +251,7 @@ def right_ledger() -> Ledger:
 
 
 def right_history(spoil: Callable[[Log], None] | None = None) -> Evidence:
-    """``spoil`` alters the event log, and with it what the brokers held."""
+    """``spoil`` changes the event log, and with it the brokers' views."""
     log = right_log()
     if spoil is not None:
         spoil(log)
@@ -285,7 +285,7 @@ def right_history(spoil: Callable[[Log], None] | None = None) -> Evidence:
 
 
 def history(spoil: Callable[[Log], None] = lambda log: None) -> Evidence:
-    """Right but for what ``spoil`` does to the log, which is written in the order of its times."""
+    """Correct except for the changes of ``spoil`` to the log, which is written in the order of its times."""
 
     def spoilt(log: Log) -> None:
         spoil(log)
@@ -299,7 +299,7 @@ def judged(evidence: Evidence, check: str, **parameters: Any) -> Verdict:
 
 
 def with_view(evidence: Evidence, at_s: float, name: str, **changes: Any) -> None:
-    """Alter what one broker looked like at one moment."""
+    """Change a broker's view at one moment."""
     for index, sample in enumerate(evidence.samples):
         if sample.at_s == at_s:
             views: Mapping[str, View] = {**sample.views, name: replace(sample.views[name], **changes)}
@@ -309,7 +309,7 @@ def with_view(evidence: Evidence, at_s: float, name: str, **changes: Any) -> Non
 
 
 def with_views(evidence: Evidence, names: tuple[str, ...], **changes: Any) -> None:
-    """At all moments."""
+    """Change it at all moments."""
     for sample in list(evidence.samples):
         for name in names:
             if name in sample.views:
@@ -340,7 +340,7 @@ def cut(
 
 
 def slower(evidence: Evidence, subscriber: str, seconds: float) -> None:
-    """Deliveries to it, from the safety phase on."""
+    """Delay deliveries to it, from the safety phase on."""
     evidence.ledger.receipts = [
         replace(each, at_s=each.at_s + seconds) if each.subscriber == subscriber and each.at_s > 3 else each
         for each in evidence.ledger.receipts
@@ -355,18 +355,18 @@ def refused(verdict: Verdict, sentence: str) -> None:
     assert any(sentence in violation for violation in verdict.violations), verdict.violations
 
 
-# --- what every check must find
+# --- cases for every check
 
 
 @dataclass(frozen=True)
 class Spoilt:
-    """A right history and one that is spoilt, which a check must pass and refuse."""
+    """A correct history and a spoilt one, which a check must pass and refuse."""
 
     check: str
     right: Callable[[], Evidence]
     wrong: Callable[[], Evidence]
     sentence: str
-    """Of the violation."""
+    """A part of the violation."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -386,7 +386,7 @@ def spoilt(
     right: Callable[[], Evidence] = history,
     **parameters: Any,
 ) -> Spoilt:
-    """``spoil`` alters the evidence."""
+    """``spoil`` changes the evidence."""
 
     def wrong() -> Evidence:
         evidence = right()
@@ -404,5 +404,5 @@ def log_spoilt(
     right: Callable[[Callable[[Log], None]], Evidence] = history,
     **parameters: Any,
 ) -> Spoilt:
-    """``spoil`` alters the event log, and with it what the brokers held."""
+    """``spoil`` changes the event log, and with it the brokers' views."""
     return Spoilt(check, lambda: right(lambda log: None), lambda: right(spoil), sentence, parameters)

@@ -1,4 +1,4 @@
-"""Accusations without a witness, in void rounds, or too many of them are found."""
+"""The checks find accusations without a witness, in void rounds, or too many of them."""
 
 from __future__ import annotations
 

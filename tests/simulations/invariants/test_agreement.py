@@ -1,4 +1,4 @@
-"""Tables that differ, a mesh that is not whole, numbers of members that come late: all are found."""
+"""The checks find tables that differ, a mesh that is not whole, and numbers of members that come late."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
 
 
 def test_who_was_parted_is_seen_under_the_id_that_it_had_then() -> None:
-    """One that lost its state later was looked for under its last id."""
+    """A broker that lost its state later was looked for under its last id."""
     evidence = history()
     evidence.lives.append(Life(THREE, 3, THREE, 31.5, None, "", 9, 99))
     assert judged(evidence, "healed", within_s=3.0).ok

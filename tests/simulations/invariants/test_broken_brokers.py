@@ -1,4 +1,4 @@
-"""Checks find bugs: production brokers run with one put in on purpose, and the check of its subject fires."""
+"""Checks find bugs: production brokers run with an injected bug, and the check of its subject fires."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def play(*faults: Fault, expect: Iterable[Expectation] = (), **changes: Any) -> 
 
 
 def test_views_written_by_hand_count_what_recorded_ones_do() -> None:
-    """What nobody records, no check can see in a run."""
+    """A check cannot see in a run what nobody records."""
     run = Play(SMALL, seed=1)
     run.run()
     assert run.evidence is not None
@@ -66,7 +66,7 @@ def test_views_written_by_hand_count_what_recorded_ones_do() -> None:
     assert sorted(recorded.sizes) == sorted(by_hand.sizes)
 
 
-# --- members, links, what is told
+# --- members, links, logs
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ ELSEWHERE = (
     "bytes_conserved",
     "one_of_each_id",
 )
-"""Proven by the tests below, which break something else than a broker's code or need another kind of run."""
+"""Proven by the tests below, which break something other than a broker's code or need another kind of run."""
 
 
 @pytest.mark.parametrize("proof", PROOFS, ids=str)
@@ -207,7 +207,7 @@ def test_two_brokers_with_one_id_are_found_once_both_had_it_for_too_long() -> No
 
 
 class Faulty:
-    """Stands before a subscription and does to deliveries what a broken broker would."""
+    """Stands before a subscription and alters deliveries like a broken broker."""
 
     def __init__(self, subscription: Any) -> None:
         self._subscription = subscription

@@ -1,4 +1,4 @@
-"""Checks find bugs of homes: durable subscriptions run with one put in on purpose."""
+"""Checks find bugs of homes: durable subscriptions run with an injected bug."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ POWER_LOSSES = tuple(replace(each, kind="power_off") if each.kind == "crash" els
 DEATHS = tuple(Fault(at_s, "crash", ("worker-1", "worker-2"), for_s=0.3) for at_s in (1.0, 2.0, 3.0))
 
 DEATH = (Fault(1.0, "crash", (HOME,), for_s=10.0),)
-"""Of one home of three brokers."""
+"""One home among three brokers."""
 
 
 def play(*faults: Fault) -> dict[str, tuple[str, ...]]:

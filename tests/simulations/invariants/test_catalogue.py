@@ -1,4 +1,4 @@
-"""The catalogue is whole, and says of every check what its function takes."""
+"""The catalogue is complete, and lists the parameters of every check's function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from simulations.invariants import ALL, CHECKS, Check
 
 WITHOUT_SUBJECT = {"M9", "M18", "M19", "D5"}
-"""Of the study: witnesses, local health, hold-downs and a broadcast tree, of which brokers have none."""
+"""From the study: witnesses, local health, hold-downs and a broadcast tree, which brokers lack."""
 
 
 def test_every_invariant_of_the_study_that_has_a_subject_is_there_by_its_id_and_by_its_name() -> None:

@@ -1,4 +1,4 @@
-"""A message that vanishes without a counter is found, and one that may vanish is not asked for."""
+"""The check finds a message that vanishes without a counter, and ignores one that may vanish."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_everything_delivered_is_conserved() -> None:
 def test_only_drops_from_the_publishers_broker_to_the_subscribers_cover_it(
     by: str, losses: dict[int, LinkLoss], right: bool
 ) -> None:
-    """The drops of all brokers together did, so those on one link hid what another lost in silence."""
+    """The drops of all brokers together did, so those on one link hid a silent loss on another."""
     evidence = lost()
     with_views(evidence, (by,), losses=losses)
     assert verdict(evidence).ok is right
@@ -158,7 +158,9 @@ def test_a_broker_that_the_barrier_did_not_reach_owes_nothing() -> None:
 def test_a_broker_that_ends_with_the_message_in_its_memory_counts_nothing(
     fault: Fault, until_s: float | None, right: bool
 ) -> None:
-    """A crash shows in its lives. Swarm seed 9272168229: an order to restart was not taken for one to end."""
+    """A crash shows in its lives. Swarm seed 9272168229: an order to restart was not counted as one to
+    end.
+    """
     evidence = lost()
     evidence.faults.append(Span(fault, fault.at_s, until_s))
     assert verdict(evidence).ok is right
@@ -218,8 +220,9 @@ def test_a_session_made_anew_loses_what_came_meanwhile() -> None:
 
 @pytest.mark.parametrize(("accepted_s", "right"), [(11.8, True), (10.2, False)])
 def test_what_its_own_broker_accepted_while_the_session_stood_is_owed(accepted_s: float, right: bool) -> None:
-    """All that was published within seconds of a session's end was excused: nobody saw that brokers did not
-    count what it had under way."""
+    """All messages published within seconds of a session's end were excused: nobody saw that brokers did not
+    count those under way.
+    """
     evidence = lost()
     evidence.sessions = {("near", 1): [(1.0, 12.0), (13.0, 22.0)]}
     ledger = evidence.ledger
@@ -262,8 +265,9 @@ def test_a_broker_that_was_dead_to_the_barrier_learns_of_the_subscription_by_the
     links: tuple[tuple[str, float, str], ...],
     right: bool,
 ) -> None:
-    """Cut off, it held the subscriber's broker for alive for another 0.7 s, and accepted two messages.
-    Swarm seed 5295754555."""
+    """Cut off, it saw the subscriber's broker as alive for another 0.7 s, and accepted two messages. Swarm
+    seed 5295754555.
+    """
 
     def left_out(log: Log) -> None:
         log.member(observer, dead_s, TWO, "alive>dead")

@@ -1,4 +1,4 @@
-"""A death without an excuse is found, an excused one is not, and too many are counted."""
+"""The checks find a death without an excuse, accept an excused one, and count too many."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_silences_that_leave_no_time_between_them_are_one() -> None:
 
 
 def test_stalls_of_two_faults_add_up_since_a_process_does_one_thing_at_a_time() -> None:
-    """Of each second the one takes 0.4 and the other 0.7."""
+    """In each second the one takes 0.4 and the other 0.7."""
     hogged = stalls(TWO, 18.5, every_s=1.0, times=4, for_s=0.4)
     starved = stalls(TWO, 18.5, every_s=0.1, times=35, for_s=0.07)
     for spans, excused in ((hogged, False), (starved, False), ([*hogged, *starved], True)):
@@ -161,7 +161,7 @@ def test_a_stall_ends_with_its_process() -> None:
 
 
 def test_a_death_that_no_log_has_was_called_by_one_whose_log_is_lost() -> None:
-    """Broker-1 heard it, with which nothing was wrong. Who is killed loses what it wrote last."""
+    """Broker-1, which was healthy, learned of it. A killed broker loses its last rows."""
     for changes, excused in (
         ({"log_lost": True}, True),
         ({"how": "killed", "ended_s": 21.5}, True),
@@ -191,7 +191,7 @@ def test_nothing_is_done_to_who_is_down_nor_to_its_next_life(kind: str, until_s:
 
 
 def test_what_counts_is_how_long_the_two_cannot_hear_each_other() -> None:
-    """Two seconds of the one and then one of the other are three; the caller's own silence is no excuse."""
+    """Two seconds of the one and then one of the other are three; the accuser's own silence is no excuse."""
     for name, excused in ((TWO, True), (ONE, False)):
         evidence = history(false_death)
         evidence.faults += [
@@ -202,7 +202,7 @@ def test_what_counts_is_how_long_the_two_cannot_hear_each_other() -> None:
 
 
 def test_trouble_too_short_for_a_death_excuses_none_between_two_that_stayed_linked() -> None:
-    """A reset two seconds ago, say, after which the link was up again at once."""
+    """For example a reset two seconds ago, after which the link was up again at once."""
     reset = Span(Fault(20, "reset", (ONE,), (TWO,)), 20.0)
     evidence = history(false_death)
     evidence.faults.append(reset)
@@ -226,7 +226,7 @@ def test_who_is_deaf_itself_when_it_calls_somebody_dead_is_excused() -> None:
 def test_of_two_with_one_id_none_is_to_blame_nor_to_be_heard_until_others_are_used_to_one(
     name: str, from_s: float, until_s: float | None, excused: bool
 ) -> None:
-    """Broker-1 calls broker-2 dead at 22 s."""
+    """Broker-1 declares broker-2 dead at 22 s."""
     evidence = history(false_death)
     evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed", IDS[name], 99))
     assert judged(evidence, "no_false_deaths").ok is excused
@@ -243,7 +243,7 @@ def test_what_was_done_to_a_twin_that_is_gone_excuses_no_death_of_the_other() ->
 
 
 def test_the_death_of_an_id_that_nobody_has_any_more_is_true() -> None:
-    """A broker that lost its state came back under another id, and the old one is called dead late."""
+    """A broker that lost its state came back under another id, and the old one is declared dead late."""
     evidence = right_history(false_death)
     evidence.lives = [replace(life, id=22) if life.name == TWO else life for life in evidence.lives]
     assert judged(evidence, "no_false_deaths").ok

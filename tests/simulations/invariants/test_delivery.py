@@ -1,4 +1,4 @@
-"""Messages that come twice, turned round, altered, late or never are found."""
+"""The checks find messages that come twice, out of order, altered, late or never."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_what_is_lost_around_the_loss_of_a_broker_may_be_excused() -> None:
 def test_only_a_plain_socket_may_get_again_what_is_sent_again_until_it_is_stored(
     stock: bool, stored: bool, right: bool
 ) -> None:
-    """A seed of the swarm took it for a fault of the broker, which had started anew between the two."""
+    """A seed of the swarm treated it as a fault of the broker, which had restarted between the two."""
     evidence = history()
     first = evidence.ledger.receipts[0]
     evidence.ledger.publications[first.body].stored = stored

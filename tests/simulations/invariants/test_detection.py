@@ -1,4 +1,6 @@
-"""Who was gone and not noticed in time is found; who could not notice is not blamed."""
+"""The check finds lost brokers that were not noticed in time, and does not blame those that could not
+notice.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def test_who_was_away_or_cut_off_itself_need_not_notice() -> None:
     evidence.faults.append(Span(Fault(3, "pause", (ONE,)), 3.0, 7.0))
     assert judged(evidence, "detected", whom=(THREE,)).ok
     evidence.faults[-1] = Span(Fault(3, "partition", (ONE,), (THREE,)), 3.0, 7.0)
-    assert not judged(evidence, "detected").ok  # it reaches all who are left
+    assert not judged(evidence, "detected").ok  # it reaches all that are left
     evidence.faults[-1] = Span(Fault(3, "partition", (ONE,), (TWO,)), 3.0, 7.0)
     assert judged(evidence, "detected").empty
 
@@ -121,7 +123,7 @@ def test_a_broker_whose_log_was_lost_is_asked_by_what_was_seen_of_it() -> None:
 def test_whose_log_was_lost_may_have_called_somebody_dead_between_two_looks(
     back_s: float, excused: bool
 ) -> None:
-    """Broker-3 is killed at 4 s and must be called dead by 7.75 s; broker-1 is looked at each second."""
+    """Broker-3 is killed at 4 s and must be declared dead by 7.75 s; broker-1 is looked at each second."""
     evidence = right_history()
     _not_noticed(evidence)
     evidence.lives = [replace(life, log_lost=True) if life.name == ONE else life for life in evidence.lives]
@@ -157,14 +159,15 @@ OLD_ID = 9
 
 
 def _held_of_old_id(log: Log, at_s: float, states: str) -> None:
-    """By broker-1, of an id that broker-3 had once."""
+    """Broker-1's record of an id that broker-3 had once."""
     log.member(ONE, at_s, THREE, states, sub_boot=99)
     log.rows[-1]["subject"] = format_id(OLD_ID)
 
 
 def test_an_id_that_was_left_behind_goes_no_second_time_with_the_new_one() -> None:
-    """Swarm seed 731504024: broker-3 had come back with a new id, and its old one, by then known by hearsay
-    only, was called dead late after the loss of the new one."""
+    """Swarm seed 731504024: broker-3 had come back with a new id. Its old one, by then known only through
+    gossip, was declared dead late after the loss of the new one.
+    """
 
     def ghost(log: Log) -> None:
         _held_of_old_id(log, 0.6, "unknown>suspect")
@@ -199,7 +202,7 @@ def test_who_was_linked_to_an_earlier_id_only_need_not_notice() -> None:
 
 
 def twin_of(name: str, from_s: float, until_s: float | None) -> Life:
-    """Another broker with its id, on a host of its own."""
+    """Another broker with its id, on a separate host."""
     return Life("twin", 1, "twin", from_s, until_s, "" if until_s is None else "killed", IDS[name], 99)
 
 
@@ -208,7 +211,7 @@ def twin_of(name: str, from_s: float, until_s: float | None) -> Life:
     [(5.0, 6.0, True), (1.0, 4.1, True), (1.0, 3.9, False), (7.7, None, True), (7.8, None, False)],
 )
 def test_who_lives_on_under_its_id_is_not_gone(from_s: float, until_s: float | None, excused: bool) -> None:
-    """Broker-3 is killed at 4 s, and must be called dead within 3.75 s."""
+    """Broker-3 is killed at 4 s, and must be declared dead within 3.75 s."""
     evidence = history()
     _not_noticed(evidence)
     evidence.lives.append(twin_of(THREE, from_s, until_s))
@@ -223,7 +226,7 @@ def test_who_lives_on_under_its_id_is_not_gone(from_s: float, until_s: float | N
 def test_one_of_two_with_one_id_need_not_notice_while_there_are_two(
     from_s: float, until_s: float | None, excused: bool
 ) -> None:
-    """From one and a half seconds before the loss, as whatever else may keep it from that."""
+    """From one and a half seconds before the loss, like any other excuse."""
     evidence = history()
     _not_noticed(evidence)
     evidence.lives.append(twin_of(ONE, from_s, until_s))
@@ -328,7 +331,7 @@ def test_who_comes_after_the_cut_reaches_both_sides_and_vouches_for_the_lost_one
 
 
 def test_who_is_vouched_for_by_one_who_reaches_another_who_reaches_the_rest_is_not_lost() -> None:
-    """Swarm seed 972: broker-3 is heard by broker-4 alone, and that by broker-5, if it is still up then."""
+    """Swarm seed 972: only broker-4 hears broker-3, and broker-5 hears broker-4, if it is still up then."""
     for ended_s, vouched in ((16.0, True), (13.0, False)):
         evidence = lone(
             Fault(14.0, "partition", (THREE,), (ONE, TWO, "broker-5"), for_s=5.0),

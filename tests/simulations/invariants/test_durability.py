@@ -1,5 +1,6 @@
-"""What is lost, comes again or is kept against its publisher's word is found; what disks and ends of
-sessions excuse is not."""
+"""The checks find messages that are lost, come again or are kept although refused. They accept the excuses of
+disks and of ends of sessions.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,9 @@ DEAD, WAITING, REFUSED = 30, 35, 9
 
 
 def stored(home: str = TWO) -> Evidence:
-    """Every second publication is at level stored, and done, but for some; its home is killed if it is
-    broker-3."""
+    """Every second publication is at level stored, and done, except for some; its home is killed if it is
+    broker-3.
+    """
     evidence = history()
     ledger = evidence.ledger
     evidence.lives.append(Life("worker-1", 1, TWO, 1.0, 22.0))
@@ -124,7 +126,7 @@ def altered(evidence: Evidence, **changes: Any) -> None:
 
 
 def on_time(evidence: Evidence) -> None:
-    """It waits since long before the workers ended."""
+    """It has waited since long before the workers end."""
     evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
     lose(evidence, 10)
 
@@ -159,7 +161,7 @@ SPOILT: list[Spoilt] = [
 
 
 def _retried() -> Evidence:
-    """One message was asked for again, and came."""
+    """A worker asked for one message again, and got it."""
     evidence = stored()
     job_of(evidence, 20).said = Said.RETRY
     again(evidence)
@@ -171,7 +173,7 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-# --- what a home may lose
+# --- losses of a home
 
 
 def lost(home: str, spoil: Callable[[Evidence], None]) -> Verdict:
@@ -225,7 +227,7 @@ def test_a_power_loss_excuses_loss_while_the_disk_lies(until_s: float | None, ri
 def test_what_came_while_a_home_had_a_twin_may_be_on_the_disk_of_that(
     id: str, from_s: float, until_s: float | None, right: bool
 ) -> None:
-    """Swarm seed 43 with durable subscriptions: a copy of its state folder kept what it was to keep."""
+    """Swarm seed 43 with durable subscriptions: a copy of its state folder kept the messages instead."""
     evidence = stored(THREE)
     lose(evidence, 4)  # published at 4.1 s
     evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed", IDS[id], 99))
@@ -278,7 +280,7 @@ def test_each_home_of_one_name_is_owed_by_itself() -> None:
     assert "at broker-1" in judged(evidence, "stored_is_kept").violations[0]
 
 
-# --- what may come again
+# --- repeated deliveries
 
 
 @pytest.mark.parametrize(("ended_s", "right"), [(12.3, True), (14.0, False)])
@@ -346,7 +348,7 @@ def test_what_a_worker_had_in_hand_goes_to_another_when_its_connection_ends(
     assert judged(evidence, "held_once").ok is (len(sessions) == 2)
 
 
-# --- what may wait
+# --- waiting messages
 
 
 @pytest.mark.parametrize(("due_s", "right"), [(25.0, True), (15.0, False)])
@@ -380,8 +382,9 @@ def test_what_went_to_a_worker_that_was_killed_waits_as_after_a_failed_attempt(
 def test_what_went_to_a_worker_whose_session_ended_waits_as_after_a_failed_attempt(
     last_s: float, right: bool
 ) -> None:
-    """Swarm seed 940047 with durable subscriptions: what a worker said was lost with its connection. The end
-    of all sessions after the run is no excuse."""
+    """Swarm seed 940047 with durable subscriptions: a worker's answer was lost with its connection. The end
+    of all sessions after the run is no excuse.
+    """
     evidence = stored()
     job = job_of(evidence, 10)
     job.said, job.attempt, job.due_s = Said.RETRY, 12, job.at_s + 0.1

@@ -1,4 +1,4 @@
-"""One id that is two members, or a member that comes back as another, is found."""
+"""The checks find one id that is two members, or a member that comes back as another."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _welcomed_twice(log: Log) -> None:
 
 
 def _twins(*, until_s: float = 99.0) -> Evidence:
-    """Of broker-2, from 5 s on."""
+    """The twin of broker-2, from 5 s on."""
     evidence = history()
     evidence.lives.append(Life("twin", 1, "twin", 5.0, None, "", 2, 99))
     for index, sample in enumerate(evidence.samples):
@@ -129,8 +129,9 @@ def test_who_has_a_twin_in_its_last_run_takes_turns_with_it(
 def test_who_ended_before_its_incarnation_was_saved_is_remembered_in_two_runs(
     raised_s: float, excused: bool
 ) -> None:
-    """Broker-3 told of incarnation 3, was killed at 4 s and came back in incarnation 3: broker-1 hears of the
-    earlier run again, until broker-3 refutes that. Two seconds before its end it had saved everything."""
+    """Broker-3 announced incarnation 3, was killed at 4 s and came back in incarnation 3. Broker-1 learns of
+    the earlier run again, until broker-3 refutes that. Two seconds before its end it had saved everything.
+    """
 
     def heard_again(log: Log) -> None:
         log.member(ONE, 11.4, THREE, "alive>suspect", sub_inc=3, sub_boot=13)

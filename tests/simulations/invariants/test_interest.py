@@ -1,4 +1,4 @@
-"""A broker that does not hold what another wants is found."""
+"""The check finds a broker that does not know the interest of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is cut off and does not know it, or does not come back in time, is found."""
+"""The checks find a broker that is cut off and does not know it, or does not come back in time."""
 
 from __future__ import annotations
 

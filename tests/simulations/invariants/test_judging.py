@@ -1,4 +1,4 @@
-"""What is asked of a run: every invariant whose subject is there, and what the scenario expects."""
+"""The checks of a run: every invariant whose subject occurs, and the scenario's expectations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leave that nobody said, that nobody heard or that was taken for a death is found."""
+"""The checks find a leave that nobody announced, that nobody heard, or that was mistaken for a death."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _rumoured_leave(log: Log) -> None:
 
 
 def _left_at(evidence: Evidence, url: str, **changes: Any) -> None:
-    """Broker-3 sees that broker-1 has left, where it was, and is otherwise changed."""
+    """Broker-3 sees that broker-1 has left, where it was, and has changed otherwise."""
     for at_s in range(25, 31):
         left = replace(record(ONE, State.LEFT), peer_url=url)
         table = (record(THREE, incarnation=3, boot=SECOND_BOOT), left, record(TWO))
@@ -100,8 +100,9 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
 
 
 def test_a_dial_that_need_not_know_of_a_leave_is_none_of_who_left() -> None:
-    """It was under way at the goodbye, or goes where it was told to, or to an address of an earlier run while
-    there is no link, or to who lives or died there since."""
+    """It was under way at the goodbye, or goes to a configured address. Or it goes to an address of an
+    earlier run while there is no link, or to a broker that has lived or died there since.
+    """
     left = replace(record(ONE, State.LEFT), peer_url=URL)
     newcomer, lost = (replace(record(TWO, state), peer_url=URL) for state in (State.ALIVE, State.DEAD))
     tables = [{"table": (record(THREE), left, other)} for other in (newcomer, lost)]
@@ -129,7 +130,7 @@ def test_an_attempt_under_way_at_the_goodbye_has_the_time_of_a_connection_and_of
 
 
 def test_who_left_and_came_back_between_two_looks_is_not_taken_for_one_that_never_left() -> None:
-    """Where the log is lost, a change is dated from the look before, which may be the moment of the leave."""
+    """If the log is lost, a change is dated from the look before, which may be the moment of the leave."""
     for boot, right in ((99, True), (11, False)):
         evidence = history(lambda log: setattr(log, "rows", [row for row in log.rows if row["at_s"] < 24.05]))
         for at_s in range(25, 28):
@@ -158,8 +159,9 @@ def test_who_came_to_the_address_of_one_who_left_and_left_within_a_second_was_ri
 def test_a_dial_under_way_at_the_last_goodbye_is_not_measured_from_an_earlier_one(
     dialled_s: float, excused: bool
 ) -> None:
-    """Swarm seed 5295754793: broker-3 came back and left again between two looks. Broker-2 dialled it
-    then and was judged by the time of the first leave."""
+    """Swarm seed 5295754793: broker-3 came back and left again between two looks. Broker-2 dialled it then
+    and was judged by the time of the first leave.
+    """
     evidence = history()
     _left_at(evidence, URL)
     again = replace(record(ONE, State.LEFT, incarnation=2, boot=21), peer_url=URL)

@@ -1,4 +1,4 @@
-"""Links that are missing, one-ended, too many, or dead and kept are found."""
+"""The checks find links that are missing, one-ended, too many, or dead and kept."""
 
 from __future__ import annotations
 

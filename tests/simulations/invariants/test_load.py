@@ -1,4 +1,4 @@
-"""Too much talk, too much kept, and counters that do not rise are found."""
+"""The checks find too many frames, too many kept items, and counters that do not rise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that are missing from a log, and answers to questions that no log has, are found."""
+"""The checks find rows that are missing from a log, and answers to questions that no log has."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_log_on_a_disk_that_was_struck_is_not_asked_for() -> None:
 
 
 def test_a_question_that_is_answered_before_a_link_is_up_is_in_no_log() -> None:
-    """Broker-2, which answers at 5.3 s, may not have heard yet that it is let in, if the link is that new."""
+    """Broker-2, which answers at 5.3 s, may not know yet that it is admitted, if the link is that new."""
     for asker_s, answerer_s, right in ((5.2, 5.4, True), (5.2, 7.4, False), (0.0, 5.4, False)):
 
         def spoil(log: Log, asker_s: float = asker_s, answerer_s: float = answerer_s) -> None:
@@ -94,8 +94,9 @@ def test_a_question_that_is_answered_before_a_link_is_up_is_in_no_log() -> None:
 def test_a_question_over_a_link_that_gives_way_to_the_other_one_is_in_no_log(
     up_s: float, replaced_s: float | None, again_s: float | None, ended_s: float | None, right: bool
 ) -> None:
-    """Where both dial, broker-2 may have kept the one and broker-1 have asked over the other first.
-    forty-on-half-a-core with seed 1."""
+    """If both dial, broker-2 may have kept the one and broker-1 have asked over the other first.
+    forty-on-half-a-core with seed 1.
+    """
 
     def spoil(log: Log) -> None:
         _answer_from_nowhere(log)
@@ -111,7 +112,7 @@ def test_a_question_over_a_link_that_gives_way_to_the_other_one_is_in_no_log(
 
 
 def _killed_at_6_s(answered_s: float) -> Evidence:
-    """Broker-3 was, and its log does not have the question that it answered."""
+    """Broker-3 was killed, and its log lacks the question that it answered."""
     evidence = history(lambda log: log.answer(ONE, answered_s, "broker-3", 77))
     evidence.lives = [
         replace(life, ended_s=6.0) if (life.name, life.number) == ("broker-3", 1) else life
@@ -142,7 +143,7 @@ def test_short_stalls_one_after_the_other_hold_a_log_up_by_the_time_that_they_ta
 
 
 def test_what_a_twin_answers_is_in_its_log() -> None:
-    """Which is of the same id."""
+    """The twin has the same id."""
     for asked, right in ((True, True), (False, False)):
 
         def spoil(log: Log, asked: bool = asked) -> None:

@@ -1,4 +1,4 @@
-"""M5 on the core itself: whatever order news comes in, and however often, a broker's table is the same."""
+"""M5 on the core itself: in whatever order news comes, and however often, a broker's table is the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ records = st.builds(
 
 
 def table(news: list[MemberRecord]) -> list[MemberRecord]:
-    """Of a broker that knew all members already: who is first heard of as dead is not recorded."""
+    """The table of a broker that knew all members already: a member first reported as dead is not
+    recorded.
+    """
     core = Membership(record(9, 1, State.ALIVE, 9), rng=random.Random(1), now=0.0)
     core.heard([record(id, 0, State.ALIVE, 0) for id in MEMBERS], 1, 0.0)
     for each in news:

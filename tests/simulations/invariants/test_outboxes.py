@@ -1,4 +1,6 @@
-"""What an outbox lost, kept back or sent out of order is found; what nobody keeps may stay in it."""
+"""The checks find messages that an outbox lost, kept back or sent out of order. Messages that no home keeps
+may stay in it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ LYING = 40
 
 
 def outboxes() -> Evidence:
-    """All that was stored came by way of an outbox, and one message lies there."""
+    """All stored messages came through an outbox, and one message lies there."""
     evidence = stored()
     left = OutboxLeft(ONE, "pub-1")
     for each in evidence.ledger.publications.values():
@@ -47,7 +49,7 @@ def unreadable(evidence: Evidence) -> None:
 
 
 def swapped(evidence: Evidence) -> None:
-    """Two of one topic, told apart by their numbers only."""
+    """Swap two messages of one topic, told apart only by their numbers."""
     first, second = job_of(evidence, 4), job_of(evidence, 20)
     jobs = evidence.ledger.jobs
     for number in (4, 20):

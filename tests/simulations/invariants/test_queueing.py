@@ -1,4 +1,4 @@
-"""Heartbeats that wait, and readers that make others wait, are found."""
+"""The checks find heartbeats that wait, and readers that make others wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that shrink, are raised by others, rise from the dead or break their chain are found."""
+"""The checks find records that shrink, are raised by others, rise from the dead or break their chain."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _joined_twice(log: Log) -> None:
 
 
 class _FirstCome(MemberRecord):
-    """Of two of one incarnation and state the first to come stands."""
+    """Of two records of one incarnation and state, the first wins."""
 
     @property
     def key(self) -> tuple[int, int, int, str, str, str, str]:
@@ -117,7 +117,7 @@ def test_the_last_word_of_a_broker_that_ended_may_be_in_no_log(ended_s: float, r
 
 
 def test_what_a_broker_said_before_its_disk_forgot_it_counts() -> None:
-    """It lost power, and others still hold what it said."""
+    """It lost power, and others still have its earlier record."""
 
     def said(log: Log) -> None:
         log.write(THREE, 3.5, "link", peer=format_id(1), dir="out", state="up", inc=9)
@@ -129,7 +129,7 @@ def test_what_a_broker_said_before_its_disk_forgot_it_counts() -> None:
 
 
 def test_a_gap_in_a_log_breaks_no_chain() -> None:
-    """A disk that failed cost rows."""
+    """A failed disk lost rows."""
 
     def spoil(log: Log) -> None:
         _broken_chain(log)

@@ -1,4 +1,4 @@
-"""An accusation that is left unanswered is found."""
+"""The checks find an accusation that is left unanswered."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def test_a_scenario_may_leave_more_time_for_an_answer() -> None:
 
 @pytest.mark.parametrize(("id", "excused"), [(9, True), (IDS[TWO], False)])
 def test_nobody_answers_for_an_id_that_it_has_no_more(id: int, excused: bool) -> None:
-    """The old id of who came back with a new one was to be alive again, since its broker was up."""
+    """A broker came back with a new id; the check demanded that the old id be alive again, since its broker
+    was up.
+    """
 
     def accuse(log: Log) -> None:
         log.member(ONE, 12.0, TWO, "alive>suspect")

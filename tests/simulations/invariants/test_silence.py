@@ -1,4 +1,4 @@
-"""Who hears nobody and accuses others, or keeps a link over which nothing passes, is found."""
+"""The checks find a broker that hears nobody and accuses others, or keeps a link on which nothing passes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.simulations.invariants.histories import (
 
 
 def _alone(spoil: Callable[[Log], None] = lambda log: None) -> Evidence:
-    """Broker-1 is cut off, and all links to it have ended when that is asked."""
+    """Broker-1 is cut off, and all links to it have ended if requested."""
     evidence = history(spoil)
     cut(evidence, 12.5, 20.5, b=())
     for name in IDS:
@@ -129,7 +129,7 @@ def test_who_has_a_twin_that_it_cannot_hear_either_accuses_nobody(deaf: Callable
 def test_a_link_may_be_to_the_other_of_two_with_one_id(
     from_s: float, until_s: float | None, excused: bool
 ) -> None:
-    """Broker-1 is cut off at 12.5 s and has a link to the id of broker-2 still at 18 s."""
+    """Broker-1 is cut off at 12.5 s and still has a link to the id of broker-2 at 18 s."""
     evidence = _alone()
     _keeps(ONE, TWO)(evidence)
     evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed", IDS[TWO], 99))
@@ -155,8 +155,9 @@ def test_one_other_broker_alone_may_be_accused() -> None:
 
 @pytest.mark.parametrize("died", [True, False])
 def test_a_member_that_was_never_linked_is_no_other_that_could_be_heard(died: bool) -> None:
-    """Broker-1 still counts a run as living that it never heard. Once broker-3 is dead, only broker-2 is left
-    to be heard."""
+    """Broker-1 still counts a run as living that it never heard. Once broker-3 is dead, it can hear only
+    broker-2.
+    """
     evidence = _alone(_accuses_at(15.5))
     gone = replace(record(THREE), id=9)
     third = record(THREE, State.DEAD if died else State.ALIVE, boot=SECOND_BOOT)

@@ -1,4 +1,4 @@
-"""Failures, leaks, lost bytes and marks that strangers leave are found."""
+"""The checks find failures, leaks, lost bytes and the effects of strangers."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_bytes_that_came_before_any_look_saw_the_broker_need_not_be_counted(
 
 
 def _foreign_beside(fault: Fault, *, until_s: float | None = None) -> Evidence:
-    """Broker-2 loses its link to broker-3 right after garbage came, and something else was done before."""
+    """Broker-2 loses its link to broker-3 right after garbage came, and another fault struck before."""
     evidence = _foreign(_lost_a_link)
     evidence.faults.append(Span(fault, fault.at_s, until_s))
     return evidence
@@ -200,7 +200,7 @@ def test_only_what_met_one_of_the_two_excuses_a_lost_link(
 
 
 def _accused_elsewhere(log: Log) -> None:
-    """Broker-1 accuses broker-3, broker-2 hears it and then the refutation."""
+    """Broker-1 accuses broker-3; broker-2 learns of it and then of the refutation."""
     third = {"sub_inc": 3, "sub_boot": SECOND_BOOT}
     log.member(ONE, 21.6, THREE, "alive>suspect", **third)
     log.member(TWO, 21.7, THREE, "alive>suspect", via=ONE, **third)
@@ -208,7 +208,7 @@ def _accused_elsewhere(log: Log) -> None:
 
 
 def _unwritten(log: Log) -> None:
-    """The same, but no log has who accused first."""
+    """The same, but no log has the first accuser."""
     _accused_elsewhere(log)
     del log.rows[-3]
 
@@ -253,8 +253,9 @@ def _accused_by_another_first(log: Log) -> None:
 def test_an_accusation_that_was_heard_of_has_the_causes_of_who_raised_it_first(
     spoil: Callable[[Log], None], from_s: float, until_s: float | None, wrong: int
 ) -> None:
-    """Swarm seed 731504038: one of two brokers with one id missed answers, since the others had let go of it,
-    and suspected them. Here another has the id of broker-1 from that time to that, and is killed then."""
+    """Swarm seed 731504038: one of two brokers with one id missed answers, since the others had dropped it,
+    and suspected them. Here another has the id of broker-1 for that time, and is killed then.
+    """
     evidence = _foreign(spoil)
     evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed" if until_s else "", IDS[ONE], 99))
     assert len(judged(evidence, "foreign_input_is_harmless").violations) == wrong
@@ -263,7 +264,8 @@ def test_an_accusation_that_was_heard_of_has_the_causes_of_who_raised_it_first(
 @pytest.mark.parametrize(("boot", "right"), [(SECOND_BOOT, True), (77, False)])
 def test_two_brokers_that_run_may_meet_while_a_stranger_speaks(boot: int, right: bool) -> None:
     """Swarm seed 1796000011 with durable subscriptions: two halves found each other six seconds after they
-    had started, and just then somebody spoke another version. No stranger is a broker that nobody started."""
+    had started. Just then a stranger spoke another version. No stranger is a broker that nobody started.
+    """
 
     def met(log: Log) -> None:
         log.link(THREE, 21.7, TWO, "up")

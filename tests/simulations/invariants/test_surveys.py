@@ -1,4 +1,4 @@
-"""Answers that count twice and surveys that never end are found."""
+"""The checks find answers that count twice and surveys that never end."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_broker_whose_settings_were_put_back_is_leaving(kind: str, broker: str
 
 
 def test_what_the_broker_computes_when_it_is_asked_and_when_it_should_tell_is_added() -> None:
-    """It is asked at 5 s and has one second. Neither stall is long enough to make it one that is not well."""
+    """It is asked at 5 s and has one second. Neither stall is long enough to make the broker unhealthy."""
     stalls = [(4.9, 0.12), (5.95, 0.12)]
     for done, ended_s, right in ((stalls, 6.16, True), (stalls, 6.18, False), (stalls[:1], 6.16, False)):
         evidence = history()

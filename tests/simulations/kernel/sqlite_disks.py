@@ -1,4 +1,4 @@
-"""Journals on simulated disks, and what a crash leaves of a disk at any operation."""
+"""Journals on simulated disks, and the state of a disk after a crash at any operation."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def rows_in(journal: Journal) -> int:
 
 @dataclass(frozen=True)
 class Crash:
-    """A disk after a crash at an operation, or behind the last one if that is None."""
+    """A disk after a crash at an operation, or after the last one if that is None."""
 
     disk: Disk
     at: Operation | None
 
 
 def crashes(disk: Disk, operations: list[Operation], name: str, every: int = 1) -> Iterator[Crash]:
-    """Apply operations; crash before, within or behind each ``every``-th of them, and behind the last."""
+    """Apply operations; crash before, within or after each ``every``-th of them, and after the last."""
     offset = zlib.crc32(name.encode())
     for number, operation in enumerate([*operations, None]):
         if (number + offset) % every == 0 or operation is None:
@@ -101,7 +101,7 @@ def crashes(disk: Disk, operations: list[Operation], name: str, every: int = 1) 
 
 
 def twin_of(disk: Disk, seed: str) -> tuple[Disk, dict[File, SectorFile]]:
-    """A disk with the same on it, and which of its files is which."""
+    """A disk with the same content, and the mapping of its files."""
     twin = Disk(random.Random(seed))
     twin.folders = disk.folders.copy()
     twin.lying = disk.lying
@@ -122,7 +122,7 @@ def twin_of(disk: Disk, seed: str) -> tuple[Disk, dict[File, SectorFile]]:
 
 
 def written_to(folder: Path, disk: Disk) -> Path:
-    """The image of a disk as files of this machine; the database."""
+    """Write the image of a disk as files of this machine; return the database."""
     folder.mkdir()
     for path, data in disk.under(FOLDER).items():
         (folder / path.rpartition("/")[2]).write_bytes(data)

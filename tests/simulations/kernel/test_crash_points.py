@@ -1,4 +1,6 @@
-"""A crash at every operation on the disk: a journal opens, and each commit is there wholly or not at all."""
+"""A crash at every operation on the disk: a journal opens, and each commit is there completely or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def jobs() -> Iterator[Job]:
 
 @dataclass
 class Found:
-    """What was found at crash points."""
+    """The findings at crash points."""
 
     points: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -67,7 +69,7 @@ class Found:
 def crash_everywhere(seed: int, *, every: int = 1, folder: Path | None = None) -> Found:
     """Crash at each ``every``-th operation of a journal's life, and at the end of each job.
 
-    ``folder``: the images are also opened by the standard library's SQLite, there.
+    With ``folder``, the standard library's SQLite also opens the images, there.
     """
     found = Found()
     disk = new_disk(seed)
@@ -96,7 +98,7 @@ def _crash_within(
     folder: Path | None,
     found: Found,
 ) -> Recorded[Any]:
-    """Do a job, with crashes; each leaves the state before it or the one behind it."""
+    """Do a job, with crashes; each leaves the state before it or the one after it."""
     done = sqlite.record(job)
     left: list[tuple[Operation | None, State | str]] = []
     for crash in crashes(sqlite.disk, done.operations, name, every):
@@ -158,7 +160,7 @@ def test_a_crash_at_any_operation_loses_no_commit_and_leaves_none_in_part(tmp_pa
 def crash_while_opening_again(seed: int, *, every: int, then_every: int) -> tuple[int, list[str]]:
     """Crash at each ``every``-th operation of a journal's life, then at each ``then_every``-th of opening it.
 
-    How often it crashed twice, and where it held other things than after one crash.
+    Returns how often it crashed twice, and where the content differed from that after one crash.
     """
     disk, points, wrong = new_disk(seed), 0, []
     sqlite = SqliteDisk(disk, random.Random(f"{seed}:sqlite"))
@@ -192,7 +194,7 @@ def test_a_crash_while_a_journal_is_opened_after_any_crash_changes_nothing() -> 
 
 @pytest.mark.parametrize("synchronous", [0, 1], ids=["off", "normal"])
 def test_commits_that_are_not_synced_are_found_out(monkeypatch: pytest.MonkeyPatch, synchronous: int) -> None:
-    """Planted: what the same test says of a journal that does not keep its word."""
+    """A planted bug: the same test fails for a journal that breaks its promise."""
     pragmas = tuple(
         (name, synchronous if name == "synchronous" else value) for name, value in settings.PRAGMAS
     )

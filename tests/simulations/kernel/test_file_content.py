@@ -1,4 +1,4 @@
-"""A file's content is the bytes that were written, however long ago that was, and takes little memory."""
+"""A file's content equals the written bytes, however old they are, and takes little memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_it_may_be_cut_and_read_at_the_edges_of_its_blocks(size: int) -> None:
 
 
 def test_a_long_log_takes_a_small_part_of_its_size() -> None:
-    """Logs were kept as they are: 100 brokers wrote 265 MB in 75 seconds."""
+    """Logs were kept uncompressed: 100 brokers wrote 265 MB in 75 seconds."""
     content = FileContent()
     for number in range(20_000):
         content.append(LINE % number)

@@ -1,4 +1,4 @@
-"""What a power loss, a failed sync and damage leave of a file that is written in place."""
+"""The effects of a power loss, a failed sync and damage on a file that is written in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The fence: what would make a run differ from its repetition raises inside; nothing of it stays after."""
+"""The fence: a call that would make a run differ from its repetition raises inside; nothing of the fence
+remains after.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def escapes(call: Callable[[], Any], sentence: str) -> list[str]:
-    """Call it inside a simulation, where it must be refused with that sentence; what the fence has noted."""
+    """Call it inside a simulation, where it must be refused with that sentence; return the fence's record."""
 
     async def main(process: Process) -> None:
         with pytest.raises(Escaped, match=sentence):
@@ -180,7 +182,7 @@ def test_seeded_randomness_reading_and_logging_are_allowed(caplog: pytest.LogCap
         world.add_node("alpha", main).start()
         world.run_for(1)
         assert not world.failures
-        assert time.time() > 0  # outside of steps everything is as ever
+        assert time.time() > 0  # outside of steps everything is as usual
     assert "a line with" in caplog.text
 
 
@@ -206,7 +208,7 @@ def test_everything_is_as_before_after_a_run_that_failed() -> None:
 
 
 def test_no_module_that_runs_in_a_broker_binds_clocks_or_randomness_by_name() -> None:
-    """Such a name could not be patched, so the fence would not see its use, nor that of a class in C."""
+    """Such a name could not be patched, so the fence would not see its use, nor that of a C class."""
     forbidden = [
         f"from {module} import" for module in ("time", "random", "secrets", "uuid", "os import urandom")
     ]
@@ -223,7 +225,7 @@ def test_no_module_that_runs_in_a_broker_binds_clocks_or_randomness_by_name() ->
 
 
 def test_other_threads_of_the_process_are_not_fenced_in() -> None:
-    """A Spark session in the same process has threads that sleep; they are no concern of the simulation."""
+    """A Spark session in the same process has threads that sleep; the simulation ignores them."""
     begin, done, failures = threading.Event(), threading.Event(), []
 
     def elsewhere() -> None:

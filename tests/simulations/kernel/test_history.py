@@ -1,4 +1,4 @@
-"""The chain of hashes: the same however often it is asked for, and apart where runs are apart."""
+"""The chain of hashes: it does not depend on how often it is read, and differs where runs differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory in large pages: what is put together, and when."""
+"""Memory in large pages: what is collapsed, and when."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_world_in_a_process_that_is_large_already_waits_for_what_it_adds_itsel
 
 
 def test_memory_is_what_it_was_whether_the_kernel_can_do_it_or_not() -> None:
-    """And where it can, some of it is in huge pages now."""
+    """And if it can, some of it is in huge pages now."""
     with mmap.mmap(-1, 8 * HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[:] = bytes(range(256)) * (8 * HUGE_BYTES // 256)
         assert collapse() >= 0

@@ -1,4 +1,4 @@
-"""The journal of a simulated broker: the worker of production in virtual time."""
+"""The journal of a simulated broker: production's worker in virtual time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def opened(process: Process) -> VirtualJournal:
 
 
 async def answers(journal: VirtualJournal, *entries: Any) -> Sequence[Answer]:
-    """The answers to one submission. Raises why there are none."""
+    """The answers to one submission. Raises the reason if there are none."""
     told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     journal.submit(entries, told.set_result)
     result = await told
@@ -50,7 +50,7 @@ async def found(journal: VirtualJournal, question: Callable[[Any], Any]) -> Any:
 
 
 def lived(main: Main, seconds: float = 5, seed: int = 1) -> Any:
-    """What a program exposes."""
+    """The object that a program exposes."""
     with World(seed) as world:
         node = world.add_node("alpha", main)
         node.start()
@@ -114,7 +114,7 @@ def test_a_journal_that_does_not_open_says_why() -> None:
 
 
 def test_a_journal_that_is_not_waited_for_any_more_is_closed_once_it_is_open() -> None:
-    """A broker that is cancelled while it starts left its journal locked until its process ended."""
+    """A broker that was cancelled while it started left its journal locked until its process ended."""
 
     async def main(process: Process) -> None:
         await process.storage.make_folder(FOLDER)
@@ -232,7 +232,7 @@ def test_a_stopped_process_commits_nothing_until_it_goes_on() -> None:
 
 
 def test_a_journal_whose_folder_is_lost_while_it_is_opened_is_there_for_its_process_and_no_other() -> None:
-    """As when the folder is lost a moment later: files that are open live on without names."""
+    """As when the folder is lost a moment later: open files stay usable without names."""
 
     async def main(process: Process) -> None:
         with suppress(StorageError):

@@ -1,4 +1,4 @@
-"""asyncio as it is, in virtual time."""
+"""asyncio's behaviour in virtual time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ place: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="no
 
 
 def run(program: Callable[[Process], Coroutine[Any, Any, None]], seconds: float = 1000.0) -> World:
-    """Run one program to its end in a world of its own; what it did wrong is in ``failures``."""
+    """Run one program to its end in a separate world; its failures are in ``failures``."""
     with World(1, keep_failures=True) as world:
         node = world.add_node("alpha", program)
         node.start()
@@ -83,7 +83,9 @@ def test_a_sleep_for_ever_is_no_event_and_can_be_cancelled(delay: float) -> None
 
 
 def test_who_sleeps_for_ever_is_kept_by_its_loop_alone() -> None:
-    """As in asyncio; a task that the collector ends would run its finally block whenever that comes by."""
+    """As in asyncio; a task that the garbage collector ends would run its finally block at an unknown
+    time.
+    """
     ended: list[str] = []
 
     async def sleep() -> None:
@@ -133,7 +135,7 @@ def test_cancelled_timers_are_counted_as_long_as_they_wait() -> None:
 
 
 def test_after_a_pause_what_arrived_runs_before_the_timers_that_came_due() -> None:
-    """As in asyncio, which asks the selector first: an answer that waits is read before its deadline."""
+    """As in asyncio, which polls the selector first: a waiting answer is read before its deadline."""
     ran: list[str] = []
 
     async def main(process: Process) -> None:
@@ -393,7 +395,7 @@ def test_clean_up_that_awaits_is_ended_after_the_run_without_a_sound() -> None:
     async def main(process: Process) -> None:
         try:
             await inner()
-        except Exception as error:  # as a program would that logs everything
+        except Exception as error:  # like a program that logs everything
             ended.append(repr(error))
         finally:
             ended.append("main")
@@ -487,7 +489,7 @@ def test_a_main_that_raises_or_leaves_tasks_is_a_failure_of_the_run() -> None:
 
 
 def test_letting_time_pass_inside_a_running_loop_leaves_that_loop_running() -> None:
-    """A world may be run by a test that is a coroutine itself."""
+    """A test that is a coroutine itself may run a world."""
     seen: list[object] = []
 
     async def outer() -> None:

@@ -1,4 +1,4 @@
-"""Sockets that become ready together are served in any order, where that is asked for."""
+"""Sockets that become ready together are served in any order, if requested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CLIENTS = 6
 
 
 def served(seed: int, *, permuted: bool) -> list[bytes]:
-    """The order in which a server that was busy reads what its clients sent one after the other."""
+    """The order in which a busy server reads messages that its clients sent one after the other."""
     order: list[bytes] = []
 
     class Reading(asyncio.Protocol):

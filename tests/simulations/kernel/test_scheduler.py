@@ -1,4 +1,4 @@
-"""One queue of instants: order, limits, and a clock that stays where the last thing happened."""
+"""One queue of instants: order, limits, and a clock that stays at the last action."""
 
 from __future__ import annotations
 

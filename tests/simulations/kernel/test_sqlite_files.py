@@ -1,4 +1,4 @@
-"""The journal of production on a simulated disk: what it keeps, and how it takes each fault of the disk."""
+"""Production's journal on a simulated disk: its durability, and its reaction to each fault of the disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def numbers(*parts: int) -> list[bytes]:
     return [b"body %d" % number for number in parts]
 
 
-# --- what it keeps
+# --- durability
 
 
 def test_what_was_committed_is_found_again() -> None:
@@ -264,7 +264,7 @@ def test_a_broken_disk_cannot_be_opened() -> None:
 
 
 def test_a_failed_sync_drops_its_commit_and_none_before() -> None:
-    """A journal that went on after it would promise what the medium does not have."""
+    """A journal that went on after it would promise data that the medium lacks."""
     for seed in range(8):
         disk = new_disk(seed)
         process = with_commits(disk)
@@ -311,7 +311,7 @@ class OneSyncFails(Disk):
 
 
 def committed(disk: Disk, parts: Iterable[int]) -> list[int]:
-    """Which of these commits return before one fails; then the process is killed."""
+    """The commits that return before one fails; then the process is killed."""
     returned: list[int] = []
     sqlite = SqliteDisk(disk, random.Random(1))
     with suppress(JournalError):
@@ -326,7 +326,7 @@ def committed(disk: Disk, parts: Iterable[int]) -> list[int]:
 
 @pytest.mark.parametrize("fails", range(1, 21))
 def test_whichever_sync_fails_no_commit_is_lost_that_returned(fails: int) -> None:
-    """SQLite does not look whether the name of a new log was synced, and lost the log with its name."""
+    """SQLite does not check whether the name of a new log was synced, and lost the log with its name."""
     for seed in range(6):
         disk = OneSyncFails(seed, fails)
         returned: list[int] = []
@@ -361,7 +361,7 @@ def test_a_disk_that_lies_loses_what_it_said_was_safe() -> None:
 
 
 def test_a_flipped_bit_is_found_or_does_no_harm() -> None:
-    """Nothing is served that was not stored."""
+    """Only stored data is served."""
     found = {"damaged": 0, "whole": 0, "row": 0}
     for seed in range(30):
         disk = new_disk(seed)

@@ -1,4 +1,4 @@
-"""Virtual disks: the contract of Storage, and what crashes and power losses leave."""
+"""Virtual disks: the contract of Storage, and the effects of crashes and power losses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulations.world import Process, World
 
 
 async def contract(storage: Storage, root: str) -> None:
-    """What every storage does."""
+    """The contract of every storage."""
     assert await storage.read(f"{root}/a/none") is None
     assert await storage.files(f"{root}/none") == []
     assert await storage.list(f"{root}/a") == []
@@ -129,7 +129,7 @@ def test_too_many_waiting_jobs_are_refused() -> None:
 
 
 def writer(process: Process) -> Coroutine[Any, Any, None]:
-    """Appends unsynced lines for ever, and a synced one and a state file now and then."""
+    """Appends unsynced lines repeatedly, and sometimes a synced one and a state file."""
 
     async def main() -> None:
         await process.storage.make_folder("/log")
@@ -184,7 +184,9 @@ def test_a_power_loss_also_loses_unsynced_bytes_and_keeps_synced_and_atomic_ones
 
 
 def names_after_a_power_loss(seed: int, *, synced: bool) -> tuple[list[str], bytes]:
-    """Of a log that was made, rotated and begun anew, one file being removed; and what its first file has."""
+    """Names of a log that was made, rotated and begun again, with one file removed; and the content of its
+    first file.
+    """
 
     async def main(process: Process) -> None:
         storage = process.storage

@@ -38,7 +38,7 @@ def broker(url: str) -> Any:
 
 
 def client(url: str) -> Any:
-    """Publishes until it is heard, and exposes what it has heard."""
+    """Publishes until it is heard, and exposes what it has received."""
 
     async def main(process: Process) -> None:
         async with Client(url, name=process.name, environment=environment_of(process)) as mesh:

@@ -1,4 +1,4 @@
-"""The watch sees what the fence cannot: clocks and randomness by names that lead past it."""
+"""The profiler sees what the fence cannot: clocks and randomness through names bound earlier."""
 
 from __future__ import annotations
 

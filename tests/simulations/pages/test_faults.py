@@ -1,4 +1,4 @@
-"""The page of faults in the docs is the catalogue's."""
+"""The page of faults in the docs equals the catalogue."""
 
 from __future__ import annotations
 

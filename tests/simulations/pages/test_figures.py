@@ -1,4 +1,4 @@
-"""Figures of the shipped scenarios: measured by playing them, and kept until they are measured again."""
+"""Figures of the shipped scenarios: measured by playing them, and kept until the next measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of scenarios in the docs is that of the shipped files and of the figures kept for them."""
+"""The page of scenarios in the docs equals the shipped files and the figures kept for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that lose their broker go to another one: what they published arrives, and once."""
+"""Clients that lose their broker move to another one: their published messages arrive exactly once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC = "jobs.a"
 
 
 class Publisher:
-    """Publishes without a pause at level accepted, at any of the brokers, from a host of its own."""
+    """Publishes without a pause at level accepted, through any of the brokers, from a separate host."""
 
     def __init__(self, world: World, brokers: list[str], tasks: int = 3) -> None:
         self.accepted: dict[bytes, str] = {}
@@ -34,7 +34,7 @@ class Publisher:
 
     @property
     def broker(self) -> str:
-        """Where it has a session; empty: it has none."""
+        """The broker of its session; empty if it has none."""
         return self.client.broker if self.client is not None and self.client.connected else ""
 
     @property
@@ -65,7 +65,7 @@ class Publisher:
 
 
 class Listener:
-    """A subscriber that stays with its broker; what it got since that broker's last start."""
+    """A subscriber that stays with its broker; it keeps the messages since that broker's last start."""
 
     def __init__(self, mesh: Mesh, at: str) -> None:
         self.got: Counter[bytes] = Counter()
@@ -92,10 +92,11 @@ def settled_again(publisher: Publisher, sessions: int) -> bool:
 def test_nothing_accepted_is_lost_or_doubled_though_the_publishers_broker_is_killed(
     seed: int, most: int
 ) -> None:
-    """A hundred kills in all, each of the broker that the publisher is connected to. Where the listeners are,
-    of which the publisher is told, its connections are reset instead.
+    """A hundred kills in all, each of the publisher's broker. If listeners are on that broker, which the
+    publisher is told, its connections are reset instead.
 
-    What a broker had acknowledged right before it was killed had reached one listener and not the other.
+    A message that a broker had acknowledged right before it was killed had reached one listener and not the
+    other.
     """
     with World(seed) as world:
         mesh = Mesh(world, brokers=5)

@@ -1,4 +1,4 @@
-"""A message that kills whoever gets it is one dead letter, through the real client and broker."""
+"""A message that kills each receiver becomes one dead letter, through the real client and broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKERS = ("worker-1", "worker-2")
 
 
 def test_one_poison_message_among_255_prefetched_is_one_dead_letter() -> None:
-    """Whatever was prefetched with it was condemned, too."""
+    """Messages prefetched with it were condemned, too."""
     got: Counter[bytes] = Counter()
     attempts: dict[bytes, set[int]] = {}
     dead: list[tuple[bytes, object, object]] = []

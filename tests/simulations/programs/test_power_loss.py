@@ -1,4 +1,4 @@
-"""All homes lose power at once, again and again: what was acknowledged is there, and what was settled is not.
+"""All homes lose power at once, repeatedly: acknowledged blocks are there, and settled ones are not.
 
 ``MANGROVE_POWER_LOSSES=1000`` plays so many seeds.
 """
@@ -17,17 +17,17 @@ from tests.simulations.keeping import Promises, home
 SEEDS = int(os.environ.get("MANGROVE_POWER_LOSSES", "40"))
 HOMES = ("broker-1", "broker-2", "broker-3")
 LOSSES = 3
-"""In each seed, each followed by one while the journals are opened."""
+"""Power losses in each seed, each followed by one while the journals are opened."""
 
 
 @pytest.fixture(autouse=True)
 def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that there are checkpoints among the work."""
+    """Small, so that there are checkpoints during the work."""
     monkeypatch.setattr(room, "CHECKPOINT_PAGES", 12)
 
 
 def played(seed: int) -> tuple[World, list[Promises]]:
-    """What homes promised in a world whose power fails."""
+    """The promises of homes in a world whose power fails."""
     rng = random.Random(f"{seed}:losses")
     promises = [Promises() for _ in HOMES]
     with World(seed) as world:
@@ -62,7 +62,7 @@ def test_nothing_acknowledged_is_lost_when_all_homes_lose_power_at_length() -> N
 
 @pytest.mark.parametrize("synchronous", [0, 1], ids=["off", "normal"])
 def test_journals_that_do_not_sync_are_found_out(monkeypatch: pytest.MonkeyPatch, synchronous: int) -> None:
-    """Planted: what the same test says of a journal that does not keep its word."""
+    """A planted bug: the same test fails for a journal that breaks its promise."""
     pragmas = tuple(
         (name, synchronous if name == "synchronous" else value) for name, value in settings.PRAGMAS
     )

@@ -1,4 +1,4 @@
-"""A home whose state folder is taken away under it stores nothing more, and says so."""
+"""A home whose state folder is removed while it runs stores nothing more, and says so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOME = "broker-1"
 
 
 def test_a_home_whose_journal_is_gone_refuses_what_would_be_lost() -> None:
-    """In the simulator it went on: a file that was lost was found by its name still."""
+    """In the simulator it went on: a lost file could still be found by its name."""
     with World(1) as world:
         mesh = with_a_queue(world, brokers=2)
         mesh.run(publishing(b"1"), at="broker-2")

@@ -1,4 +1,4 @@
-"""Brokers that are restarted one after the other under load: their clients go on elsewhere, without a gap."""
+"""Brokers that are restarted one after the other under load: their clients move to others, without a gap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulations.programs.test_failover import Publisher
 
 
 class Listener:
-    """A subscriber at any of the brokers, from a host of its own: what it got, in order."""
+    """A subscriber at any of the brokers, from a separate host, with its messages in order."""
 
     def __init__(self, world: World, name: str, brokers: list[str]) -> None:
         self.got: Counter[bytes] = Counter()

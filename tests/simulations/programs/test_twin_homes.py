@@ -1,4 +1,4 @@
-"""Both sides of a partition make a durable subscription of one name: after it there are two."""
+"""Both sides of a partition make a durable subscription of one name: afterwards there are two."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from simulations import Mesh, World
 
 SIDES = ("broker-1", "broker-2")
 DEAD_S = 30.0
-"""After that each side holds the other for dead, and makes what it wants."""
+"""After that each side sees the other as dead, and makes the subscriptions it wants."""
 
 
 class Side:
-    """A worker and a publisher at one broker. The worker begins when it is told to, and stops when told."""
+    """A worker and a publisher at one broker. The worker begins and stops on demand."""
 
     def __init__(self, mesh: Mesh, at: str) -> None:
         self.mesh = mesh

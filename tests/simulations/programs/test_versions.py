@@ -1,4 +1,4 @@
-"""Brokers of another version of the link: what of the code is theirs, and what is nobody else's."""
+"""Brokers of another version of the link: which code is theirs alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_broker_ahead_is_a_broker_and_leaves_the_usual_code_alone() -> None:
 
 
 def test_a_broker_of_a_version_ahead_is_a_member_like_any_other() -> None:
-    """Its frames have fields that nobody else knows, its HELLO versions and a capability."""
+    """Its frames have unknown fields, and its HELLO unknown versions and a capability."""
     got: list[bytes] = []
 
     async def reads(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Two runs that part are shown at the first line in which they do."""
+"""Two runs that diverge are shown at the first line in which they do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator does for homes after faults, before a run is quiet."""
+"""An operator's work for homes after faults, before a run is quiet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ LOST = Scenario(
 
 def test_workers_have_made_again_what_was_forgotten_before_the_run_is_quiet() -> None:
     """Swarm seed 1795417102 with durable subscriptions: the quiet time began while workers still dialled the
-    address of the home that was forgotten, and nobody kept what was published."""
+    address of the forgotten home, and nobody kept published messages.
+    """
     run = Play(LOST, seed=2)
     result = run.run()
     first, again = run.ledger.attached

@@ -1,4 +1,4 @@
-"""A run's phases, what is done in them, and what a result says of it."""
+"""A run's phases, the actions in them, and the content of a result."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_mesh_that_is_not_whole_in_time_fails_and_the_run_goes_on() -> None:
 
 
 def test_a_mesh_that_is_whole_for_a_moment_only_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a heal everybody may see everybody alive while a death is on its way."""
+    """At a heal all may see each other alive while a death is on its way."""
 
     healed_s: dict[World, float] = {}
 

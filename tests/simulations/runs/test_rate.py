@@ -45,7 +45,7 @@ def test_the_bound_lies_above_the_share_and_shrinks_with_more_trials(
 
 
 def test_nineteen_of_twenty_bounds_hold() -> None:
-    """Of a coin that falls so one time in fifty, thrown 200 times each."""
+    """For a coin with a chance of one in fifty, thrown 200 times each."""
     rng = random.Random(3)
     held = 0
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""A failure written down comes again, and who else wrote it is told."""
+"""A failure in a file can be repeated, and a file of another program is recognised."""
 
 from __future__ import annotations
 

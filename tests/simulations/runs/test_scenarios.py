@@ -1,4 +1,4 @@
-"""Brokers and clients in virtual time: scenarios that are shipped, their determinism and what they leave."""
+"""Brokers and clients in virtual time: the shipped scenarios, their determinism and their traces."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def result(scenario: Scenario, *verdicts: Verdict) -> Result:
 
 
 def stand_in(scenario: Scenario, **given: Any) -> Result:
-    """Fails if broker-4 is paused, and otherwise if nothing is left to look at."""
+    """Fails if broker-4 is paused, and otherwise if there is nothing to judge."""
     paused = any(fault.kind == "pause" and "broker-4" in fault.a for fault in scenario.faults)
     violations = ("it was missed",) if paused else ()
     verdicts = [
@@ -188,4 +188,4 @@ def test_a_real_failure_becomes_small_enough_to_read_and_comes_again() -> None:
     assert [fault.kind for fault in shrunk.after.scenario.faults] == ["power_off"]
     again = replay(shrunk.after, play=play_blind)
     assert again.exact and again.again is not None and again.again.check == failure.check == "detected"
-    assert replay(shrunk.after).again is None  # it is the membership that was broken, and not the check
+    assert replay(shrunk.after).again is None  # the membership was broken, and not the check

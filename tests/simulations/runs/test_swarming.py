@@ -1,4 +1,4 @@
-"""The swarm plays the same seeds however many processes do, finds what is broken, and says so."""
+"""The swarm plays the same seeds with any number of processes, finds what is broken, and reports it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simulations.scenarios.generating import generate
 from tests.simulations.broken import play_seed_blind
 
 GATED: tuple[int, ...] = tuple(range(1, 21))
-"""Seeds that must pass. One that a change lets fail has found something, in the change or in a check."""
+"""Seeds that must pass. If one fails after a change, it has found a defect, in the change or in a check."""
 
 
 def quick(seed: int) -> Outcome:

@@ -1,4 +1,4 @@
-"""Scenarios drawn from seeds: of one seed always the same, of many seeds all there is to draw."""
+"""Scenarios drawn from seeds: one seed always gives the same, many seeds give all variants."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ def test_somebody_always_stays_where_all_find_him() -> None:
 
 
 def test_somebody_who_never_moves_is_never_forgotten_either() -> None:
-    """A leave makes the others forget an address, and who restarts for its settings leaves first."""
+    """A leave makes the others forget an address, and a broker that restarts for its settings leaves
+    first.
+    """
     moves = 0
     for seed in (900032, *SEEDS):
         scenario = generate(seed)

@@ -1,7 +1,7 @@
-"""Whoever has a part in a stored message is killed at each moment that matters: nothing acknowledged is lost.
+"""Each participant in a stored message is killed at each important moment: nothing acknowledged is lost.
 
-Brokers lose power, and with it what they had not synced; publishers and consumers are killed. The entry
-broker is that of the publisher, the home another. ``MANGROVE_KILLS=50`` kills so often in each cell.
+Brokers lose power, and with it their unsynced data; publishers and consumers are killed. The entry broker is
+that of the publisher, the home another. ``MANGROVE_KILLS=50`` kills so often in each cell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simulations.scenario import Scenario, Workload
 
 KILLS: Final = int(os.environ.get("MANGROVE_KILLS", "3"))
 BETWEEN_S: Final = 1.5
-"""From one kill to the next: who was killed is back and at work."""
+"""Seconds from one kill to the next: the killed process is back and at work."""
 DOWN_S: Final = 0.4
 LOAD: Final = Workload(
     publishers=1,

@@ -1,7 +1,7 @@
-"""What an outbox took outlives dead homes and power losses, in the shipped scenarios that ask for it.
+"""Messages taken by an outbox survive dead homes and power losses, in the shipped scenarios that test it.
 
-They are played with seed 1; ``--simulation-seed 2`` plays another. Ten minutes of a dead home are
-``mesh simulate outbox-home-dead --size full``.
+They are played with seed 1; ``--simulation-seed 2`` plays another. Ten minutes of a dead home are ``mesh
+simulate outbox-home-dead --size full``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scenario files: what they say, and that every complaint about one names its line."""
+"""Scenario files: their content, and that every error names its line."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ CRASH = 'name = "t"\n\n[[fault]]\nat_s = 1\nkind = "crash"\na = "broker-1"\n'
         ('name = "t"\n[full]\nworkload = 3\n', 3, "workload must be a table, and is 3"),
         ('name = "t"\n[network]\nloss = 2\n', 3, "loss is 2; a link needs latency"),
         ('name = "t"\n[network]\nshape = "round"\n', 3, 'shape is "round"; a link\'s shape must be'),
-        # what is no TOML
+        # no TOML
         ('name = "t"\nbrokers = \n', 2, "invalid value, at column 11"),
         ('name = "t"\nname = "u"\n', 2, "cannot overwrite a value"),
         ('name = "t"\n[network]\n\n[network]\n', 4, "cannot declare ('network',) twice"),

@@ -1,4 +1,4 @@
-"""Whom a scenario strikes, and when, follows from the seed, and is concrete once it has been resolved."""
+"""The targets and times of a scenario follow from the seed, and are concrete once it has been resolved."""
 
 from __future__ import annotations
 

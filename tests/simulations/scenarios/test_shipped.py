@@ -1,4 +1,4 @@
-"""The numbered scenarios at their CI size: each does what its file says of it, and all of them are there.
+"""The numbered scenarios at their CI size: each has the outcome in its file, and all of them exist.
 
 They are played with seed 1; ``--simulation-seed 2`` plays another.
 """
@@ -28,7 +28,7 @@ def numbered() -> dict[str, Scenario]:
 
 @pytest.mark.parametrize("name", sorted(numbered()))
 def test_a_scenario_does_what_its_file_says(name: str, simulation_seed: int) -> None:
-    """A known failure must fail, and in nothing but the checks it names."""
+    """A known failure must fail, and only in the checks it names."""
     scenario = numbered()[name]
     result = playing.play(scenario, seed=simulation_seed)
     found = {each.check: each.violations[:3] for each in result.verdicts if not each.ok}
@@ -67,7 +67,7 @@ def test_known_failures_name_the_checks_that_fail() -> None:
 
 
 def test_figures_of_papers_stand_beside_ours() -> None:
-    """Of what is compared there are figures, and only what has a paper is compared."""
+    """All compared figures exist, and only scenarios with a paper compare."""
     kept = figures.kept()
     for name, scenario in numbered().items():
         assert scenario.paper or not scenario.compared, name

@@ -19,7 +19,9 @@ def test_ten_brokers_on_slow_processors_form_a_mesh() -> None:
 
 
 def test_brokers_that_dial_all_at_once_and_give_up_as_ever_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they did: the scenario asks for what a late broker does differently."""
+    """The scenario needs the special behaviour of a late broker: without it, brokers fail as they once
+    did.
+    """
     monkeypatch.setattr(Pace, "dials_max", 32)
     monkeypatch.setattr(Pace, "patience", 1.0)
     assert "has links to 2 of 9" in str(failed("slow-start")["members_within"])

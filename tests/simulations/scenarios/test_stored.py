@@ -1,4 +1,4 @@
-"""What is acknowledged as stored outlives kills and power losses, in the shipped scenarios that ask for it.
+"""Messages acknowledged as stored survive kills and power losses, in the shipped scenarios that test it.
 
 They are played with seed 1; ``--simulation-seed 2`` plays another. A thousand power losses of all brokers are
 250 seeds of ``mesh simulate stored-power-loss``, which loses power four times.
@@ -26,7 +26,7 @@ def test_nothing_acknowledged_as_stored_is_lost(name: str, simulation_seed: int)
 
 
 def test_a_home_whose_disk_failed_stores_again_once_it_was_started_again() -> None:
-    """It refuses all at level stored until then, by design: a quiet time with it would not be one."""
+    """Until then it refuses everything at level stored, by design: a quiet time with it would not be one."""
     load = Workload(1, 1, 0.1, stored_share=0.9, durable_subscriptions=1, workers=1, work_s=0.002)
     fault = Fault(1.0, "failing_syncs", ("broker-1",), for_s=1.0, value=1.0)
     scenario = Scenario(
@@ -40,7 +40,7 @@ def test_a_home_whose_disk_failed_stores_again_once_it_was_started_again() -> No
 
 
 def test_a_home_that_lost_its_id_begins_anew_and_what_it_was_is_forgotten() -> None:
-    """Its journal is another broker's to it, and no other home may keep messages in place of the old one."""
+    """Its journal belongs to another broker, and no other home may keep messages in place of the old one."""
     load = Workload(1, 1, 0.1, stored_share=0.9, durable_subscriptions=1, workers=1, work_s=0.002)
     fault = Fault(1.0, "restart", ("broker-2",), value=1.0, more=(("how", "crash"), ("state", "torn")))
     scenario = Scenario(

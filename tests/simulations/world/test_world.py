@@ -1,4 +1,4 @@
-"""Worlds: one seed one history, faults as data, ends that are told apart."""
+"""Worlds: one seed one history, faults as data, different kinds of ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 async def gossip(process: Process) -> None:
-    """Serves, and sends random bytes to random others for ever; sets of strings and objects tempt it."""
+    """Serves, and keeps sending random bytes to random others; sets of strings and objects tempt it."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Echo, "0.0.0.0", PORT)
     names = {name for name in process.world.nodes if name != process.name}
@@ -147,7 +147,7 @@ def test_a_node_lives_stops_crashes_and_lives_again_with_other_randomness() -> N
         assert node.state is NodeState.PAUSED
         node.stop()
         world.run_for(1)
-        assert node.state is NodeState.PAUSED  # it hears of it when it goes on
+        assert node.state is NodeState.PAUSED  # it notices when it resumes
         node.resume()
         world.run_for(1)
         assert node.state is NodeState.DOWN
@@ -451,7 +451,7 @@ def test_what_fails_at_one_moment_is_told_together() -> None:
 
 
 def test_what_nobody_let_time_pass_for_is_raised_on_leaving_the_world() -> None:
-    """A task that failed unseen may be found by the last collection of garbage only."""
+    """A task that failed unseen may be found only by the last garbage collection."""
 
     async def main(process: Process) -> None:
         async def fail() -> None:
