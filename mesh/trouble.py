@@ -53,7 +53,7 @@ def _said(names: list[str], one: str, many: str) -> str:
 
 
 def _members(picture: Picture) -> Iterator[Trouble]:
-    dead = _names(picture, lambda node: node.state == "dead")
+    dead = _names(picture, lambda node: node.state == "dead" and not node.answered)
     if dead:
         yield Trouble(BAD, _said(dead, "is dead", "are dead"))
     if len(picture.parts) > 1:

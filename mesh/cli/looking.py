@@ -22,7 +22,7 @@ from mesh.console.clients import CLIENT_COLUMNS, TOPIC_COLUMNS, client_rows, cut
 from mesh.console.feed import Feed
 from mesh.console.links import LINK_COLUMNS, link_rows, links_said
 from mesh.console.probe import Answers, Look, ask_all, look
-from mesh.console.signs import signs_for
+from mesh.console.signs import Shown, signs_for
 from mesh.console.tables import Column, table
 from mesh.console.trace import heard, lines, read_id, way
 from mesh.errors import MeshError
@@ -201,7 +201,7 @@ def _show(
     else:
         console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
         signs = signs_for(console.encoding)
-        console.print(table(columns, rows, console.width, len(rows) + 1, signs))
+        console.print(Shown(table(columns, rows, console.width, len(rows) + 1, signs), signs))
         if more:
             print(f"{more} more are not shown")
     _tell_silent(silent)

@@ -14,8 +14,9 @@ from mesh.cli.settings import NO_FLAGS, BrokerFlags, Count, Timeout, connected
 from mesh.config import ClientConfig
 from mesh.console import app
 from mesh.console.probe import Look, look
-from mesh.console.signs import signs_for
-from mesh.console.view import Screen, status_report
+from mesh.console.screen import Screen
+from mesh.console.signs import Shown, signs_for
+from mesh.console.view import status_report
 
 PLAIN_WIDTH = 120
 """Columns where standard output is no terminal, and so has no width."""
@@ -44,7 +45,8 @@ def status(
     else:
         console = _console()
         signs = signs_for(console.encoding)
-        console.print(status_report(seen.picture(), seen.statuses[0], console.width, signs))
+        report = status_report(seen.picture(), seen.statuses[0], console.width, signs)
+        console.print(Shown(report, signs))
     if seen.silent:
         raise CommandFailed(ExitCode.TIMEOUT, f"no answer from {', '.join(seen.silent)}")
     return ExitCode.OK
@@ -58,7 +60,7 @@ def top(
     count: Count = None,
     flags: BrokerFlags = NO_FLAGS,
 ) -> int:
-    """Watch the mesh live; q quits.
+    """Watch the mesh live; ? shows the keys, q quits.
 
     Parameters
     ----------
@@ -67,7 +69,8 @@ def top(
     once
         Print the picture once and end.
     plain
-        Print a line a look and a line an event even on a terminal, as is done where there is none.
+        Print a line a look and a line an event even on a terminal, as is done where there is none, or a dumb
+        one.
     count
         With plain lines: end after this many looks.
     """
@@ -78,7 +81,7 @@ def top(
         console.height = max(24, console.height) if console.is_terminal else 40
         console.print(Screen(seen.picture(), signs=signs_for(console.encoding)), height=console.height)
         return ExitCode.OK
-    live = console.is_terminal and not plain and count is None
+    live = console.is_terminal and not console.is_dumb_terminal and not plain and count is None
     return asyncio.run(_watch(loaded.client, console, loaded.console.interval_s, live, count))
 
 

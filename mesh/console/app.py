@@ -1,9 +1,9 @@
 """``mesh top``: looks at the mesh again and again, and redraws when something changed.
 
-On a terminal it takes the whole screen, ends on ``q`` or Ctrl-C and leaves one line behind, since the screen
-it drew vanishes. Elsewhere it prints a line for each look and one for each event, which is what a log wants.
-A broker that goes away is not the end: the client goes on with another one. Until that answers, the last
-picture stays, marked as old.
+On a terminal it takes the whole screen and hears keys (`mesh.console.control`). It ends on ``q`` or Ctrl-C
+and leaves one line behind, since the screen it drew vanishes. Elsewhere it prints a line for each look and
+one for each event, which is what a log wants. A broker that goes away is not the end: the client goes on with
+another one. Until that answers, the last picture stays, marked as old.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from rich.console import Console
@@ -23,37 +23,36 @@ from rich.live import Live
 from rich.text import Text
 
 from mesh import Client
+from mesh.console.control import Control, Listing, View
 from mesh.console.feed import Feed
 from mesh.console.history import History
-from mesh.console.probe import Look, look
+from mesh.console.keys import keys_in
+from mesh.console.probe import Look, ask_all, look
+from mesh.console.screen import Asked, Screen
 from mesh.console.signs import signs_for
-from mesh.console.view import Screen, plain_line
+from mesh.console.view import plain_line
 from mesh.console.watched import Watched
 from mesh.errors import MeshError
 from mesh.logs import log
 from mesh.picture import Picture
 
 REDRAW_MIN_S = 0.25
-"""Never redraw more often: a screen that flickers is not read."""
+"""Never look more often: a screen that flickers is not read."""
+QUESTIONS = {View.CLIENTS: "clients", View.TOPICS: "topics"}
+"""Views that need more than the statuses of brokers, and what is asked for them."""
 
 
 async def watch(client: Client, console: Console, interval_s: float) -> None:
     """Show the mesh until ``q`` or the end of the task; needs a terminal."""
     screen = _Terminal(console)
     try:
-        with screen.shown(), _keys() as quit_asked:
-            while not quit_asked.is_set():
+        with screen.shown(), _keys(screen.pressed):
+            while not screen.control.quits:
                 await screen.look(client, interval_s)
-                await _pause(quit_asked, interval_s)
+                await screen.pause(interval_s)
     finally:
         if screen.latest is not None:
-            console.print(Text(plain_line(screen.latest, _clock())), soft_wrap=True)
-
-
-async def _pause(event: asyncio.Event, interval_s: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(max(interval_s, REDRAW_MIN_S)):
-            await event.wait()
+            console.print(Text(plain_line(screen.latest, _clock(), screen.past)), soft_wrap=True)
 
 
 class _Terminal:
@@ -62,11 +61,16 @@ class _Terminal:
     def __init__(self, console: Console) -> None:
         self.latest: Picture | None = None
         self.past = History()
+        self.control = Control()
         self._console = console
         self._signs = signs_for(console.encoding)
         self._live = Live(console=console, screen=True, auto_refresh=False, transient=True)
         self._look: Look | None = None
+        self._asked: dict[View, Asked] = {}
         self._watched = Watched()
+        self._note = ""
+        self._wanted = asyncio.Event()
+        """A key asks for something that is not known yet, or for the end."""
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -80,10 +84,22 @@ class _Terminal:
         finally:
             log.removeHandler(quiet)
 
+    async def pause(self, interval_s: float) -> None:
+        """Until the next look is due, or a key wants one."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(interval_s, REDRAW_MIN_S)):
+                await self._wanted.wait()
+
     async def look(self, client: Client, interval_s: float) -> None:
         """One look, drawn; a look that fails leaves the last picture, and says how old it is."""
+        self._wanted.clear()
+        deadline_s = max(interval_s, 0.5)
         try:
-            seen = await look(client, max(interval_s, 0.5))
+            seen = await look(client, deadline_s)
+            view = self.control.view
+            if view in QUESTIONS:
+                answers = await ask_all(client, {"look": QUESTIONS[view]}, deadline_s)
+                self._asked[view] = Asked(answers.documents)
         except (MeshError, TimeoutError) as error:
             self._draw(self._watched.failed(client, error, _now()))
             return
@@ -92,34 +108,55 @@ class _Terminal:
         self._look = seen
         self._draw(self._watched.answered(seen, _now()))
 
-    def _draw(self, note: str) -> None:
+    def pressed(self, keys: Sequence[str]) -> None:
+        """Keys were pressed."""
+        for key in keys:
+            screen = self._screen()
+            width, height = self._console.size
+            self.control.press(key, Listing() if screen is None else screen.listing(width, height))
+        if self.control.quits or (self.control.view in QUESTIONS and self.control.view not in self._asked):
+            self._wanted.set()
+        if self.latest is not None:
+            self._draw(self._note)
+
+    def _screen(self) -> Screen | None:
         if self.latest is None:
-            self._live.update(Text(f"no picture yet: {note}", "bold yellow"), refresh=True)
-            return
-        screen = Screen(self.latest, _clock(), note, self._signs, self.past, stale=self._watched.is_stale)
-        self._live.update(screen, refresh=True)
+            return None
+        return Screen(
+            self.latest,
+            _clock(),
+            self._note,
+            self._signs,
+            self.past,
+            stale=self._watched.is_stale,
+            control=self.control,
+            asked=self._asked.get(self.control.view),
+        )
+
+    def _draw(self, note: str) -> None:
+        self._note = note
+        said = Text(f"no picture yet: {note}", "bold yellow")
+        self._live.update(self._screen() or said, refresh=True)
 
 
 @contextmanager
-def _keys() -> Iterator[asyncio.Event]:
-    """An event that is set when ``q`` is typed; the terminal's own settings come back at the end."""
-    asked = asyncio.Event()
+def _keys(pressed: Callable[[Sequence[str]], None]) -> Iterator[None]:
+    """Have keys told as they are typed; the terminal's own settings come back at the end."""
     if not sys.stdin.isatty():
-        yield asked
+        yield
         return
     loop = asyncio.get_running_loop()
     descriptor = sys.stdin.fileno()
     settings = termios.tcgetattr(descriptor)
 
     def typed() -> None:
-        keys = os.read(descriptor, 64).lower()
-        if not keys or b"q" in keys or b"\x04" in keys:
-            asked.set()
+        data = os.read(descriptor, 1024)
+        pressed(keys_in(data) if data else ["escape", "escape", "q"])  # the terminal is gone
 
     try:
         tty.setcbreak(descriptor)
         loop.add_reader(descriptor, typed)
-        yield asked
+        yield
     finally:
         loop.remove_reader(descriptor)
         termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
+
 COLOURS: Final = {
     "alive": "green",
     "suspect": "yellow",
@@ -39,6 +42,23 @@ class Signs:
 
 UNICODE: Final = Signs("●", "◐", "✕", "○", "◌", "→", "·", True, "…")
 ASCII: Final = Signs("A", "S", "D", "L", "?", "->", ".", False, "~")
+
+
+class Shown:
+    """A renderable as a terminal with these signs can show it: without Unicode, other characters than ASCII
+    are question marks, and what was cut ends in a tilde."""
+
+    def __init__(self, content: RenderableType, signs: Signs) -> None:
+        self._content = content
+        self._signs = signs
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._content, options):
+            if self._signs.unicode or segment.text.isascii():
+                yield segment
+            else:
+                text = segment.text.replace(UNICODE.ellipsis, self._signs.ellipsis)
+                yield Segment(text.encode("ascii", "replace").decode(), segment.style, segment.control)
 
 
 def signs_for(encoding: str) -> Signs:

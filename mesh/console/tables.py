@@ -76,10 +76,8 @@ def table(
             no_wrap=True,
             overflow="crop",
         )
-    room = max(1, height - 1)
+    room = rows_shown(len(rows), height)
     first = 0 if window is None else window.first
-    if len(rows) > room:
-        room -= 1
     for place, row in enumerate(rows[first : first + room], first):
         chosen = window is not None and place == window.chosen
         cells = [_cell(column, row, rows, signs) for column in columns]
@@ -87,17 +85,21 @@ def table(
     if len(rows) > room:
         last = min(len(rows), first + room)
         said = f"+{len(rows) - room} more" if window is None else f"{first + 1}-{last} of {len(rows)}"
-        shown.add_row(Text(said, "bright_black", no_wrap=True))
+        shown.caption = Text(said, "bright_black", no_wrap=True)
+        shown.caption_justify = "left"
     return shown
 
 
-def first_shown(first: int, chosen: int, count: int, height: int) -> int:
-    """Where a window begins that shows the chosen row, moved as little as possible."""
+def window(chosen: int | None, count: int, height: int) -> Window:
+    """The page that has the chosen row: pages do not move while one goes through their rows."""
+    room = rows_shown(count, height)
+    return Window(0 if chosen is None else chosen // room * room, chosen)
+
+
+def rows_shown(count: int, height: int) -> int:
+    """How many of so many rows a table of that height shows."""
     room = max(1, height - 1)
-    if count > room:
-        room = max(1, room - 1)
-    first = min(max(0, first), max(0, count - room))
-    return min(max(first, chosen - room + 1), chosen) if count else 0
+    return room if count <= room else max(1, room - 1)
 
 
 def fitting(

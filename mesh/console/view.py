@@ -1,29 +1,21 @@
-"""A picture as rich renderables and as plain lines. Pure: nothing here asks for anything.
-
-The screen is one fixed frame: a head of two lines, the topology beside the brokers, the feed below, one line
-of hints. Regions keep their size while figures change, so nothing jumps. Where room is short, the least
-important columns are left out: a screen of 80 x 24 has those that an alarm needs, a wider one has them all.
-"""
+"""A picture as rich renderables and as plain lines: the parts that screens and reports are made of. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 from typing import Any, Final
 
-from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.layout import Layout
-from rich.panel import Panel
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from mesh.console.brokers import LATE_WARN_MS, broker_rows, brokers_table
 from mesh.console.figures import counted, duration, latency, milliseconds, number
 from mesh.console.history import History
-from mesh.console.queues import journals_line, queues_table
+from mesh.console.queues import queues_table
 from mesh.console.signs import UNICODE, Signs, colour
-from mesh.console.topology import topology
-from mesh.picture import News, Picture, listed, missing_links, omitted, with_links_gathered
+from mesh.picture import News, Picture, listed, missing_links, omitted
 from mesh.printable import printable_document
 from mesh.trouble import BAD, troubles
 
@@ -49,7 +41,7 @@ def _who(picture: Picture, signs: Signs) -> Text:
             who.append(f"  {signs.of(state)} {count} {state}", colour(state))
     parts = len(picture.parts)
     if parts > 1:
-        who.append(f"  split into {parts} parts", "bold white on red")
+        who.append("  ").append(f"split into {parts} parts", "bold white on red")
     connected = next((node for node in picture.nodes if node.connected), None)
     if connected is not None:
         mode = f" {connected.mode.upper()}" if connected.mode not in (None, "ready") else ""
@@ -70,7 +62,7 @@ def _does(picture: Picture, width: int, past: History | None) -> Text:
     does.append("  ").append(
         f"late {latency(late)}", "bold yellow" if late is not None and late > LATE_WARN_MS else ""
     )
-    if width >= WIDE:
+    if width >= WIDE + 20:
         bytes_s = picture.total("bytes_in_s") + picture.total("bytes_out_s")
         does.append(
             f"  all brokers: in {number(picture.rate('msgs_in_s'))}/s"
@@ -99,8 +91,11 @@ def _said_by(observers: Sequence[str], width: int) -> str:
     return "seen by " + ", ".join(observers[:4]) + more
 
 
-def trouble_lines(picture: Picture, rows: int, past: History | None = None) -> list[Text]:
-    """All that is wrong now, the worst first, in at most so many lines; ``none`` in green if nothing is."""
+def trouble_lines(
+    picture: Picture, rows: int, past: History | None = None, width: int | None = None
+) -> list[Text]:
+    """All that is wrong now, the worst first, in at most so many lines; ``none`` in green if nothing is. With
+    a ``width`` long sentences are folded where there is room for that."""
     found = troubles(picture, {} if past is None else past.drops_s, missing_links(picture))
     said = [(trouble.text, "bold red" if trouble.level == BAD else "yellow") for trouble in found]
     said += [
@@ -114,7 +109,21 @@ def trouble_lines(picture: Picture, rows: int, past: History | None = None) -> l
         said = [*said[: max(0, rows - 1)], (f"+{len(said) - rows + 1} more", "yellow")]
     if not said:
         return [Text("none", "green")]
-    return [Text(line, style, no_wrap=True, overflow="ellipsis") for line, style in said]
+    return [
+        Text(line, style, no_wrap=True, overflow="ellipsis") for line, style in _folded(said, rows, width)
+    ]
+
+
+def _folded(said: Sequence[tuple[str, str]], rows: int, width: int | None) -> list[tuple[str, str]]:
+    """The first sentences in as many lines as they need, for as long as all others have one each."""
+    if width is None or width < 10:
+        return list(said)
+    lines: list[tuple[str, str]] = []
+    for place, (text, style) in enumerate(said):
+        parts = wrap(text, width, subsequent_indent="  ") or [text]
+        left = rows - len(lines) - (len(said) - place - 1)
+        lines += [(part, style) for part in parts] if len(parts) <= left else [(text, style)]
+    return lines
 
 
 def counted_lines(picture: Picture) -> list[Text]:
@@ -137,110 +146,6 @@ def _left_out(omitted: Iterable[tuple[str, int]]) -> str:
 
 def _words(reason: str) -> str:
     return reason.replace("_", " ")
-
-
-class Screen:
-    """The whole frame, drawn for whatever size the terminal has at that moment."""
-
-    def __init__(
-        self,
-        picture: Picture,
-        clock: str = "",
-        note: str = "",
-        signs: Signs = UNICODE,
-        past: History | None = None,
-        *,
-        stale: bool = False,
-    ) -> None:
-        """``past`` has the looks before, this one included. ``stale``: the picture is old."""
-        self.picture = picture
-        self.past = past
-        self.clock = clock
-        self.note = note
-        self.signs = signs
-        self.stale = stale
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width, height = options.max_width, options.height or console.height
-        yield _frame(self, width, height)
-
-
-def _frame(screen: Screen, width: int, height: int) -> RenderableType:
-    picture, signs = screen.picture, screen.signs
-    wide = width >= WIDE
-    feed = max(3, (height - 3) // 3)
-    queues = min(len(picture.queues) + 3, max(5, (height - 3) * 2 // 7)) if picture.queues else 0
-    feed = max(3, feed - queues // 3)
-    body = max(4, height - 3 - feed - queues)
-    drawing = max(20, min(width * 35 // 100, body * 5)) if not wide else min(width // 2 - 8, body * 4)
-    frame = Layout()
-    rows = [
-        Layout(Group(*_head(screen, width)), name="head", size=2),
-        Layout(name="body", size=body),
-        Layout(name="feed", size=feed),
-        Layout(_hints(screen), name="hints", size=1),
-    ]
-    if queues:
-        table = queues_table(picture.queues, width - 4, queues - 2)
-        below = journals_line(picture.journals)
-        panel = _panel(table, "durable subscriptions", signs, pad=1, below=below)
-        rows.insert(2, Layout(panel, name="queues", size=queues))
-    frame.split_column(*rows)
-    frame["body"].split_row(
-        Layout(
-            _panel(_lines(topology(picture, drawing - 2, body - 2, signs)), "topology", signs),
-            name="topology",
-            size=drawing,
-        ),
-        Layout(
-            _panel(
-                brokers_table(broker_rows(picture, screen.past), width - drawing - 4, body - 2, signs),
-                "brokers",
-                signs,
-                pad=1,
-            ),
-            name="brokers",
-        ),
-    )
-    news = _lines(news_lines(with_links_gathered(picture.news), feed - 2, width, signs))
-    events = Layout(_panel(news, "events", signs, pad=1), name="events")
-    trouble = Layout(
-        _panel(_lines(trouble_lines(picture, feed - 2, screen.past)), "trouble", signs, pad=1), name="trouble"
-    )
-    trouble.size = min(34, width // 2) if not wide else min(48, width // 3)
-    frame["feed"].split_row(events, trouble)
-    return frame
-
-
-def _head(screen: Screen, width: int) -> list[Text]:
-    lines = head(screen.picture, width, screen.signs, screen.past)
-    if not screen.stale:
-        return lines
-    who = Text("as it was: ", "bold white on red", no_wrap=True, overflow="ellipsis")
-    return [who + Text(lines[0].plain, "bright_black"), Text(lines[1].plain, "bright_black", no_wrap=True)]
-
-
-def _hints(screen: Screen) -> Text:
-    if screen.note:
-        return Text(screen.note, "bold yellow", no_wrap=True, overflow="ellipsis")
-    return Text(f"{screen.clock}  q quits", "bright_black", no_wrap=True)
-
-
-def _panel(content: RenderableType, title: str, signs: Signs, pad: int = 0, below: str = "") -> Panel:
-    return Panel(
-        content,
-        title=title,
-        title_align="left",
-        subtitle=Text(below) if below else None,
-        subtitle_align="right",
-        border_style="bright_black",
-        padding=(0, pad),
-        box=box.ROUNDED if signs.unicode else box.ASCII,
-    )
-
-
-def _lines(lines: Sequence[Text]) -> Text:
-    return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
 
 def plain_line(picture: Picture, clock: str, past: History | None = None) -> str:

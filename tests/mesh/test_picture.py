@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.console.view import Screen, status_report
+from mesh.console.screen import Screen
+from mesh.console.view import status_report
 from mesh.picture import News, compose, missing_links, with_links_gathered
 from mesh.trouble import troubles
 from tests.mesh.console import statuses

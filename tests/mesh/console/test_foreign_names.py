@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from mesh.console.screen import Screen
 from mesh.console.signs import ASCII
-from mesh.console.view import Screen, plain_line, plain_news, status_report
+from mesh.console.view import plain_line, plain_news, status_report
 from mesh.picture import compose
 from tests.mesh.console import statuses
 from tests.mesh.console.test_view import drawn

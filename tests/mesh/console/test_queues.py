@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from mesh.console.queues import journals_line, queue_report, queues_table
-from mesh.console.view import Screen, status_report
+from mesh.console.screen import Screen
+from mesh.console.view import status_report
 from mesh.picture import compose
 from tests.mesh.console.statuses import member, status
 
