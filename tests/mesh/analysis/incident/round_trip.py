@@ -149,6 +149,7 @@ def replayed(logs: Path, folder: Path, seed: int) -> Replayed | None:
     again = folder / f"{logs.name}-again"
     if not (again / "played").exists() or file.read_text() != text:
         shutil.rmtree(again, ignore_errors=True)
+        folder.mkdir(exist_ok=True)
         file.write_text(text)
         Play(load(str(file)), seed=seed, out=str(again)).run()
         (again / "played").touch()
@@ -208,7 +209,6 @@ def main() -> None:
     options.add_argument("--scenarios", default=",".join((*SCENARIOS, LIVES)))
     given = options.parse_args()
     logging.disable(logging.CRITICAL)
-    (given.folder / "again").mkdir(parents=True, exist_ok=True)
     total: Counter[str] = Counter()
     for where, done in plays(given.scenarios.split(","), range(1, given.seeds + 1), given.folder):
         counts = {"again": len(done.again), "lacking": len(done.lacking), "extra": len(done.extra)}

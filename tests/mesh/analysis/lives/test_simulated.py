@@ -21,7 +21,7 @@ from simulations.scenarios.scenario_file import load
 from tests.mesh.analysis.lives.gathering import lives_of
 from tests.mesh.analysis.oracle.log_facts import Facts, read_facts, wall_us
 
-SEEDS = int(os.environ.get("MANGROVE_SEEDS", "20"))
+SEEDS = int(os.environ.get("MANGROVE_SEEDS", "8"))
 PERIOD = 1_000_000
 SCORED = ("crash", "power_off", "pause", "resume", "leave")
 
