@@ -8,6 +8,8 @@ from pathlib import Path
 
 from mesh.cli.app import COMMANDS
 
+FIGURE = re.compile(r"(?<![\w.])(\d[\d ]*(?:\.\d+)?) (M|k|us|ms)(?:/s)?\b")
+SCALE = {"M": 1e6, "k": 1e3, "us": 1e-6, "ms": 1e-3}
 COMMIT = re.compile(r"\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7}\b")
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -50,3 +52,19 @@ def test_pages_for_users_name_no_commits() -> None:
         for commit in COMMIT.findall(page.read_text().replace("ed25519", ""))
     ]
     assert not found
+
+
+def figures(text: str) -> list[float]:
+    """Rates and times, such as `2.77 M/s`, `1 118 k/s` and `79 us`, of the tables in a text."""
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    return [float(number.replace(" ", "")) * SCALE[unit] for number, unit in FIGURE.findall(rows)]
+
+
+def test_figures_of_the_front_pages_are_those_of_the_benchmarks() -> None:
+    """They may be rounded: 2.30 M/s for 2 301 k/s."""
+    known = figures((ROOT / "docs" / "results" / "benchmarks.md").read_text())
+    for page in ("README.md", "docs/start/why.md"):
+        shown = figures((ROOT / page).read_text())
+        assert len(shown) > 10
+        unknown = [each for each in shown if not any(abs(each - one) < 0.006 * one for one in known)]
+        assert not unknown, f"{page} shows {unknown}, which are not in docs/results/benchmarks.md"
