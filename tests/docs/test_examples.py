@@ -9,11 +9,14 @@
 * Ports 7770 to 7779 are replaced by free ones, and home and runtime folders are the test's own. The shell
   stands in a folder with `docs` in it, as that of a clone.
 * A program of another library runs if that library is installed; one that imports ``nats`` finds a server.
-* ``<!-- not run: why -->`` on the line before a block leaves it out.
+* ``<!-- not run: why -->`` on the line before a block leaves it out. It must compile all the same.
+* ``toml`` and ``json`` blocks must be such.
 """
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
 import shlex
@@ -23,6 +26,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +34,7 @@ from typing import IO
 
 import pytest
 
+from mesh.cli.app import COMMANDS
 from tests.support.children import ends_with_tests
 from tests.support.ports import free_port
 
@@ -224,6 +229,44 @@ def test_python_blocks_are_programs_that_end_well(block: Block, shell: Shell) ->
     for line in block.code.splitlines():
         if "#>" in line:
             assert line.partition("#>")[2].strip() in said, f"{block}: {line.strip()} but it said: {said}"
+
+
+def left_out(language: str) -> list[Block]:
+    """Blocks that are not run."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        found += [
+            Block(page, text.count("\n", 0, match.start("code")), language, match["code"])
+            for match in BLOCK.finditer(text)
+            if match["language"] == language and match["before"].startswith("<!-- not run")
+        ]
+    return found
+
+
+@pytest.mark.parametrize("block", left_out("python"), ids=str)
+def test_python_blocks_that_are_not_run_compile(block: Block) -> None:
+    compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_shell_blocks_that_are_not_run_are_lines_of_a_shell_that_name_commands() -> None:
+    names = {name for name, _, _ in COMMANDS}
+    for block in left_out("sh") + left_out("text"):
+        if block.language == "sh":
+            checked = subprocess.run(["bash", "-n", "-c", block.code], capture_output=True, text=True)
+            assert checked.returncode == 0, f"{block}: {checked.stderr}"
+        for name in re.findall(r"^mesh (\w+)\b(?!:)", block.code, re.MULTILINE):
+            assert name in names, f"{block}: mesh {name}"
+
+
+@pytest.mark.parametrize("language", ["toml", "json"])
+def test_blocks_of_data_can_be_read(language: str) -> None:
+    for page in PAGES:
+        for block in blocks(page, language):
+            try:
+                tomllib.loads(block.code) if language == "toml" else json.loads(block.code)
+            except ValueError as error:
+                pytest.fail(f"{block}: {error}")
 
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(?:#[^)]*)?\)")
