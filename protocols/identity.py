@@ -1,4 +1,4 @@
-"""Who a peer is, as far as its transport can vouch for it.
+"""The identity of a peer, as far as its transport can vouch for it.
 
 Over ipc the kernel names the process that connected. Over TLS the identity is the peer's certificate, if one
 was requested and verified. Over tcp and inproc nobody vouches for anything, so there is no identity.

@@ -196,7 +196,7 @@ class Acceptor:
             loop.call_soon(loop.call_soon, self._crowd_out, self._opened)
 
     def _crowd_out(self, judged: int) -> None:
-        """Of the first ``judged`` connections opened, drop the oldest beyond the bound."""
+        """Drop the oldest connections beyond the bound, among the first ``judged`` opened."""
         loop = asyncio.get_running_loop()
         while len(self._headerless) > self._headerless_max:
             oldest, number = next(iter(self._headerless.items()))

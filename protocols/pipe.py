@@ -74,7 +74,7 @@ class Connection(Protocol):
 
     @property
     def identity(self) -> PeerIdentity | None:
-        """Who the peer is, if the transport can tell."""
+        """The peer's identity, if the transport can tell."""
 
     @property
     def descriptor(self) -> int:
@@ -241,7 +241,7 @@ class Pipe:
 
     @property
     def identity(self) -> PeerIdentity | None:
-        """Who the peer is, if the transport can tell: its certificate, or its process over ipc."""
+        """The peer's identity, if the transport can tell: its certificate, or its process over ipc."""
         return self.connection.identity
 
     @property

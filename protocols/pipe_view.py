@@ -58,7 +58,7 @@ class PipeView:
 
     @property
     def identity(self) -> PeerIdentity | None:
-        """Who the peer is, if the transport can tell: its certificate, or its process over ipc."""
+        """The peer's identity, if the transport can tell: its certificate, or its process over ipc."""
         return self._pipe.identity
 
     @property

@@ -1,6 +1,7 @@
-"""The shared state of all connections of one event loop: a receive buffer with a budget, the names of inproc,
-the loaded certificates of TLS dialers, the shared ports of WebSocket listeners, and warnings about peers that
-were dialled once.
+"""The state that all connections of one event loop share.
+
+It has a receive buffer with a budget, the names of inproc, the loaded certificates of TLS dialers, the shared
+ports of WebSocket listeners, and warnings about peers that were dialled once.
 
 This is the one module with state. The state is keyed by loop and disappears with it: several brokers in one
 process, each on its own loop, must not share it, and nothing outlives ``asyncio.run``.

@@ -90,7 +90,7 @@ def scenario_table(rows: Iterable[Row], console: Console | None = None) -> None:
     """A row for each scenario, and the number of each status."""
     console = console or _console()
     rows = list(rows)
-    table = _table("no.", "scenario", "brokers", "what is done, and what is expected", "status")
+    table = _table("no.", "scenario", "brokers", "faults, and expectation", "status")
     for row in rows:
         scenario = row.scenario
         number = "" if scenario.number is None else str(scenario.number)
@@ -105,7 +105,7 @@ def scenario_table(rows: Iterable[Row], console: Console | None = None) -> None:
 
 def fault_table(kinds: Iterable[Kind], console: Console | None = None) -> None:
     """A row for each kind of fault."""
-    table = _table("kind", "of", "what it does", "lasts", "numbers")
+    table = _table("kind", "of", "effect", "lasts", "numbers")
     for kind in kinds:
         numbers = "; ".join(f"{each.name} {_span(each)}" for each in kind.parameters)
         table.add_row(kind.name, kind.of, kind.sentence, "yes" if kind.lasting else "", numbers)

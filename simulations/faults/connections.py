@@ -201,7 +201,7 @@ KINDS: Final = (
     ),
     Kind(
         "byte_split",
-        "what arrives over links between hosts is read in small pieces",
+        "data over links between hosts are read in small pieces",
         "links",
         _split,
         _whole,
@@ -210,7 +210,7 @@ KINDS: Final = (
     ),
     Kind(
         "coalesce",
-        "what is sent between hosts arrives in lumps, much at once",
+        "data between hosts arrive in lumps, much at once",
         "links",
         _lump,
         _unlump,

@@ -128,7 +128,7 @@ KINDS: Final = (
     _of_strangers("huge_frame", "announce a frame of 2^62 bytes to brokers"),
     _of_strangers("wrong_key", "ask brokers to be let in with the key of another mesh"),
     _of_strangers("wrong_version", "greet brokers in a version of the protocol they do not know"),
-    _of_strangers("replayed_admission", "repeat to brokers what another said when it was let in"),
+    _of_strangers("replayed_admission", "repeat to brokers the admission of another broker"),
     Kind(
         "forged_dead",
         "another broker (b) tells all others that the brokers are dead",

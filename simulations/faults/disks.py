@@ -134,7 +134,7 @@ KINDS: Final = (
     ),
     Kind(
         "slow_disk",
-        "what is to be on the medium (fsync, replaced files) takes longer on hosts",
+        "syncs (fsync, replaced files) take longer on hosts",
         "hosts",
         _slow_down,
         _speed_up,
@@ -142,14 +142,14 @@ KINDS: Final = (
     ),
     Kind(
         "lying_disk",
-        "the disks of hosts keep in a cache what they say is on the medium: a power loss takes some of it",
+        "the disks of hosts report data as synced that are in a cache: a power loss takes some of them",
         "hosts",
         _lie,
         _be_honest,
     ),
     Kind(
         "failing_syncs",
-        "syncs on hosts fail: what they should have written can be read, and is lost with the power",
+        "syncs on hosts fail: their data can be read, and are lost with the power",
         "hosts",
         _fail_syncs,
         _sync_again,

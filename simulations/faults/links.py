@@ -107,7 +107,7 @@ KINDS: Final = (
     ),
     _kind(
         "narrow_link",
-        "lines between hosts carry so much and no more; what waits for them is in a queue with a limit",
+        "lines between hosts have a limited rate; packets wait for them in a limited queue",
         _narrow,
         Parameter("value", "bytes a second", NARROW_BYTES_S, 1, 1e12),
         Parameter("queue_bytes", "bytes that may wait", float(QUEUE_BYTES), 0, 1e12),

@@ -30,9 +30,11 @@ STALE: Final = ("10.254.0.1", "10.254.0.2")
 
 HOW: Final = Parameter("how", "how they end", "crash", choices=("crash", "stop"))
 STATE: Final = Parameter(
-    "state", "what becomes of their state files", "kept", choices=("kept", "lost", "torn", "flipped")
+    "state", "the fate of their state files", "kept", choices=("kept", "lost", "torn", "flipped")
 )
-SEEDS: Final = Parameter("seeds", "whom they join by then", "usual", choices=("usual", "stale"))
+SEEDS: Final = Parameter(
+    "seeds", "the addresses that they join afterwards", "usual", choices=("usual", "stale")
+)
 
 
 def _restart(world: World, fault: Fault) -> None:
@@ -195,7 +197,7 @@ KINDS: Final = (
     ),
     Kind(
         "move",
-        "hosts lose power and get another address; after a while what ran there starts again",
+        "hosts lose power and get another address; after a while their processes start again",
         "hosts",
         _move,
         None,

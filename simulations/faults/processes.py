@@ -201,7 +201,7 @@ KINDS: Final = (
     ),
     Kind(
         "power_off",
-        "hosts lose power with all their processes: silence, and what was not synced is lost; "
+        "hosts lose power with all their processes: silence, and unsynced data are lost; "
         "then those processes start again",
         "hosts",
         _power_off,
