@@ -317,7 +317,7 @@ class Raw(Pattern):
             self._diversion.frames_received(pipe, frames)
         else:
             if self.protocol is ProtocolNumber.STAR0:
-                frames = self._what_fits(pipe, frames)
+                frames = self._fitting(pipe, frames)
             if frames:
                 self._keep(pipe, frames)
 
@@ -338,7 +338,7 @@ class Raw(Pattern):
         inbox = self._inboxes.get(pipe.id, ())
         return len(inbox) >= self.options.recv_queue or self._heavy_bytes.get(pipe.id, 0) >= HEAVY_BYTES_MAX
 
-    def _what_fits(self, pipe: Pipe, frames: list[bytes]) -> list[bytes]:
+    def _fitting(self, pipe: Pipe, frames: list[bytes]) -> list[bytes]:
         """For a star: an application that does not read must not stop it from forwarding."""
         room = 0 if self._full(pipe) else self.options.recv_queue - len(self._inboxes.get(pipe.id, ()))
         self.count_drop("inbox full", max(len(frames) - room, 0))

@@ -56,7 +56,7 @@ def _part(world: World, fault: Fault) -> None:
 
 def _join(world: World, fault: Fault) -> None:
     for link in both_ways(world, fault):
-        link.mend(fault)
+        link.uncut(fault)
 
 
 def _cut(world: World, fault: Fault) -> None:
@@ -64,7 +64,7 @@ def _cut(world: World, fault: Fault) -> None:
 
 
 def _mend(world: World, fault: Fault) -> None:
-    world.network.mend(*sides(world, fault), fault)
+    world.network.uncut(*sides(world, fault), fault)
 
 
 def _around(world: World, fault: Fault) -> Iterator[Link]:
@@ -82,7 +82,7 @@ def _isolate(world: World, fault: Fault) -> None:
 
 def _rejoin(world: World, fault: Fault) -> None:
     for link in _around(world, fault):
-        link.mend(fault)
+        link.uncut(fault)
 
 
 def _clog(world: World, fault: Fault) -> None:

@@ -65,7 +65,7 @@ _last: weakref.ref[World] | None = None
 """The last world of this process, if it still exists."""
 
 
-def _spare_what_is_old() -> None:
+def _freeze_old_objects() -> None:
     """Exclude older objects from collections in a new world.
 
     These are modules, and the objects of a program with many worlds, such as pytest. Checking a million
@@ -98,7 +98,7 @@ class World:
         global _last
         if not gc.isenabled():  # inside another world
             return super().__new__(cls)
-        _spare_what_is_old()
+        _freeze_old_objects()
         world = super().__new__(cls)
         _last = weakref.ref(world)
         return world

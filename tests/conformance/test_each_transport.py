@@ -133,7 +133,7 @@ async def test_a_listener_needs_a_certificate_that_can_be_read(link: Link) -> No
 
 
 @item(171, transports=("tls+tcp", "wss"))
-async def test_who_is_not_trusted_or_has_another_name_is_refused(link: Link) -> None:
+async def test_a_peer_not_trusted_or_with_another_name_is_refused(link: Link) -> None:
     async with link:
         pull = link.first("Pull0")
         listener = await pull.listen(link.address())
@@ -255,7 +255,7 @@ async def test_large_messages_leave_in_fragments_that_nng_can_take(link: Link) -
 
 
 @item(172, transports=WEB)
-async def test_of_two_listeners_on_one_port_one_may_close(link: Link) -> None:
+async def test_one_of_two_listeners_on_one_port_may_close(link: Link) -> None:
     async with link:
         one, other = link.first("Pull0"), link.first("Pull0")
         first = await one.listen(link.address())

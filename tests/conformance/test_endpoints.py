@@ -177,7 +177,7 @@ async def test_closing_ends_an_attempt_that_hangs(link: Link) -> None:
 
 
 @item(149, transports=TRANSPORTS)
-async def test_where_nobody_listens_a_single_attempt_is_refused(link: Link) -> None:
+async def test_a_single_attempt_without_a_listener_is_refused(link: Link) -> None:
     async with link:
         push = link.first("Push0")
         with pytest.raises(ConnectionRefused):

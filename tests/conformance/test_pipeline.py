@@ -117,7 +117,7 @@ async def test_several_pushers_are_read_in_turn(link: Link) -> None:
 
 
 @item(114, transports=STREAMS, pairs=EACH)
-async def test_what_a_puller_says_is_ignored(link: Link) -> None:
+async def test_messages_of_a_puller_are_ignored(link: Link) -> None:
     async with link.scripted("Push0", PULL) as (push, peer):
         await peer.send(b"unasked", b"again")
         await push.send(b"work")

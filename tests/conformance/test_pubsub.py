@@ -210,7 +210,7 @@ async def test_a_closed_context_leaves_the_socket_and_the_others(link: Link) -> 
 
 
 @item(105, transports=TRANSPORTS, pairs=PAIRS)
-async def test_what_came_before_the_recv_is_delivered(link: Link) -> None:
+async def test_a_message_that_came_before_the_recv_is_delivered(link: Link) -> None:
     async with link.pair("Sub0", "Pub0", a=EVERYTHING) as (sub, pub):
         await pub.send(b"early")
         await queued(link, sub, 1)

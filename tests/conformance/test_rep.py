@@ -36,7 +36,7 @@ async def test_a_second_recv_beside_a_waiting_one_is_refused(link: Link) -> None
 
 
 @item(59, transports=STREAMS, pairs=EACH)
-async def test_of_two_questions_taken_the_later_is_answered(link: Link) -> None:
+async def test_the_later_of_two_questions_taken_is_answered(link: Link) -> None:
     async with link.scripted("Rep0", REQ) as (rep, peer):
         await peer.send(b"\x80\x00\x00\x01one", b"\x80\x00\x00\x02two")
         assert [await rep.recv(), await rep.recv()] == [b"one", b"two"]

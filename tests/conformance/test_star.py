@@ -101,7 +101,7 @@ async def test_an_application_that_does_not_read_does_not_stall_forwarding(link:
 
 
 @item(131, transports=STREAMS)
-async def test_what_a_user_sends_is_a_body_whatever_it_looks_like(link: Link) -> None:
+async def test_the_users_bytes_are_a_body_whatever_they_look_like(link: Link) -> None:
     async with link.scripted("Star0", STAR) as (star, peer):
         for body in (b"\x00\x00\x00\x07looks like a header", b""):
             await star.send(body)

@@ -327,7 +327,7 @@ async def test_contexts_answer_in_parallel(link: Link) -> None:
 
 
 @item(90, transports=STREAMS, pairs=EACH)
-async def test_of_two_surveys_taken_the_later_is_answered(link: Link) -> None:
+async def test_the_later_of_two_surveys_taken_is_answered(link: Link) -> None:
     async with link.scripted("Respondent0", SURVEYOR) as (respondent, peer):
         await peer.send(b"\x80\x00\x00\x01one")
         assert await respondent.recv() == b"one"

@@ -231,7 +231,7 @@ async def test_port_0_becomes_a_real_one(link: Link) -> None:
 
 
 @item(164, transports=("tcp", "tls+tcp", "ws", "wss"))
-async def test_what_can_only_be_listened_at_cannot_be_dialled(link: Link) -> None:
+async def test_an_address_only_for_listening_cannot_be_dialled(link: Link) -> None:
     async with link:
         push = link.first("Push0")
         for host in ("*:7", "0.0.0.0:7", "[::]:7", "127.0.0.1:0"):
@@ -314,7 +314,7 @@ async def test_a_silent_peer_is_cut_at_the_deadline(link: Link) -> None:
 
 
 @item(175, transports=STREAMS, pairs=EACH)
-async def test_what_ends_inside_a_frame_delivers_nothing(link: Link) -> None:
+async def test_a_stream_that_ends_inside_a_frame_delivers_nothing_of_it(link: Link) -> None:
     async with link.scripted("Pull0", PUSH) as (pull, first):
         await first.write(first.framed(b"whole") + first.framed(b"cut off")[:-1])
         assert await pull.recv() == b"whole"

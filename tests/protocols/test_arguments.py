@@ -15,14 +15,14 @@ SOCKETS = pytest.mark.parametrize("of", [protocols, blocking], ids=["asyncio", "
 
 @SOCKETS
 @pytest.mark.parametrize("options", [{}, [], 0, {"send_queue": 3}, 5, "x"], ids=repr)
-def test_what_are_no_options_are_refused(of: Any, options: Any) -> None:
+def test_an_object_that_is_no_options_is_refused(of: Any, options: Any) -> None:
     """Empty ones were taken as None; for others the error said that `replace` takes dataclass instances."""
     with pytest.raises(TypeError, match=r"^options is a SocketOptions or None, not "):
         of.Req0(options=options)
 
 
 @SOCKETS
-def test_what_draws_no_numbers_is_refused(of: Any) -> None:
+def test_an_object_that_draws_no_numbers_is_refused(of: Any) -> None:
     """It failed in the first pattern that drew a number."""
     with pytest.raises(TypeError, match=r"^rng is a random\.Random or None, not 5$"):
         of.Push0(rng=5)
@@ -58,7 +58,7 @@ HANDLER = r"^a handler takes a question and returns its answer; 5 cannot be call
 
 
 @pytest.mark.parametrize("kind", [protocols.Rep0, protocols.Respondent0])
-async def test_what_cannot_be_called_serves_nothing(kind: Any) -> None:
+async def test_a_handler_that_cannot_be_called_is_refused(kind: Any) -> None:
     """The mistake surfaced at each question, and the program waited without end."""
     async with kind() as socket:
         with pytest.raises(TypeError, match=HANDLER):
@@ -68,7 +68,7 @@ async def test_what_cannot_be_called_serves_nothing(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [blocking.Rep0, blocking.Respondent0])
-def test_what_cannot_be_called_serves_nothing_in_a_thread(kind: Any) -> None:
+def test_a_handler_that_cannot_be_called_is_refused_in_a_thread(kind: Any) -> None:
     with kind() as socket, pytest.raises(TypeError, match=HANDLER):
         socket.serve(5)
 

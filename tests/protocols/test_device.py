@@ -104,7 +104,7 @@ async def test_complementary_raw_sockets_can_be_joined_either_way_round(
             assert middle.statistics().ended == ""
 
 
-async def test_what_cannot_be_joined_is_refused_with_a_sentence() -> None:
+async def test_sockets_that_cannot_be_joined_are_refused_with_a_sentence() -> None:
     with pytest.raises(ValueError, match="at least one socket"):
         Device(None, None)
     with pytest.raises(NotSupported, match=r"RawSocket\(Rep0\)"):
@@ -330,7 +330,7 @@ async def test_a_puller_that_stops_reading_makes_the_pusher_wait_across_the_devi
         await sending
 
 
-async def test_who_does_not_read_answers_is_not_read_and_holds_up_nobody() -> None:
+async def test_a_peer_that_does_not_read_answers_is_not_read_and_delays_nobody() -> None:
     front = RawSocket(Rep0, options=SocketOptions(send_queue=4))
     back = RawSocket(Req0)
     async with joined(front, back) as middle:

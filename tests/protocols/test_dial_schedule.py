@@ -49,7 +49,7 @@ def test_pauses_double_up_to_the_maximum() -> None:
         (PipeRefused("x"), False),
     ],
 )
-def test_what_lasts_until_one_end_is_changed(error: AddressError, lasting: bool) -> None:
+def test_failures_that_last_until_one_end_is_changed(error: AddressError, lasting: bool) -> None:
     assert is_lasting(error) == lasting
 
 

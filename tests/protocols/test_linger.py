@@ -79,7 +79,7 @@ async def test_how_long_closing_waits_is_the_sockets_and_not_its_listeners(
 
 @pytest.mark.interop
 @pytest.mark.isolated
-async def test_what_is_queued_for_nng_arrives_too() -> None:
+async def test_queued_messages_for_nng_arrive_too() -> None:
     pytest.importorskip("pynng")
     url = f"tcp://127.0.0.1:{free_port()}"
     with Nng("Pull0") as pull:
@@ -175,7 +175,7 @@ async def test_a_deaf_peer_keeps_nothing_from_the_others(tmp_path: Path) -> None
             await closing
 
 
-async def test_what_has_no_peer_does_not_keep_a_socket_open() -> None:
+async def test_a_request_without_a_peer_does_not_keep_a_socket_open() -> None:
     """A request that waits for a replier is not queued for any peer."""
     loop = asyncio.get_running_loop()
     req = Req0(dial="inproc://nobody", options=SocketOptions(linger_s=None))

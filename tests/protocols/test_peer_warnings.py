@@ -81,7 +81,7 @@ def test_a_flood_of_different_complaints_is_bounded_and_counted(caplog: pytest.L
     assert sum(left_out) == last + 1 - len(lines), "each one is a line or counted in one"
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_memory_of_complaints_is_bounded() -> None:
     warnings = PeerWarnings()
     for number in range(10 * KEYS_MAX):
         warnings.warn(number * REFILL_S, number, "complaint %d", number)
@@ -243,7 +243,7 @@ async def test_a_refused_peer_is_logged_once_with_its_port_however_often_it_come
     assert line.startswith(f"{url} refused tcp://127.0.0.1:{ports[0]}: the peer is sub0")
 
 
-async def test_who_only_looks_whether_the_port_is_open_is_not_logged(
+async def test_a_mere_check_of_the_port_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Rep0(listen="tcp://127.0.0.1:0") as rep:

@@ -109,7 +109,7 @@ def test_a_full_queue_refuses_counts_and_says_when_there_is_room(pipe: Pipe, own
     assert owner.writable == 1, "room is told once, and only to those who were refused"
 
 
-def test_who_asks_is_told_once_when_the_data_that_waited_was_taken(pipe: Pipe, owner: FakeOwner) -> None:
+def test_the_caller_is_told_once_when_the_waiting_data_was_taken(pipe: Pipe, owner: FakeOwner) -> None:
     pipe.send_control(b"c")
     pipe.notify_writable()
     pipe.take_output()

@@ -74,7 +74,7 @@ def test_one_peer_too_many_is_refused_with_the_option() -> None:
     assert one.attach().id in one.roster.pipes
 
 
-def test_what_a_pattern_refuses_is_not_counted() -> None:
+def test_a_refused_pipe_is_not_counted() -> None:
     one = Owner(Roster(Pair(SocketOptions(), random.Random(1))))
     one.attach()
     with pytest.raises(PipeRefused):
@@ -94,7 +94,7 @@ def test_the_pattern_is_told_of_who_left() -> None:
 
 
 @pytest.mark.parametrize("closing", [False, True])
-def test_who_left_is_counted_and_what_it_did_not_get_is_lost_unless_the_socket_closes(closing: bool) -> None:
+def test_a_departed_peer_is_counted_and_its_queue_is_lost_unless_the_socket_closes(closing: bool) -> None:
     one = owner()
     one.closing = closing
     stays, leaves = one.attach(), one.attach()

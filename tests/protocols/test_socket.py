@@ -249,7 +249,7 @@ async def test_closing_ends_a_send_that_waits() -> None:
             await task
 
 
-async def test_what_was_received_and_not_read_is_gone_after_closing() -> None:
+async def test_received_and_unread_messages_are_gone_after_closing() -> None:
     pull = Pull0()
     Peer(pull).say(b"unread")
     await pull.aclose()

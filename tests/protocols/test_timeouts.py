@@ -38,7 +38,7 @@ async def test_a_negative_timeout_is_refused(timeout: float) -> None:
 
 
 @pytest.mark.parametrize("timeout", ["1", b"1", [1], 1j, Decimal(1)])
-def test_what_is_no_number_is_refused_by_name(timeout: Any) -> None:
+def test_a_timeout_that_is_no_number_is_refused_by_name(timeout: Any) -> None:
     """The error said that '>=' is not supported between 'str' and 'int'."""
     with pytest.raises(TypeError, match="^timeout is .*; it is seconds from 0, or None to wait forever"):
         seconds(timeout, None)

@@ -37,5 +37,5 @@ def test_it_is_an_option_of_a_socket_and_nothing_else_is() -> None:
         SocketOptions(tls="cert.pem")  # type: ignore[arg-type]
 
 
-def test_whoever_catches_bad_addresses_catches_bad_certificates_too() -> None:
+def test_catching_bad_addresses_catches_bad_certificates_too() -> None:
     assert issubclass(TlsConfigError, AddressError)

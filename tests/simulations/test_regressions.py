@@ -22,7 +22,7 @@ def test_there_are_regressions() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_failure_that_was_mended_stays_mended(path: Path) -> None:
+def test_a_fixed_failure_stays_fixed(path: Path) -> None:
     failure = replaying.read(path)
     assert failure.scenario.name == path.stem, "a file is called as its scenario"
     for seed in (failure.seed, *OTHERS):

@@ -34,7 +34,7 @@ from simulations.scenario import AFTERMATH_S, Scenario, ScenarioError, Workload
         ({"full": (("network.loss", 2.0),)}, ("full", "network", "loss"), "at the full size"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_place(
+def test_an_impossible_field_is_refused_with_its_place(
     given: dict[str, Any], where: tuple[str | int, ...], sentence: str
 ) -> None:
     with pytest.raises(ScenarioError) as raised:

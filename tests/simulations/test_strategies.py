@@ -20,7 +20,7 @@ FEW = settings(max_examples=12, derandomize=True, deadline=None, suppress_health
 
 
 @given(strategies.faults(3))
-def test_what_is_drawn_is_in_order_and_can_be_done(faults: list[Fault]) -> None:
+def test_drawn_faults_are_in_order_and_possible(faults: list[Fault]) -> None:
     assert [fault.at_s for fault in faults] == sorted(fault.at_s for fault in faults)
     for fault in faults:
         assert check(fault, processes=NAMES, hosts=NAMES) is KINDS[fault.kind]

@@ -78,7 +78,7 @@ def test_a_program_can_be_run_to_its_end() -> None:
         mesh.finish()
 
 
-def test_what_a_program_raises_is_raised_by_its_run() -> None:
+def test_an_error_of_a_program_is_raised_by_its_run() -> None:
     async def broken(client: Client) -> None:
         raise LookupError("no such shelf")
 

@@ -185,13 +185,13 @@ class Link:
         self._cuts.append(by)
         self.ends_changed()
 
-    def mend(self, by: object = None) -> None:
+    def uncut(self, by: object = None) -> None:
         """Remove one cut by the same fault, if there is one."""
         if by in self._cuts:
             self._cuts.remove(by)
             self.ends_changed()
 
-    def mend_wholly(self) -> None:
+    def uncut_wholly(self) -> None:
         self._cuts.clear()
         self.ends_changed()
 

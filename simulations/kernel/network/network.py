@@ -133,14 +133,14 @@ class Network:
         for link in self.directions(sources, targets):
             link.cut(by)
 
-    def mend(self, sources: Iterable[str], targets: Iterable[str], by: object = None) -> None:
+    def uncut(self, sources: Iterable[str], targets: Iterable[str], by: object = None) -> None:
         """Remove one `cut` by the same fault, wherever there is one."""
         for link in self.directions(sources, targets):
-            link.mend(by)
+            link.uncut(by)
 
     def mend_all(self) -> None:
         for link in self._links.values():
-            link.mend_wholly()
+            link.uncut_wholly()
 
     def is_cut(self, source: str, target: str) -> bool:
         link = self._links.get((source, target))

@@ -161,7 +161,7 @@ def test_a_last_word_for_which_the_kernel_has_no_room_is_said_later(room: int) -
     assert kernel.got == b"12345goodbye" and kernel.shut
 
 
-def test_what_is_owed_to_a_peer_that_does_not_read_is_bounded() -> None:
+def test_replies_owed_to_a_peer_that_does_not_read_are_bounded() -> None:
     """A WebSocket client that sent pings and read nothing filled the memory."""
     stream, _, kernel, thread, _ = running(10)
     ping = bytes(65536)

@@ -86,7 +86,7 @@ async def test_a_byte_now_and_then_does_not_stretch_the_deadline(
         await listener.aclose()
 
 
-async def test_a_peer_may_be_silent_for_ever_once_it_has_said_who_it_is(scheme: str, tmp_path: Path) -> None:
+async def test_a_peer_may_be_silent_without_limit_after_its_header(scheme: str, tmp_path: Path) -> None:
     """SP has no keepalive: an idle subscriber is a good subscriber."""
     options = replace(QUICK, handshake_timeout_s=0.1)
     async with Pull0(listen=listen_url(scheme, tmp_path), options=options) as pull:

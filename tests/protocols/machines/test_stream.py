@@ -393,7 +393,7 @@ def make_pieces_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("machine", [StreamMachine, WebSocketMachine, TlsMachine, TlsWebSocketMachine])
-def test_what_is_sent_arrives_or_the_end_is_told(
+def test_a_sent_message_arrives_or_the_end_is_reported(
     machine: type[RuleBasedStateMachine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_pieces_small(monkeypatch)

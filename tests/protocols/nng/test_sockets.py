@@ -269,7 +269,7 @@ async def test_a_taken_message_that_is_no_longer_subscribed_is_dropped() -> None
 # --- the ends of calls
 
 
-async def test_what_cannot_be_now_or_ever() -> None:
+async def test_operations_that_are_impossible_now_or_always() -> None:
     async with nng.Pub0() as pub, nng.Sub0() as sub, nng.Rep0() as rep, nng.Req0() as req:
         with pytest.raises(NotSupported):
             await pub.recv()
@@ -542,7 +542,7 @@ async def test_an_oversized_message_costs_the_sender_its_connection() -> None:
 # --- features that pynng lacks
 
 
-async def test_what_is_not_to_be_had_is_a_sentence() -> None:
+async def test_an_unavailable_address_gives_one_sentence() -> None:
     for make in (
         lambda: nng.Star0(),
         lambda: nng.Req0(rng=__import__("random").Random(1)),

@@ -122,7 +122,7 @@ async def test_the_name_must_be_the_one_that_was_dialled(
             await push.wait_for_peers(1, timeout=DEADLINE_S)
 
 
-async def test_what_cannot_be_used_is_a_sentence(
+async def test_unusable_input_gives_one_sentence(
     tmp_path: Path, authority: Authority, server: Signed
 ) -> None:
     garbled = tmp_path / "garbled.pem"

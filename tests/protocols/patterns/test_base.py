@@ -287,7 +287,9 @@ def test_displacing_keeps_the_newest_within_the_bytes() -> None:
         max_size=25,
     )
 )
-def test_whatever_is_queued_how_the_weight_is_right_and_bounded(steps: list[tuple[str, list[int]]]) -> None:
+def test_the_weight_is_right_and_bounded_for_every_way_of_queueing(
+    steps: list[tuple[str, list[int]]],
+) -> None:
     plug = weighed(limit=6)
     pipe = plug.pipe
     one_batch = False  # all or none: a batch is taken whole where no other large frame is

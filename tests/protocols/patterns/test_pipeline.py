@@ -173,7 +173,7 @@ async def test_batches_come_out_as_lists() -> None:
 
 
 @pytest.mark.parametrize("take", ["recv", "recv_nowait", "recv_many", "anext"])
-async def test_who_takes_the_last_message_lets_peers_go_on_at_once(take: str) -> None:
+async def test_taking_the_last_message_resumes_peers_at_once(take: str) -> None:
     """They stayed paused until the next call found the inbox empty."""
     async with Pull0(options=SocketOptions(recv_queue=2)) as pull:
         peer = Peer(pull)

@@ -210,7 +210,7 @@ async def test_one_frame_at_a_time_also_takes_turns() -> None:
         await until(lambda: one.heard == [hop + ID + b"answer"])
 
 
-async def test_what_a_peer_sent_before_it_left_can_still_be_read() -> None:
+async def test_messages_of_a_peer_that_left_can_still_be_read() -> None:
     async with RawSocket(Pull0) as socket:
         peer = Peer(socket)
         peer.say(b"1")
@@ -264,7 +264,7 @@ async def test_raw_sockets_have_no_contexts(kind: type[Socket]) -> None:
 
 
 @pytest.mark.parametrize("kind", [Pub0, Push0])
-async def test_what_only_sends_hears_nothing(kind: type[Socket]) -> None:
+async def test_a_pattern_that_only_sends_receives_nothing(kind: type[Socket]) -> None:
     recorder = Recorder()
     async with RawSocket(kind, receiver=recorder) as socket:
         peer = Peer(socket)

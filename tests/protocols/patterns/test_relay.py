@@ -51,7 +51,7 @@ def test_runs_of_peers_that_left_are_kept_up_to_a_bound_and_the_oldest_dropped()
     assert relay.forward.statistics().waiting == 0
 
 
-def test_what_was_queued_before_the_device_goes_first() -> None:
+def test_messages_queued_before_the_device_go_first() -> None:
     pull, push = raw(ProtocolNumber.PULL0), raw(ProtocolNumber.PUSH0)
     one, two = Plug(pull, 1), Plug(pull, 2)
     one.say(b"1")
@@ -104,7 +104,7 @@ def test_the_module_opens_with_what_its_flows_do() -> None:
         max_size=60,
     )
 )
-def test_whatever_happens_every_question_and_answer_is_delivered_once_waits_or_is_counted(
+def test_every_question_and_answer_is_delivered_once_waits_or_is_counted(
     steps: list[tuple[str, int]],
 ) -> None:
     rep, req, relay = joined(ProtocolNumber.REP0, ProtocolNumber.REQ0)

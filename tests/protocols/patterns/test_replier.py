@@ -274,7 +274,7 @@ async def test_an_answer_that_waits_for_room_never_goes_to_another_requester(kin
         assert socket.statistics().drops == {"not answered": 1}
 
 
-async def test_of_two_answers_that_wait_for_room_one_goes_out_and_one_is_a_state_error(kind: Kind) -> None:
+async def test_two_answers_wait_for_room_and_one_is_sent_the_other_a_state_error(kind: Kind) -> None:
     async with kind(options=SocketOptions(send_queue=1, linger_s=0.0)) as socket:
         one, two = Peer(socket, name="one"), Peer(socket, name="two")
         await waits_for_room(socket, one)

@@ -346,7 +346,7 @@ Step = st.one_of(
 
 
 @given(st.lists(Step, max_size=60), st.sampled_from([None, 3.0]))
-def test_whatever_happens_a_lane_gets_the_answer_to_its_own_last_question(
+def test_a_lane_always_gets_the_answer_to_its_own_last_question(
     steps: list[tuple[str, int]], resend_s: float | None
 ) -> None:
     pattern = requester(resend_s)

@@ -11,7 +11,7 @@ from tests.support.waiting import turns, until
 
 
 @pytest.mark.parametrize("raw", [False, True])
-async def test_what_comes_goes_to_all_but_its_origin_a_hop_further(raw: bool) -> None:
+async def test_a_received_message_goes_to_all_but_its_origin_with_one_hop_more(raw: bool) -> None:
     async with made(Star0, raw) as star:
         origin, *others = [Peer(star, name=str(number)) for number in range(4)]
         origin.say(HOP_WORDS[0] + b"hello", HOP_WORDS[3] + b"far")
@@ -60,7 +60,7 @@ async def test_malformed_frames_are_dropped_and_the_pipe_stays(raw: bool) -> Non
 
 
 @pytest.mark.parametrize("raw", [False, True])
-async def test_what_has_made_ttl_hops_goes_no_further(raw: bool) -> None:
+async def test_a_message_with_ttl_hops_goes_no_further(raw: bool) -> None:
     async with made(Star0, raw, options=SocketOptions(ttl=3)) as star:
         peer, other = Peer(star), Peer(star, name="other")
         peer.say(HOP_WORDS[3] + b"too far", HOP_WORDS[2] + b"last", HOP_WORDS[255] + b"too far")

@@ -263,7 +263,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.booleans())
-def test_whatever_happens_each_peer_that_was_there_is_in_exactly_one_place(
+def test_each_peer_of_a_survey_is_in_exactly_one_field_of_the_result(
     steps: list[tuple[str, int]], early: bool
 ) -> None:
     """And an early survey is over exactly when no peer is left to wait for, or its time is up."""

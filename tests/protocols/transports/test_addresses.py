@@ -187,7 +187,7 @@ def test_a_host_that_can_be_no_name_is_a_mistake_of_the_url(scheme: str, host: s
 @pytest.mark.parametrize(
     "host", ["x" * 63 + ".invalid", "ä" * 50, "a.", "_http._tcp.local", "[fe80::1%eth0]"]
 )
-def test_what_the_resolver_may_know_is_a_host(host: str) -> None:
+def test_a_name_that_the_resolver_may_know_is_a_host(host: str) -> None:
     assert check_dialable(f"tcp://{host}:1")
 
 

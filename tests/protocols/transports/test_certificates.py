@@ -68,7 +68,7 @@ def broken_configs() -> dict[str, tuple[dict[str, Any], str]]:
 
 
 @pytest.mark.parametrize("case", list(broken_configs()))
-def test_what_a_listener_cannot_use_is_one_sentence(case: str) -> None:
+def test_unusable_certificates_of_a_listener_give_one_sentence(case: str) -> None:
     fields, sentence = broken_configs()[case]
     with pytest.raises(TlsConfigError, match=sentence) as caught:
         server_context(TlsConfig(**fields))
@@ -210,7 +210,7 @@ def test_reload_reads_at_once_and_says_what_is_wrong(files: Files) -> None:
     assert files.certificates.statistics().refused == 1
 
 
-def test_what_could_not_be_read_once_is_taken_as_soon_as_it_can(
+def test_a_file_that_could_not_be_read_once_is_taken_as_soon_as_it_can(
     files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Wrong permissions, or no descriptor left: fixed without writing to the file."""

@@ -52,7 +52,7 @@ def test_every_address_is_tried_once_and_those_of_a_family_in_their_order(found:
         assert [each for each in ordered if each.family == family] == of_family
 
 
-def test_what_needs_no_resolver() -> None:
+def test_addresses_that_need_no_resolver() -> None:
     assert all(is_numeric(host) for host in ("127.0.0.1", "::1", "fe80::1%eth0"))
     assert not any(is_numeric(host) for host in ("localhost", "1.2.3", "", "host%1", "\x00"))
 
@@ -162,7 +162,7 @@ async def test_without_a_delay_they_are_tried_one_after_the_other(network: Calla
     assert net.tried == ["first", "second"] and net.given_up == ["first"]
 
 
-async def test_of_two_that_accept_together_one_is_dropped(network: Callable[..., Network]) -> None:
+async def test_if_two_accept_together_one_is_dropped(network: Callable[..., Network]) -> None:
     net = network(first="together", second="together")
     await race(net)
     kept = [each for each in net.transports if not each.aborted]
@@ -195,7 +195,7 @@ async def test_a_race_given_up_leaves_no_attempt(network: Callable[..., Network]
     st.lists(st.sampled_from(["accepts", "refuses", "unreachable", "hangs"]), min_size=1, max_size=8),
     st.sampled_from([None, 0.0, 0.001]),
 )
-def test_whatever_the_addresses_do_the_first_that_accepts_wins_or_all_failures_are_told(
+def test_the_first_address_that_accepts_wins_or_all_failures_are_reported(
     does: list[str], delay_s: float | None
 ) -> None:
     async def run() -> None:

@@ -40,7 +40,7 @@ async def joined(options: SocketOptions = OPTIONS) -> AsyncIterator[tuple[FakeSo
     await owner.aclose()
 
 
-async def test_what_one_turn_sends_arrives_as_one_run() -> None:
+async def test_messages_sent_in_one_turn_arrive_as_one_run() -> None:
     async with joined() as (dialer, owner):
         dialer.pipes[0].send_many([b"1", b"2", b"3"])
         await until(lambda: owner.received)

@@ -170,7 +170,7 @@ async def test_the_kernel_says_which_process_the_peer_is(tmp_path: Path, abstrac
 
 
 @linux
-async def test_of_another_process_it_is_that_process(tmp_path: Path) -> None:
+async def test_the_identity_of_another_process_is_that_process(tmp_path: Path) -> None:
     async with Pull0(listen=f"ipc://{tmp_path}/x") as pull:
         pid = os.fork()
         if pid == 0:

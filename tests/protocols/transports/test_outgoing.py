@@ -50,7 +50,7 @@ def test_buffers_are_asked_for_only_when_the_one_before_is_out() -> None:
     assert not outgoing.inside_buffer and asked == [0]
 
 
-def test_what_is_owed_waits_for_the_end_of_the_buffer_under_way() -> None:
+def test_owed_replies_wait_for_the_end_of_the_buffer_under_way() -> None:
     first, second = b"1" * (PIECE + 1), b"2"
     outgoing = Outgoing(first, iter([second]))
     outgoing.next_piece()

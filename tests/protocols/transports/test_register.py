@@ -188,7 +188,7 @@ def test_a_scheme_must_be_able_to_stand_in_a_url(scheme: str) -> None:
         register_transport(scheme, MemTransport())
 
 
-def test_what_needs_libraries_is_loaded_when_it_is_first_used() -> None:
+def test_a_transport_with_libraries_is_loaded_at_its_first_use() -> None:
     code = (
         "import sys, protocols; assert 'wsproto' not in sys.modules;"
         "protocols.check_url('ws://127.0.0.1:1/x'); assert 'wsproto' in sys.modules"

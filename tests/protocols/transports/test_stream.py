@@ -195,7 +195,7 @@ async def joined(
         await dialer.aclose()
 
 
-async def test_what_one_turn_sends_arrives_as_one_run(scheme: str, tmp_path: Path) -> None:
+async def test_messages_sent_in_one_turn_arrive_as_one_run(scheme: str, tmp_path: Path) -> None:
     async with joined(scheme, tmp_path) as (dialer, owner):
         for i in range(100):
             dialer.pipes[0].send(b"%d" % i)
@@ -214,9 +214,7 @@ async def test_a_flush_writes_in_the_same_turn_and_the_rest_follows(scheme: str,
         await until(lambda: owner.received == [b"1", b"2"])
 
 
-async def test_what_is_answered_while_frames_are_delivered_is_written_in_that_turn(
-    scheme: str, tmp_path: Path
-) -> None:
+async def test_answers_given_during_a_delivery_are_written_in_that_turn(scheme: str, tmp_path: Path) -> None:
     async with joined(scheme, tmp_path) as (dialer, owner):
         owner.pipe_received = lambda pipe, frames: pipe.send_many(frames)  # type: ignore
         dialer.pipes[0].send_many([b"1", b"2"])
@@ -382,7 +380,7 @@ class Eager(FakeSocket):
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-async def test_what_is_sent_when_told_of_room_follows_what_was_queued(
+async def test_frames_sent_on_hearing_of_room_follow_the_queued_ones(
     scheme: str, tmp_path: Path, leaves: bool
 ) -> None:
     async with listening(listen_url(scheme, tmp_path), OPTIONS) as (owner, listener):

@@ -45,7 +45,7 @@ def live(path: str) -> Iterator[socket.socket]:
 # --- the winner
 
 
-def test_of_many_that_want_one_dead_file_exactly_one_wins(path: str) -> None:
+def test_exactly_one_of_many_takes_over_a_dead_file(path: str) -> None:
     count = 8
     with ThreadPoolExecutor(count) as threads:
         for _ in range(40):
@@ -69,7 +69,7 @@ def test_of_many_that_want_one_dead_file_exactly_one_wins(path: str) -> None:
             os.unlink(path)
 
 
-def test_of_many_that_want_a_fresh_path_exactly_one_wins(path: str) -> None:
+def test_exactly_one_of_many_gets_a_fresh_path(path: str) -> None:
     """A file that is bound and does not listen yet looks dead."""
     count = 8
     with ThreadPoolExecutor(count) as threads:
@@ -143,7 +143,7 @@ def test_a_dead_file_is_taken_over(path: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link to nothing"])
-def test_what_is_no_socket_is_left_alone(path: str, kind: str) -> None:
+def test_a_file_that_is_no_socket_is_left_alone(path: str, kind: str) -> None:
     if kind == "file":
         Path(path).write_text("precious")
     elif kind == "folder":

@@ -115,12 +115,12 @@ def test_an_address_has_a_path_and_may_leave_out_its_port(
         ("ws://ä..b/", "is not a host name"),
     ],
 )
-def test_what_cannot_be_an_address(url: str, sentence: str) -> None:
+def test_impossible_addresses(url: str, sentence: str) -> None:
     with pytest.raises(AddressError, match=sentence):
         check_url(url)
 
 
-def test_what_can_be_dialled_and_what_only_listened_on() -> None:
+def test_addresses_that_can_be_dialled_and_those_only_listened_on() -> None:
     assert check_dialable("ws://h/x?y") == "ws://h/x?y"
     for url in ("ws://*:80/", "ws://:80/", "ws://0.0.0.0/", "wss://[::]:1/", "ws://h:0/"):
         with pytest.raises(AddressError, match="dialling needs a host and a port"):
@@ -194,7 +194,7 @@ async def test_a_pipe_outlives_the_listener_that_brought_it() -> None:
         assert second.received == []
 
 
-async def test_who_is_accepted_while_the_last_listener_closes_is_turned_away() -> None:
+async def test_a_peer_accepted_while_the_last_listener_closes_is_refused() -> None:
     """asyncio makes the connection a loop turn after it has accepted it."""
     async with listening(ANYWHERE) as (owner, listener):
         (port,) = set(loop_state().websocket_ports.values())
@@ -318,7 +318,7 @@ async def test_one_path_serves_several_patterns(scheme: str) -> None:
 # --- wss
 
 
-async def test_who_does_not_trust_the_certificate_does_not_connect() -> None:
+async def test_a_dialer_that_does_not_trust_the_certificate_does_not_connect() -> None:
     async with listening("wss://127.0.0.1:0/x", SECURE) as (_, listener):
         doubting = replace(BASE, tls=config(trust=stranger()))
         with pytest.raises(HandshakeError) as caught:
@@ -564,7 +564,7 @@ class Satisfied(FakeSocket):
 
 @pytest.mark.parametrize("last", [frame(CLOSE, struct.pack(">H", 1001)), frame(TEXT, b"x")])
 @pytest.mark.parametrize("together", [True, False], ids=["with the handshake", "later"])
-async def test_what_came_in_one_piece_with_the_last_message_is_answered_before_we_end(
+async def test_input_in_one_piece_with_the_last_message_is_answered_before_the_end(
     last: bytes, together: bool
 ) -> None:
     owner = Satisfied(options=BASE)
@@ -586,7 +586,7 @@ async def test_what_came_in_one_piece_with_the_last_message_is_answered_before_w
 
 
 @pytest.mark.parametrize("scheme", ["ws", "wss"])
-async def test_who_sends_a_message_above_the_limit_is_told_so(scheme: str) -> None:
+async def test_the_sender_of_a_message_above_the_limit_is_told_so(scheme: str) -> None:
     options = replace(SECURE, recv_size_max=1000)
     async with (
         Pull0(listen=f"{scheme}://localhost:0", options=options) as pull,

@@ -283,7 +283,7 @@ def test_the_server_learns_who_the_client_is() -> None:
     assert ends.client.identity.names == LOCAL
 
 
-def test_who_was_not_asked_or_not_verified_has_no_identity() -> None:
+def test_a_peer_not_asked_or_not_verified_has_no_identity() -> None:
     ends = Ends(config(alice(), verify="none"), config(local())).shaken()
     assert (ends.client.identity, ends.server.identity) == (None, None)
     ends = Ends(config(), config(local(), verify="optional")).shaken()
@@ -507,7 +507,7 @@ def test_a_stream_cut_inside_a_record_says_so_wherever_it_is_cut(cut: int, more:
     assert not ends.server.inside_frame
 
 
-def test_what_the_inner_protocol_refuses_is_refused() -> None:
+def test_a_refusal_of_the_inner_protocol_is_a_refusal() -> None:
     ends = Ends(size_max=1000).shaken()
     assert ends.server.receive(encoded(ends.client, b"fits", b"x" * 1001)) == [b"fits"]
     assert isinstance(ends.server.failure, MessageTooLarge)

@@ -135,7 +135,7 @@ def test_the_request_may_come_a_byte_at_a_time() -> None:
     ],
     ids=str,
 )
-def test_what_peers_and_browsers_may_write_otherwise(replaced: dict[str, str]) -> None:
+def test_allowed_variants_of_requests_of_peers_and_browsers(replaced: dict[str, str]) -> None:
     listener = listening()
     listener.receive(request(**replaced))
     assert listener.peer == REQ, listener.failure
@@ -193,7 +193,7 @@ def test_a_request_without_a_path_is_for_the_root(first: str) -> None:
         (b"HELLO\r\n\r\n", "400 Bad Request", "not HTTP"),
     ],
 )
-def test_what_a_listener_refuses(sent: bytes, status: str, reason: str) -> None:
+def test_requests_that_a_listener_refuses(sent: bytes, status: str, reason: str) -> None:
     answered, word, _ = refusal(sent)
     assert (answered, word) == (f"HTTP/1.1 {status}", reason)
 
@@ -254,7 +254,7 @@ def test_pages_of_the_own_host_may_connect_by_an_address_or_a_name_that_is_known
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40))
-def test_whatever_a_page_calls_us_only_addresses_and_known_names_get_in(host: str) -> None:
+def test_a_page_gets_in_only_by_an_address_or_a_known_name(host: str) -> None:
     listener = listening(hosts=("known.example",))
     listener.receive(request(host=host, origin=f"http://{host}"))
     if listener.peer:
@@ -303,7 +303,9 @@ def test_a_head_of_just_the_limit_is_read() -> None:
         (b"\x82\x80", "are not HTTP"),
     ],
 )
-def test_what_is_no_http_is_told_by_its_first_byte_and_gets_no_answer(first: bytes, hint: str) -> None:
+def test_input_that_is_no_http_is_detected_by_its_first_byte_and_gets_no_answer(
+    first: bytes, hint: str
+) -> None:
     listener = listening()
     listener.receive(first)
     assert listener.failure is not None and listener.reply == b""
@@ -413,7 +415,7 @@ def test_which_answers_open_nothing(replaced: dict[str, str], reason: str) -> No
         (b"HTTP/1.1 200 OK\r\n", "websocket: refused"),
     ],
 )
-def test_what_no_listener_of_websocket_says(sent: bytes, reason: str) -> None:
+def test_answers_that_no_websocket_listener_gives(sent: bytes, reason: str) -> None:
     assert failure_of(dialling(), sent).reason == reason
 
 

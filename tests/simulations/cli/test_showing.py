@@ -34,7 +34,7 @@ def test_a_terminal_shows_the_virtual_time_in_a_line_that_is_overwritten(
 
 
 @pytest.mark.parametrize(("stream", "term"), [(Terminal(), "dumb"), (io.StringIO(), "xterm")])
-def test_what_cannot_overwrite_a_line_gets_faults_only(
+def test_a_terminal_that_cannot_overwrite_a_line_gets_faults_only(
     monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, term: str
 ) -> None:
     assert told(monkeypatch, stream, term) == "    1.00 s  crash broker-1\n"

@@ -59,7 +59,7 @@ def test_a_cut_holds_messages_back_until_a_retransmission_after_it() -> None:
     assert len(times) == 2 and all(2.3 <= at_s <= 2.31 for at_s in times)
 
 
-def test_what_was_under_way_when_a_cut_began_goes_on_before_what_was_sent_later() -> None:
+def test_messages_under_way_when_a_cut_began_go_before_later_ones() -> None:
     field, echo, striking = pair(Options(latency_s=0.1, jitter_s=0.0))
     field.send(THERE, ("note", 1))
     striking.do(Fault(0.0, "cut_one_way", ("one",), ("other",), for_s=1.0))
@@ -154,7 +154,7 @@ def test_loss_is_delay_and_slowness_adds() -> None:
     assert not field.wires.special[THERE] and not field.wires.trouble(THERE)
 
 
-def test_of_a_loss_that_is_over_nothing_is_left() -> None:
+def test_a_loss_that_is_over_leaves_nothing_behind() -> None:
     """Each try is lost or not when it is made: none is decided in advance."""
     field = build(nodes=5, seed=1)
     start_all(field)
@@ -178,7 +178,7 @@ def test_a_new_connection_waits_for_nothing_that_the_old_one_sends_again() -> No
     assert [message for _, message in echo.heard[OTHER]] == [("note", 1)]
 
 
-def test_what_is_no_size_is_refused() -> None:
+def test_an_unknown_size_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 2 brokers"):
         build(nodes=1, seed=1)
     with pytest.raises(ValueError, match="499500 links; at most 500"):
@@ -243,7 +243,7 @@ def test_changes_say_who_saw_what() -> None:
     ]  # fmt: skip
 
 
-def test_of_many_changes_the_first_are_kept_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_many_changes_are_kept_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(PLAN, nodes=8, seed=5, seconds=40)
     monkeypatch.setattr("simulations.cores.field.CHANGES_MAX", 100)
     short = run(PLAN, nodes=8, seed=5, seconds=40)

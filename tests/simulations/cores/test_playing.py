@@ -27,7 +27,7 @@ def test_a_scenario_is_resolved_played_healed_and_whole_at_its_end() -> None:
     assert cores.play(SPLIT, seed=3) == outcome
 
 
-def test_who_is_not_whole_at_the_end_is_said() -> None:
+def test_brokers_that_are_not_whole_at_the_end_are_named() -> None:
     outcome = cores.play(Scenario(name="late", brokers=3, bound_s=0.0005, faults=(
         Fault(1.0, "power_off", ("broker-2",)),
     )), seed=1)  # fmt: skip
@@ -44,13 +44,13 @@ def test_a_shipped_scenario_can_be_played() -> None:
     assert "whole at the end" in cores.told(outcome, 0.1)
 
 
-def test_who_lost_most_packets_for_half_a_minute_is_back_when_that_is_over() -> None:
+def test_a_broker_that_lost_most_packets_for_half_a_minute_is_back_afterwards() -> None:
     lossy = Fault(1.0, "lossy_link", ("broker-2",), value=0.8, for_s=30.0)
     outcome = cores.play(Scenario(name="lossy", brokers=5, faults=(lossy,)), seed=1)
     assert outcome.ok and outcome.deaths_seen, outcome.wrong
 
 
-def test_what_needs_more_than_cores_is_refused_before_anything_is_run() -> None:
+def test_a_scenario_that_needs_more_than_cores_is_refused_before_it_runs() -> None:
     with pytest.raises(ValueError, match="know no disk_fault"):
         cores.play(Scenario(name="disk", faults=(Fault(1.0, "disk_fault", ("broker-1",)),)), seed=1)
     with pytest.raises(ValueError, match="spare brokers"):

@@ -21,7 +21,7 @@ def test_its_kinds_are_kinds_of_a_world_and_last_if_they_do_there() -> None:
         assert (name in SIMPLE) == (faults.KINDS[name].unfold is None), name
 
 
-def test_what_means_nothing_here_is_refused_by_name() -> None:
+def test_a_fault_without_meaning_here_is_refused_by_name() -> None:
     _, _, striking = pair()
     with pytest.raises(ValueError, match="know no disk_full; they know partition, cut_one_way"):
         striking.schedule([Fault(1.0, "disk_full", ("one",))])
@@ -93,7 +93,7 @@ def test_a_clog_lets_wait_and_what_waited_comes_first_at_its_end() -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [("crash", "power_off"), ("power_off", "crash"), ("power_off", "power_off")]
 )
-def test_who_is_down_by_two_faults_is_so_until_the_last_ends(first: str, second: str) -> None:
+def test_a_place_down_by_two_faults_stays_down_until_the_last_ends(first: str, second: str) -> None:
     field, _, striking = pair()
     striking.schedule([Fault(1.0, first, ("other",), for_s=3.0), Fault(2.0, second, ("other",), for_s=20.0)])
     field.run_for(21.9)
@@ -102,7 +102,7 @@ def test_who_is_down_by_two_faults_is_so_until_the_last_ends(first: str, second:
     assert field.states[OTHER] is PlaceState.RUNNING and field.lives[OTHER] == 2
 
 
-def test_who_is_started_by_name_is_not_kept_down_by_what_was_before() -> None:
+def test_a_place_started_by_name_is_not_held_down_by_earlier_faults() -> None:
     field, _, striking = pair()
     striking.schedule(
         [
@@ -117,7 +117,7 @@ def test_who_is_started_by_name_is_not_kept_down_by_what_was_before() -> None:
     assert field.states[OTHER] is PlaceState.RUNNING
 
 
-def test_who_is_paused_by_two_faults_is_so_until_the_last_ends_or_somebody_resumes_it() -> None:
+def test_a_place_paused_by_two_faults_stays_so_until_the_last_ends_or_a_resume() -> None:
     field, echo, striking = pair()
     striking.schedule(
         [Fault(0.5, "pause", ("other",), for_s=3.0), Fault(1.5, "pause", ("other",), for_s=5.0)]

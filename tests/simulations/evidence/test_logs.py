@@ -80,7 +80,7 @@ def test_a_writer_whose_clock_nobody_saw_is_timed_by_its_wall_clock() -> None:
     assert row["at_s"] == pytest.approx(5.25)
 
 
-def test_of_logs_that_were_struck_only_sound_ones_are_read() -> None:
+def test_only_sound_logs_are_read_where_some_were_struck() -> None:
     files = {"one": content(heartbeat(1, 7)), "two": content(heartbeat(1, 8, node="0d"))}
     assert [row["node"] for row in Logs(files, {}, {("0d", "0b")})] == ["0d"]
 

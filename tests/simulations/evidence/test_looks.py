@@ -85,7 +85,7 @@ def test_looks_are_as_they_were_in_whatever_order_they_are_asked_for(seed: int) 
     assert looks[-1:] == plain[-1:] and looks[3:40:5] == plain[3:40:5]
 
 
-def test_what_stays_is_one_object_in_all_looks() -> None:
+def test_unchanged_parts_are_one_object_in_all_looks() -> None:
     looks = Looks()
     for second in range(2 * BLOCK):
         looks.add(float(second), [view(id, 30) for id in range(30)])

@@ -58,7 +58,7 @@ def test_a_cut_is_detected_by_each_side_of_the_other_and_taken_back_after_it() -
     assert found.return_s == Spread(2, 1.0, 1.0, 1.0)
 
 
-def test_of_a_cut_in_one_direction_only_who_is_unheard_is_detected() -> None:
+def test_a_cut_in_one_direction_detects_only_the_unheard_side() -> None:
     spans = [Span(Fault(10.0, "cut_one_way", ("broker-1",), ("broker-2",), 10.0), 10.0, 20.0)]
     rows = [
         *STARTS,
@@ -109,7 +109,7 @@ def test_views_are_counted_by_size() -> None:
     assert measure(rows, [], BROKERS).view_sizes == 2
 
 
-def test_what_brokers_hear_is_measured_per_second_of_each_life() -> None:
+def test_messages_heard_are_measured_per_second_of_each_life() -> None:
     link = {"msgs_in": 30, "bytes_in": 500, "bytes_out": 100}
     rows = [
         row("meta", "broker-1", 0.0, op="start"),

@@ -95,7 +95,7 @@ def changes(*samples: Sample) -> list[Change]:
     return reader.told
 
 
-def test_who_only_counts_has_not_changed() -> None:
+def test_a_broker_with_only_new_counts_has_not_changed() -> None:
     first, *others = changes(
         sample(1.0, view(ONE)),
         sample(2.0, view(ONE, counters={"rounds": 2}, sizes={"members": 3}, void_at=1.5, paused=True)),
@@ -119,7 +119,7 @@ def test_another_life_of_a_broker_has_nothing_before_it() -> None:
     assert change.before is None
 
 
-def test_who_was_away_at_a_look_has_nothing_before_it() -> None:
+def test_a_broker_away_at_a_look_has_nothing_before_it() -> None:
     told = changes(sample(1.0, view(ONE)), sample(2.0), sample(3.0, view(ONE)))
     assert [(each.at_s, each.before) for each in told] == [(1.0, None), (3.0, None)]
 

@@ -16,7 +16,7 @@ def _dial(world: World, by: str, to: str) -> None:
     world.network.connect(process.host, process, address, lambda half, error: None)
 
 
-def test_of_all_dials_those_to_who_left_are_kept() -> None:
+def test_only_dials_to_brokers_that_left_are_kept() -> None:
     with mesh(3) as world:
         recorder = Recorder(world, Scenario("three", brokers=3), Ledger())
         recorder.sample()

@@ -36,7 +36,7 @@ async def nothing(process: Any) -> None:
     await process.stopping.wait()
 
 
-def test_what_brokers_write_is_in_files_while_they_run(tmp_path: Path) -> None:
+def test_logs_of_brokers_are_in_files_while_they_run(tmp_path: Path) -> None:
     with World(1) as world:
         writing = writer(world, tmp_path)
         Mesh(world, brokers=2)

@@ -56,7 +56,7 @@ def test_a_replayed_admission_was_a_good_one_the_first_time() -> None:
         assert "bind" in seen
 
 
-def test_who_is_down_is_not_visited() -> None:
+def test_a_host_that_is_down_is_skipped() -> None:
     with mesh() as world:
         world.inject("crash", ["broker-2"])
         world.inject("garbage", ["broker-2"])

@@ -87,7 +87,7 @@ def test_a_slow_disk_takes_longer_for_what_is_synced_and_only_for_that() -> None
         assert since(world, -1)[0][1] < 0.01
 
 
-def test_of_a_lying_disk_a_power_loss_takes_what_was_synced_and_brings_old_files_back() -> None:
+def test_a_power_loss_takes_synced_data_of_a_lying_disk_and_restores_old_files() -> None:
     async def replacing(process: Process) -> None:
         await process.storage.make_folder("/state")
         for number in range(100):
@@ -231,7 +231,7 @@ def test_a_broker_without_its_state_folder_goes_on_and_says_what_it_could_not_sa
         assert STATE not in world.disk("broker-2").files
 
 
-def test_a_broker_goes_on_while_its_disk_is_broken_and_saves_when_it_is_mended() -> None:
+def test_a_broker_goes_on_while_its_disk_is_broken_and_saves_when_it_works_again() -> None:
     with mesh() as world:
         world.inject("disk_fault", ["broker-2"], for_s=5)
         world.inject("forged_dead", ["broker-2"])  # it has a new incarnation to save
@@ -301,7 +301,7 @@ def test_a_slow_disk_does_not_hold_up_the_log_which_is_not_synced() -> None:
 
 
 @pytest.mark.parametrize("kind", ["crash", "power_off"])
-def test_what_a_dead_broker_leaves_of_its_log_is_a_beginning_and_its_next_life_writes_another_file(
+def test_a_dead_broker_leaves_the_beginning_of_its_log_and_its_next_life_writes_another_file(
     kind: str,
 ) -> None:
     left = []

@@ -88,7 +88,7 @@ def test_when_it_is_over_no_link_bears_a_mark_and_all_who_dial_are_served(kind: 
 
 
 @pytest.mark.parametrize("kind", OF_LINKS)
-def test_what_arrives_is_always_a_beginning_of_what_was_sent(kind: str) -> None:
+def test_received_data_is_always_a_prefix_of_the_sent_data(kind: str) -> None:
     with talking() as world:
         inject(world, kind, 5)
         talk(world, 8)

@@ -128,7 +128,7 @@ def test_a_retransmission_meets_the_link_as_it_then_is() -> None:
         assert server.data == b"x"
 
 
-def test_what_is_never_let_through_times_out_as_a_cut_does() -> None:
+def test_packets_that_never_pass_time_out_like_a_cut() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         world.inject("lossy_link", ["client"], ["server"], 0.999, ways="there")

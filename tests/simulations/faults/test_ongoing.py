@@ -53,7 +53,7 @@ def test_a_fault_that_lasts_ends_after_its_time_and_only_that_one() -> None:
         assert world.ongoing.faults() == []
 
 
-def test_what_was_healed_early_does_not_end_what_came_after_it() -> None:
+def test_a_fault_healed_early_does_not_end_a_later_one() -> None:
     with world_of("one", "two") as world:
         world.inject("partition", ["one"], ["two"], for_s=4)
         world.run_for(1)

@@ -62,7 +62,7 @@ def test_a_broker_that_boots_with_its_clock_off_is_let_in() -> None:
         assert world.wall_time("broker-2") - world.wall_time() == pytest.approx(-3600)
 
 
-def test_who_was_started_by_somebody_else_is_not_started_twice() -> None:
+def test_a_process_started_elsewhere_is_not_started_twice() -> None:
     with mesh() as world:
         world.inject("restart", ["broker-2"], value=3)
         world.run_for(1)

@@ -42,7 +42,7 @@ def test_a_killed_process_is_started_again_after_its_time_and_its_log_stays() ->
         assert all_alive(world) and incarnation(world, "broker-2") == 2
 
 
-def test_who_is_asked_to_end_is_started_again_only_when_it_has_ended() -> None:
+def test_a_process_asked_to_end_restarts_only_after_its_end() -> None:
     async def slow_to_end(process: Process) -> None:
         await process.stopping.wait()
         await asyncio.sleep(3)
@@ -81,7 +81,7 @@ def test_power_that_comes_back_starts_what_ran_and_not_what_had_ended_before() -
         assert world.node("alpha").running and not world.node("beta").alive
 
 
-def test_who_is_kept_down_by_two_faults_starts_when_the_last_is_over() -> None:
+def test_a_process_held_down_by_two_faults_restarts_when_the_last_ends() -> None:
     with ticking("alpha") as world:
         node = world.node("alpha")
         node.start()
@@ -96,7 +96,7 @@ def test_who_is_kept_down_by_two_faults_starts_when_the_last_is_over() -> None:
         assert node.running and node.lives == 2
 
 
-def test_who_waits_for_a_power_that_never_comes_back_makes_no_event() -> None:
+def test_waiting_for_a_power_that_never_returns_makes_no_event() -> None:
     with ticking("alpha") as world:
         world.node("alpha").start()
         world.inject("crash", ["alpha"], for_s=1)
@@ -108,7 +108,7 @@ def test_who_waits_for_a_power_that_never_comes_back_makes_no_event() -> None:
         assert world.node("alpha").running
 
 
-def test_who_was_started_in_the_time_of_a_fault_is_kept_down_by_it_no_more() -> None:
+def test_a_process_started_during_a_fault_is_no_longer_held_down_by_it() -> None:
     with ticking("alpha") as world:
         node = world.node("alpha")
         node.start()
@@ -121,7 +121,7 @@ def test_who_was_started_in_the_time_of_a_fault_is_kept_down_by_it_no_more() -> 
         assert node.running and node.lives == 3
 
 
-def test_what_cannot_be_done_to_who_is_down_passes_it_over() -> None:
+def test_a_process_that_is_down_is_skipped_by_faults_that_need_it_up() -> None:
     with ticking("alpha", "beta") as world:
         world.node("beta").start()
         for kind in (

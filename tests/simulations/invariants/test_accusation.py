@@ -50,7 +50,7 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -60,7 +60,7 @@ def test_suspicions_are_counted_by_observer_and_member_too() -> None:
     assert judged(history(), "suspicions_at_most", most=0, whom=(ONE,)).ok
 
 
-def test_who_accuses_nobody_may_suspect_unless_that_is_asked_too() -> None:
+def test_a_broker_that_declares_no_death_may_suspect_unless_that_is_asked_too() -> None:
     assert judged(history(), "accuses_nobody", whom=(THREE,)).ok
     refused(judged(history(), "accuses_nobody", whom=(ONE,)), "broker-1 called broker-3 dead at 7.100 s")
     assert judged(history(_suspect_again), "accuses_nobody", whom=(THREE,)).ok

@@ -81,11 +81,11 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_who_was_parted_is_seen_under_the_id_that_it_had_then() -> None:
+def test_a_parted_broker_is_seen_under_its_id_of_that_time() -> None:
     """A broker that lost its state later was looked for under its last id."""
     evidence = history()
     evidence.lives.append(Life(THREE, 3, THREE, 31.5, None, "", 9, 99))

@@ -61,7 +61,7 @@ SPOILT = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -114,7 +114,7 @@ def test_drops_of_another_run_of_the_broker_do_not_cover_it() -> None:
     assert not verdict(evidence).ok
 
 
-def test_what_was_not_accepted_or_came_before_the_subscription_is_owed_to_nobody() -> None:
+def test_a_message_not_accepted_or_before_the_subscription_is_owed_to_nobody() -> None:
     for outcome in (Outcome.SENT, Outcome.UNKNOWN, Outcome.REFUSED, Outcome.PENDING):
         evidence = lost()
         publication(evidence).outcome = outcome
@@ -219,7 +219,9 @@ def test_a_session_made_anew_loses_what_came_meanwhile() -> None:
 
 
 @pytest.mark.parametrize(("accepted_s", "right"), [(11.8, True), (10.2, False)])
-def test_what_its_own_broker_accepted_while_the_session_stood_is_owed(accepted_s: float, right: bool) -> None:
+def test_a_message_accepted_by_its_own_broker_during_the_session_is_owed(
+    accepted_s: float, right: bool
+) -> None:
     """All messages published within seconds of a session's end were excused: nobody saw that brokers did not
     count those under way.
     """
@@ -238,7 +240,7 @@ def test_what_its_own_broker_accepted_while_the_session_stood_is_owed(accepted_s
 
 
 @pytest.mark.parametrize(("at_s", "right"), [(9.0, True), (11.0, True), (16.0, False)])
-def test_who_is_held_for_dead_is_sent_nothing(at_s: float, right: bool) -> None:
+def test_a_broker_seen_as_dead_is_sent_nothing(at_s: float, right: bool) -> None:
     assert verdict(lost(lambda log: log.member(TWO, at_s, ONE, "alive>dead"))).ok is right
 
 
@@ -280,7 +282,7 @@ def test_a_broker_that_was_dead_to_the_barrier_learns_of_the_subscription_by_the
 
 
 @pytest.mark.parametrize(("back_s", "right"), [(8.9, False), (9.5, True), (10.0, True)])
-def test_whose_log_was_lost_may_have_held_it_for_dead_until_the_look_that_follows(
+def test_a_broker_with_a_lost_log_may_have_seen_it_as_dead_until_the_next_look(
     back_s: float, right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A change dates from the look before it; the message came before the receiver was back."""
@@ -314,7 +316,7 @@ def test_a_receipt_may_name_the_broker_as_its_copy_which_was_there_before(name: 
     assert verdict(evidence).ok is right
 
 
-def test_who_was_back_in_time_is_owed_the_message() -> None:
+def test_a_subscriber_back_in_time_is_owed_the_message() -> None:
     def back(log: Log) -> None:
         log.member(TWO, 7.5, ONE, "alive>dead")
         log.member(TWO, 9.0, ONE, "dead>alive", sub_inc=2)
@@ -322,7 +324,7 @@ def test_who_was_back_in_time_is_owed_the_message() -> None:
     assert not verdict(lost(back)).ok
 
 
-def test_what_a_lost_link_had_under_way_must_be_counted() -> None:
+def test_messages_under_way_on_a_lost_link_must_be_counted() -> None:
     assert not verdict(lost(lambda log: log.link(TWO, 10.5, ONE, "down"))).ok
 
 

@@ -52,7 +52,7 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -77,7 +77,7 @@ def test_a_death_is_excused_by_what_was_done_to_the_dead_or_between_the_two() ->
         Span(Fault(20, "pause", (ONE,)), 19.0, 22.0),
     ],
 )
-def test_what_is_mild_excuses_no_death(mild: Span) -> None:
+def test_a_mild_fault_excuses_no_death(mild: Span) -> None:
     evidence = right_history(false_death)
     evidence.faults.append(mild)
     assert not judged(evidence, "no_false_deaths").ok
@@ -110,7 +110,7 @@ def test_a_pause_is_long_for_a_broker_whose_rounds_are_short(skewed: Span, excus
     ],
     ids=lambda spans: f"{spans[0].fault.kind}-{spans[0].fault.a}",
 )
-def test_what_keeps_heartbeats_away_excuses_a_death_whatever_side_is_named(harsh: list[Span]) -> None:
+def test_a_fault_that_stops_heartbeats_excuses_a_death_whichever_side_is_named(harsh: list[Span]) -> None:
     evidence = history(false_death)
     evidence.faults += harsh
     assert judged(evidence, "no_false_deaths").ok
@@ -190,7 +190,7 @@ def test_nothing_is_done_to_who_is_down_nor_to_its_next_life(kind: str, until_s:
     assert not judged(evidence, "no_false_deaths").ok
 
 
-def test_what_counts_is_how_long_the_two_cannot_hear_each_other() -> None:
+def test_the_time_in_which_two_cannot_hear_each_other_counts() -> None:
     """Two seconds of the one and then one of the other are three; the accuser's own silence is no excuse."""
     for name, excused in ((TWO, True), (ONE, False)):
         evidence = history(false_death)
@@ -211,7 +211,7 @@ def test_trouble_too_short_for_a_death_excuses_none_between_two_that_stayed_link
     assert judged(evidence, "no_false_deaths").ok
 
 
-def test_who_is_deaf_itself_when_it_calls_somebody_dead_is_excused() -> None:
+def test_a_broker_deaf_while_it_declares_a_death_is_excused() -> None:
     for until_s, excused in ((23.0, True), (21.9, False)):
         evidence = history(false_death)
         evidence.faults.append(Span(Fault(18, "block_io", (ONE,)), 18.0, until_s))
@@ -223,7 +223,7 @@ def test_who_is_deaf_itself_when_it_calls_somebody_dead_is_excused() -> None:
     ("from_s", "until_s", "excused"),
     [(15.0, None, True), (5.0, 12.1, True), (5.0, 11.9, False), (22.1, None, False)],
 )
-def test_of_two_with_one_id_none_is_to_blame_nor_to_be_heard_until_others_are_used_to_one(
+def test_two_brokers_with_one_id_are_not_to_blame_until_others_know_only_one(
     name: str, from_s: float, until_s: float | None, excused: bool
 ) -> None:
     """Broker-1 declares broker-2 dead at 22 s."""
@@ -232,7 +232,7 @@ def test_of_two_with_one_id_none_is_to_blame_nor_to_be_heard_until_others_are_us
     assert judged(evidence, "no_false_deaths").ok is excused
 
 
-def test_what_was_done_to_a_twin_that_is_gone_excuses_no_death_of_the_other() -> None:
+def test_a_fault_of_a_vanished_twin_excuses_no_death_of_the_other() -> None:
     """The row has the name of the one that was killed at 5 s and never came back; its id lives on."""
     for ended_s, excused in ((5.0, False), (21.0, True)):
         evidence = history(lambda log: log.member(ONE, 22.0, TWO, "alive>dead"))
@@ -249,7 +249,7 @@ def test_the_death_of_an_id_that_nobody_has_any_more_is_true() -> None:
     assert judged(evidence, "no_false_deaths").ok
 
 
-def test_who_was_harmed_itself_may_err_where_only_the_healthy_are_asked() -> None:
+def test_a_struck_broker_may_err_where_only_the_healthy_are_asked() -> None:
     evidence = right_history(false_death)
     evidence.faults.append(Span(Fault(20, "partition", (ONE,), (THREE,)), 20.0, 21.0))
     assert judged(evidence, "no_false_deaths", observers="healthy").ok

@@ -93,11 +93,11 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_what_an_outbox_sends_again_may_come_behind_later_messages() -> None:
+def test_repetitions_from_an_outbox_may_come_after_later_messages() -> None:
     """Swarm seed 950074 with durable subscriptions: a subscriber was cut off, and got it with the retry."""
     evidence = right_history()
     _swapped(evidence)
@@ -142,7 +142,7 @@ def test_delays_are_bounded_by_median_and_percentile_in_either_phase() -> None:
     assert not judged(evidence, "delivery_delay", **bounds, phase="safety").ok
 
 
-def test_what_is_lost_around_the_loss_of_a_broker_may_be_excused() -> None:
+def test_losses_around_the_loss_of_a_broker_may_be_excused() -> None:
     evidence = history()
     _lost_around_the_kill(evidence)
     assert judged(evidence, "delivered_share", least=0.5).ok

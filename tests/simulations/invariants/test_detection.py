@@ -50,7 +50,7 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -63,7 +63,7 @@ def test_those_who_are_left_must_notice_however_few_they_are() -> None:
     assert len(judged(evidence, "detected").violations) == 2
 
 
-def test_who_was_away_or_cut_off_itself_need_not_notice() -> None:
+def test_an_observer_that_was_away_or_cut_off_need_not_notice() -> None:
     evidence = right_history()
     _not_noticed(evidence)
     evidence.faults.append(Span(Fault(3, "pause", (ONE,)), 3.0, 7.0))
@@ -77,7 +77,7 @@ def test_who_was_away_or_cut_off_itself_need_not_notice() -> None:
 @pytest.mark.parametrize(
     ("cut_from_s", "dead_s", "excused"), [(3.5, 9.1, True), (3.5, 9.2, False), (4.1, 9.1, False)]
 )
-def test_what_a_cut_kept_back_of_the_lost_one_begins_its_time_anew(
+def test_news_of_the_lost_one_held_back_by_a_cut_restarts_its_time(
     cut_from_s: float, dead_s: float, excused: bool
 ) -> None:
     """Broker-3 refuted a suspicion and was killed at 4 s. Broker-1 heard of that from broker-2 at 5.4 s."""
@@ -93,7 +93,7 @@ def test_what_a_cut_kept_back_of_the_lost_one_begins_its_time_anew(
     assert not judged(evidence, "detected").violations if excused else judged(evidence, "detected").violations
 
 
-def test_who_leaves_need_not_notice_though_its_goodbye_takes_time() -> None:
+def test_a_leaving_broker_need_not_notice_though_its_goodbye_takes_time() -> None:
     for asked_s, excused in ((6.0, True), (8.0, False)):
         evidence = right_history()
         _not_noticed(evidence)
@@ -101,7 +101,7 @@ def test_who_leaves_need_not_notice_though_its_goodbye_takes_time() -> None:
         assert judged(evidence, "detected", whom=(THREE,), within_s=3.75).ok is excused
 
 
-def test_who_never_had_a_link_to_the_lost_one_need_not_notice() -> None:
+def test_an_observer_without_a_link_to_the_lost_one_need_not_notice() -> None:
     evidence = right_history()
     _not_noticed(evidence)
     for at_s in (1.0, 2.0, 3.0, 4.0):
@@ -120,7 +120,7 @@ def test_a_broker_whose_log_was_lost_is_asked_by_what_was_seen_of_it() -> None:
 
 
 @pytest.mark.parametrize(("back_s", "excused"), [(8.0, True), (9.0, False)])
-def test_whose_log_was_lost_may_have_called_somebody_dead_between_two_looks(
+def test_a_broker_with_a_lost_log_may_have_declared_a_death_between_two_looks(
     back_s: float, excused: bool
 ) -> None:
     """Broker-3 is killed at 4 s and must be declared dead by 7.75 s; broker-1 is looked at each second."""
@@ -134,7 +134,7 @@ def test_whose_log_was_lost_may_have_called_somebody_dead_between_two_looks(
 
 
 @pytest.mark.parametrize(("ended_s", "excused"), [(7.9, True), (8.1, False)])
-def test_whose_log_was_lost_may_have_called_somebody_dead_before_its_own_end(
+def test_a_broker_with_a_lost_log_may_have_declared_a_death_before_its_own_end(
     ended_s: float, excused: bool
 ) -> None:
     """Swarm seed 9840831316: broker-1 lost its power right after 7.75 s, before the look at 8 s."""
@@ -181,7 +181,7 @@ def test_an_id_that_was_left_behind_goes_no_second_time_with_the_new_one() -> No
 @pytest.mark.parametrize(
     ("id", "called_s", "right"), [(IDS[THREE], 10.5, True), (OLD_ID, 7.7, True), (OLD_ID, 7.8, False)]
 )
-def test_who_comes_back_soon_is_lost_if_it_has_another_id_then(id: int, called_s: float, right: bool) -> None:
+def test_a_broker_back_soon_is_lost_if_it_has_another_id_then(id: int, called_s: float, right: bool) -> None:
     """Broker-3 is killed at 4 s and back at 5 s."""
     evidence = right_history()
     for index, row in enumerate(evidence.rows):
@@ -192,7 +192,7 @@ def test_who_comes_back_soon_is_lost_if_it_has_another_id_then(id: int, called_s
     assert verdict.ok or verdict.empty if right else "only after 3.80 s" in verdict.violations[0]
 
 
-def test_who_was_linked_to_an_earlier_id_only_need_not_notice() -> None:
+def test_an_observer_linked_only_to_an_earlier_id_need_not_notice() -> None:
     evidence = history()
     _not_noticed(evidence)
     evidence.lives.insert(0, Life(THREE, 0, THREE, 0.01, 0.2, "killed", OLD_ID, 99))
@@ -210,7 +210,7 @@ def twin_of(name: str, from_s: float, until_s: float | None) -> Life:
     ("from_s", "until_s", "excused"),
     [(5.0, 6.0, True), (1.0, 4.1, True), (1.0, 3.9, False), (7.7, None, True), (7.8, None, False)],
 )
-def test_who_lives_on_under_its_id_is_not_gone(from_s: float, until_s: float | None, excused: bool) -> None:
+def test_a_broker_whose_id_lives_on_is_not_gone(from_s: float, until_s: float | None, excused: bool) -> None:
     """Broker-3 is killed at 4 s, and must be declared dead within 3.75 s."""
     evidence = history()
     _not_noticed(evidence)
@@ -255,7 +255,7 @@ def test_losses_are_timed_by_median_and_percentile() -> None:
         refused(judged(history(), "detected", **{bound: 3.0}), f"the {word} of 2 times to notice is 3.10 s")
 
 
-def test_who_is_cut_off_must_be_called_dead_by_those_it_is_cut_off_from() -> None:
+def test_a_broker_must_be_declared_dead_by_those_it_is_cut_off_from() -> None:
     def notice(log: Log) -> None:
         log.member(ONE, 16.5, TWO, "alive>dead")
 
@@ -273,7 +273,7 @@ def lied_about(evidence: Evidence, name: str) -> None:
     evidence.faults.append(Span(Fault(3.5, "forged_dead", (name,), (THREE,)), 3.5))
 
 
-def test_who_was_only_lied_about_must_notice() -> None:
+def test_a_broker_affected_only_by_lies_must_notice() -> None:
     evidence = history()
     _not_noticed(evidence)
     lied_about(evidence, ONE)
@@ -291,7 +291,7 @@ def lone(*cuts: Fault) -> Evidence:
     return evidence
 
 
-def test_who_is_cut_off_from_a_majority_must_be_called_dead_by_it() -> None:
+def test_a_broker_cut_off_from_a_majority_must_be_declared_dead_by_it() -> None:
     alone = Fault(14.0, "isolate", (THREE,), for_s=5.0)
     violations = judged(lone(alone), "detected").violations
     assert [violation.split(" within")[0] for violation in violations] == [
@@ -307,7 +307,7 @@ def test_who_is_cut_off_from_a_majority_must_be_called_dead_by_it() -> None:
     ("from_s", "until_s", "excused"),
     [(15.0, 16.0, True), (1.0, 14.1, True), (1.0, 13.9, False), (17.7, None, True), (17.8, None, False)],
 )
-def test_whose_id_others_meet_elsewhere_is_not_cut_off(
+def test_a_broker_whose_id_others_meet_elsewhere_is_not_cut_off(
     from_s: float, until_s: float | None, excused: bool
 ) -> None:
     evidence = lone(Fault(14.0, "isolate", (THREE,), for_s=5.0))
@@ -320,7 +320,7 @@ def test_whose_id_others_meet_elsewhere_is_not_cut_off(
     ("from_s", "until_s", "vouches"),
     [(14.5, None, True), (13.5, None, False), (17.8, None, False), (1.0, 13.0, False)],
 )
-def test_who_comes_after_the_cut_reaches_both_sides_and_vouches_for_the_lost_one(
+def test_a_broker_that_comes_after_the_cut_reaches_both_sides_and_vouches_for_the_lost_one(
     from_s: float, until_s: float | None, vouches: bool
 ) -> None:
     """Swarm seed 1781: a fault was between the hosts of its beginning, and another came later."""
@@ -330,7 +330,7 @@ def test_who_comes_after_the_cut_reaches_both_sides_and_vouches_for_the_lost_one
     assert verdict.empty if vouches else not verdict.ok
 
 
-def test_who_is_vouched_for_by_one_who_reaches_another_who_reaches_the_rest_is_not_lost() -> None:
+def test_a_broker_vouched_for_over_two_others_is_not_lost() -> None:
     """Swarm seed 972: only broker-4 hears broker-3, and broker-5 hears broker-4, if it is still up then."""
     for ended_s, vouched in ((16.0, True), (13.0, False)):
         evidence = lone(
@@ -343,5 +343,5 @@ def test_who_is_vouched_for_by_one_who_reaches_another_who_reaches_the_rest_is_n
         assert ("broker-1 did not call broker-3 dead" in found) is not vouched
 
 
-def test_who_is_cut_off_from_one_alone_is_vouched_for_by_the_others() -> None:
+def test_a_broker_cut_off_from_one_alone_is_vouched_for_by_the_others() -> None:
     assert judged(lone(Fault(14.0, "partition", (THREE,), (ONE,), for_s=5.0)), "detected").empty

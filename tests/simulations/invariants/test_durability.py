@@ -169,7 +169,7 @@ def _retried() -> Evidence:
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -224,7 +224,7 @@ def test_a_power_loss_excuses_loss_while_the_disk_lies(until_s: float | None, ri
     ("id", "from_s", "until_s", "right"),
     [(THREE, 4.0, 9.0, True), (THREE, 1.0, 4.0, False), (THREE, 5.0, None, False), (TWO, 1.0, None, False)],
 )
-def test_what_came_while_a_home_had_a_twin_may_be_on_the_disk_of_that(
+def test_messages_that_came_while_a_home_had_a_twin_may_be_on_its_disk(
     id: str, from_s: float, until_s: float | None, right: bool
 ) -> None:
     """Swarm seed 43 with durable subscriptions: a copy of its state folder kept the messages instead."""
@@ -234,7 +234,7 @@ def test_what_came_while_a_home_had_a_twin_may_be_on_the_disk_of_that(
     assert judged(evidence, "stored_is_kept").ok is right
 
 
-def test_what_came_after_the_damage_is_owed_once_a_worker_is_served_again() -> None:
+def test_messages_after_the_damage_are_owed_once_a_worker_is_served_again() -> None:
     evidence = stored(THREE)
     lose(evidence, 4)  # published at 4.1 s, acknowledged before the loss
     fault(5.0, "lost_files", THREE)(evidence)
@@ -334,12 +334,12 @@ def test_a_journal_that_failed_writes_nothing_until_its_home_starts_again(kind: 
     assert judged(evidence, "settled_once").ok is right
 
 
-def test_who_asked_for_a_message_again_gets_it_again() -> None:
+def test_a_worker_that_asked_for_a_message_again_gets_it_again() -> None:
     assert judged(_retried(), "settled_once").ok
 
 
 @pytest.mark.parametrize("sessions", [[(1.0, 12.4), (12.6, 22.0)], [(1.0, 22.0)]])
-def test_what_a_worker_had_in_hand_goes_to_another_when_its_connection_ends(
+def test_messages_in_hand_go_to_another_worker_when_the_connection_ends(
     sessions: list[tuple[float, float]],
 ) -> None:
     evidence = stored()
@@ -352,7 +352,7 @@ def test_what_a_worker_had_in_hand_goes_to_another_when_its_connection_ends(
 
 
 @pytest.mark.parametrize(("due_s", "right"), [(25.0, True), (15.0, False)])
-def test_what_is_to_be_tried_later_may_wait(due_s: float, right: bool) -> None:
+def test_a_message_to_be_retried_later_may_wait(due_s: float, right: bool) -> None:
     evidence = stored()
     job = job_of(evidence, 10)
     job.said, job.due_s = Said.RETRY, due_s
@@ -364,7 +364,7 @@ def test_what_is_to_be_tried_later_may_wait(due_s: float, right: bool) -> None:
     ("killed_s", "how", "right"),
     [(11.0, "killed", True), (11.0, "power_off", True), (5.0, "killed", False), (None, "", False)],
 )
-def test_what_went_to_a_worker_that_was_killed_waits_as_after_a_failed_attempt(
+def test_messages_of_a_killed_worker_wait_as_after_a_failed_attempt(
     killed_s: float | None, how: str, right: bool
 ) -> None:
     """Swarm seeds 700178 and, where the worker's host lost power, 1675881456 with durable subscriptions."""
@@ -379,9 +379,7 @@ def test_what_went_to_a_worker_that_was_killed_waits_as_after_a_failed_attempt(
 
 
 @pytest.mark.parametrize(("last_s", "right"), [(10.0, True), (5.0, False), (21.5, False)])
-def test_what_went_to_a_worker_whose_session_ended_waits_as_after_a_failed_attempt(
-    last_s: float, right: bool
-) -> None:
+def test_messages_of_an_ended_session_wait_as_after_a_failed_attempt(last_s: float, right: bool) -> None:
     """Swarm seed 940047 with durable subscriptions: a worker's answer was lost with its connection. The end
     of all sessions after the run is no excuse.
     """

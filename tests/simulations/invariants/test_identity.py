@@ -107,7 +107,7 @@ def test_a_twin_that_is_started_again_between_two_looks_has_its_own_time(
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -115,7 +115,7 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     ("from_s", "until_s", "excused"),
     [(5.0, 10.9, False), (5.0, 11.1, True), (14.0, 15.0, True), (5.0, None, True)],
 )
-def test_who_has_a_twin_in_its_last_run_takes_turns_with_it(
+def test_a_broker_with_a_twin_in_its_last_run_takes_turns_with_it(
     from_s: float, until_s: float | None, excused: bool
 ) -> None:
     """Broker-3 came back at 11 s, and each of two is welcomed again as often as the other goes."""
@@ -126,7 +126,7 @@ def test_who_has_a_twin_in_its_last_run_takes_turns_with_it(
 
 
 @pytest.mark.parametrize(("raised_s", "excused"), [(1.0, False), (3.0, True)])
-def test_who_ended_before_its_incarnation_was_saved_is_remembered_in_two_runs(
+def test_a_broker_that_ended_before_its_incarnation_was_saved_is_remembered_in_two_runs(
     raised_s: float, excused: bool
 ) -> None:
     """Broker-3 announced incarnation 3, was killed at 4 s and came back in incarnation 3. Broker-1 learns of

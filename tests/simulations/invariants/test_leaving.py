@@ -95,7 +95,7 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -129,7 +129,7 @@ def test_an_attempt_under_way_at_the_goodbye_has_the_time_of_a_connection_and_of
     assert judged(evidence, "left_by_own_word").ok is excused
 
 
-def test_who_left_and_came_back_between_two_looks_is_not_taken_for_one_that_never_left() -> None:
+def test_a_leave_and_return_between_two_looks_is_seen_as_a_leave() -> None:
     """If the log is lost, a change is dated from the look before, which may be the moment of the leave."""
     for boot, right in ((99, True), (11, False)):
         evidence = history(lambda log: setattr(log, "rows", [row for row in log.rows if row["at_s"] < 24.05]))
@@ -144,7 +144,7 @@ def test_who_left_and_came_back_between_two_looks_is_not_taken_for_one_that_neve
         assert judged(evidence, "leaves_are_seen").ok is right
 
 
-def test_who_came_to_the_address_of_one_who_left_and_left_within_a_second_was_rightly_dialled() -> None:
+def test_a_newcomer_at_the_address_of_a_leaver_was_rightly_dialled() -> None:
     """Seed 738: it came back under another id, since its state was lost, twice in a row."""
     evidence = history()
     _left_at(evidence, URL)
@@ -173,7 +173,9 @@ def test_a_dial_under_way_at_the_last_goodbye_is_not_measured_from_an_earlier_on
 
 
 @pytest.mark.parametrize("changes", [{"links": ()}, {"known": (URL,)}])
-def test_who_has_no_link_or_knows_an_address_of_old_still_lets_who_left_be(changes: dict[str, Any]) -> None:
+def test_a_broker_without_a_link_or_with_an_old_address_still_spares_a_leaver(
+    changes: dict[str, Any],
+) -> None:
     evidence = history()
     _left_at(evidence, URL, **changes)
     evidence.dials.append(Dialled(28.5, THREE, URL))

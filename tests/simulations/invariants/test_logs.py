@@ -55,7 +55,7 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -142,7 +142,7 @@ def test_short_stalls_one_after_the_other_hold_a_log_up_by_the_time_that_they_ta
         assert judged(evidence, "answers_are_traced").ok is right
 
 
-def test_what_a_twin_answers_is_in_its_log() -> None:
+def test_the_answers_of_a_twin_are_in_its_log() -> None:
     """The twin has the same id."""
     for asked, right in ((True, True), (False, False)):
 

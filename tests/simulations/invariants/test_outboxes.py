@@ -68,11 +68,11 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_what_lies_in_the_outbox_is_not_lost() -> None:
+def test_a_message_in_the_outbox_is_not_lost() -> None:
     evidence = outboxes()
     kept_back(evidence)
     assert judged(evidence, "outbox_is_kept").ok
@@ -93,7 +93,7 @@ def test_an_outbox_whose_disk_lied_when_power_was_lost_may_lose_what_it_took() -
 @pytest.mark.parametrize(
     ("name", "at_s", "right"), [(TWO, 21.0, True), (TWO, 3.0, False), (ONE, 21.0, False)]
 )
-def test_what_its_home_lost_later_is_nowhere(name: str, at_s: float, right: bool) -> None:
+def test_a_message_that_its_home_lost_later_is_nowhere(name: str, at_s: float, right: bool) -> None:
     """Swarm seed 940022 with durable subscriptions: dead letters were lost with the files of their home."""
     evidence = outboxes()
     lose(evidence, 10)
@@ -112,7 +112,7 @@ def test_a_home_that_an_operator_forgot_need_not_have_it(id: str, right: bool) -
     assert judged(evidence, "outbox_is_kept").ok is right
 
 
-def test_what_nobody_keeps_may_lie_there() -> None:
+def test_a_message_that_no_home_keeps_may_stay() -> None:
     evidence = outboxes()
     publication = published(evidence, 10)
     publication.topic = "nobody"

@@ -46,7 +46,7 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -54,7 +54,7 @@ def test_a_share_of_heartbeats_may_be_allowed_to_wait() -> None:
     assert judged(history(_wait), "heartbeats_pass", share=0.9).ok
 
 
-def test_who_is_slow_may_be_late_itself() -> None:
+def test_a_slow_reader_may_be_late_itself() -> None:
     evidence = history()
     slower(evidence, "sub-1", 0.5)
     assert judged(evidence, "others_unaffected", whom=("sub-1",)).ok

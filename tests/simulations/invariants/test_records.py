@@ -93,7 +93,7 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -116,7 +116,7 @@ def test_the_last_word_of_a_broker_that_ended_may_be_in_no_log(ended_s: float, r
     assert judged(evidence, "only_owners_raise").ok is right
 
 
-def test_what_a_broker_said_before_its_disk_forgot_it_counts() -> None:
+def test_the_word_of_a_broker_before_its_disk_forgot_it_counts() -> None:
     """It lost power, and others still have its earlier record."""
 
     def said(log: Log) -> None:

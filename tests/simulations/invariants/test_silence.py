@@ -87,7 +87,7 @@ def test_it_is_found(case: Spoilt) -> None:
 
 
 @pytest.mark.parametrize("fault", ["pause", "stall"])
-def test_who_was_struck_itself_need_not_know_that_it_is_alone(fault: str) -> None:
+def test_a_struck_broker_need_not_know_that_it_is_alone(fault: str) -> None:
     evidence = _alone()
     _believes_it_is_ready(evidence)
     evidence.faults.append(Span(Fault(16.0, fault, (ONE,), value=1.0, for_s=1.0), 16.0, 17.0))
@@ -95,11 +95,11 @@ def test_who_was_struck_itself_need_not_know_that_it_is_alone(fault: str) -> Non
 
 
 @pytest.mark.parametrize("at_s", [14.9, 20.6])
-def test_who_still_has_answers_of_a_round_or_hears_again_may_accuse(at_s: float) -> None:
+def test_a_broker_with_answers_of_a_round_or_that_hears_again_may_accuse(at_s: float) -> None:
     assert judged(_alone(_accuses_at(at_s, "suspect")), "deaf_accuse_nobody").ok
 
 
-def test_who_hears_a_host_that_came_after_the_cut_may_accuse_the_others() -> None:
+def test_a_broker_that_hears_a_later_host_may_accuse_the_others() -> None:
     for came_s, excused in ((12.6, True), (15.6, False)):
         evidence = _alone(_accuses_at(15.5))
         evidence.lives.append(Life("broker-4", 1, "broker-4", came_s, None, "", 4, 14))
@@ -115,7 +115,9 @@ def test_the_host_of_a_spare_is_cut_off_before_it_starts() -> None:
 
 
 @pytest.mark.parametrize("deaf", [_alone, _blocked])
-def test_who_has_a_twin_that_it_cannot_hear_either_accuses_nobody(deaf: Callable[..., Evidence]) -> None:
+def test_a_broker_with_a_twin_that_it_cannot_hear_either_accuses_nobody(
+    deaf: Callable[..., Evidence],
+) -> None:
     for spoil, right in ((_accuses_at(15.5), False), (lambda log: None, True)):
         evidence = deaf(spoil)
         evidence.lives.append(Life("twin", 1, "twin", 5.0, None, "", IDS[ONE], 99))
@@ -167,7 +169,7 @@ def test_a_member_that_was_never_linked_is_no_other_that_could_be_heard(died: bo
     assert verdict.empty if died else not verdict.ok
 
 
-def test_who_reaches_one_of_the_others_may_accuse_the_rest() -> None:
+def test_a_broker_that_reaches_one_of_the_others_may_accuse_the_rest() -> None:
     evidence = history(_accuses_at(16.0))
     cut(evidence, 12.5, 20.5, b=(TWO,))
     assert judged(evidence, "deaf_accuse_nobody").empty
@@ -179,7 +181,7 @@ def test_a_link_may_live_as_long_as_rounds_go_by() -> None:
     assert judged(evidence, "dead_links_end").empty
 
 
-def test_who_was_away_itself_may_have_kept_its_link() -> None:
+def test_a_broker_that_was_away_may_have_kept_its_link() -> None:
     evidence = _alone()
     _keeps(ONE, TWO)(evidence)
     evidence.faults.append(Span(Fault(14.0, "pause", (ONE,), for_s=3.0), 14.0, 17.0))

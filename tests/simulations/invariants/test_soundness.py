@@ -101,7 +101,7 @@ SPOILT: list[Spoilt] = [
 ]
 
 
-def test_what_a_broker_holds_may_grow_with_the_others_it_has_links_to() -> None:
+def test_the_holdings_of_a_broker_may_grow_with_its_links() -> None:
     """Counted with itself, a broker that was linked to one was allowed too little beside two."""
     evidence = history()
     (before,) = [each for each in evidence.samples if each.at_s == 3.0]
@@ -118,7 +118,7 @@ def test_what_a_broker_holds_may_grow_with_the_others_it_has_links_to() -> None:
     ("linked_to", "one_knows", "excused"),
     [(None, True, True), (ONE, False, True), (ONE, True, False), (TWO, False, False)],
 )
-def test_who_is_linked_to_nobody_that_knows_a_member_need_not_know_it_after_a_lie(
+def test_a_broker_without_a_link_to_knowers_of_a_member_need_not_know_it_after_a_lie(
     linked_to: str | None, one_knows: bool, excused: bool
 ) -> None:
     """Swarm seed 5295754817: broker-5 was told to join broker-4, which was down, and had met nobody."""
@@ -132,11 +132,11 @@ def test_who_is_linked_to_nobody_that_knows_a_member_need_not_know_it_after_a_li
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_what_a_broken_connection_lost_and_what_is_on_its_way_has_not_vanished() -> None:
+def test_bytes_lost_with_a_connection_or_on_their_way_have_not_vanished() -> None:
     evidence = right_history()
     evidence.streams += [Stream("2>", 10, 8, cut_short=True), Stream("3>", 10, 8, waiting=1)]
     assert judged(evidence, "bytes_conserved").ok
@@ -147,7 +147,7 @@ def test_foreign_bytes_need_not_be_counted_where_a_scenario_says_so() -> None:
 
 
 @pytest.mark.parametrize(("life", "counted"), [(1, True), (2, False)])
-def test_what_an_earlier_life_of_the_broker_had_counted_is_not_subtracted(life: int, counted: bool) -> None:
+def test_counts_of_an_earlier_life_are_not_subtracted(life: int, counted: bool) -> None:
     """Swarm seed 4766188793: broker-1 had refused four connections before its restart, and four after it."""
     evidence = _foreign()
     evidence.lives = [replace(each, number=2) if each.name == TWO else each for each in evidence.lives]

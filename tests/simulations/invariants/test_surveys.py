@@ -64,7 +64,7 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
-def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
@@ -102,7 +102,7 @@ def test_a_broker_whose_settings_were_put_back_is_leaving(kind: str, broker: str
     assert judged(evidence, "surveys_return").ok is right
 
 
-def test_what_the_broker_computes_when_it_is_asked_and_when_it_should_tell_is_added() -> None:
+def test_stalls_at_the_question_and_at_the_deadline_add_up() -> None:
     """It is asked at 5 s and has one second. Neither stall is long enough to make the broker unhealthy."""
     stalls = [(4.9, 0.12), (5.95, 0.12)]
     for done, ended_s, right in ((stalls, 6.16, True), (stalls, 6.18, False), (stalls[:1], 6.16, False)):

@@ -189,7 +189,7 @@ def test_a_killed_process_does_no_more() -> None:
 
 
 @pytest.mark.parametrize("passed", range(4))
-def test_of_a_step_that_is_cut_the_operations_are_done_whose_time_had_passed(passed: int) -> None:
+def test_a_step_that_is_cut_leaves_the_operations_whose_time_had_passed(passed: int) -> None:
     disk = Disk(random.Random(passed))
     file = SectorFile()
     disk.name("/a", file)

@@ -24,7 +24,7 @@ def sectors_of(file: SectorFile) -> list[bytes]:
     return [data[at : at + SECTOR] for at in range(0, len(data), SECTOR)]
 
 
-def test_what_was_synced_outlives_every_power_loss() -> None:
+def test_synced_data_survives_every_power_loss() -> None:
     for seed in range(50):
         file = filled(b"a")
         file.lose_power(random.Random(seed))
@@ -97,7 +97,7 @@ def test_a_sync_that_fails_drops_what_no_later_sync_writes() -> None:
         assert [sector[:1] for sector in sectors_of(file)] == [b"a", b"c", b"a", b"a"]
 
 
-def test_what_a_failed_sync_dropped_is_safe_when_it_was_written_again() -> None:
+def test_data_dropped_by_a_failed_sync_is_safe_when_written_again() -> None:
     file = filled(b"a")
     file.write(0, b"b" * SECTOR)
     file.drop()
@@ -107,7 +107,7 @@ def test_what_a_failed_sync_dropped_is_safe_when_it_was_written_again() -> None:
     assert bytes(file.content)[:12] == b"b" * 10 + b"xb"
 
 
-def test_what_was_torn_off_does_not_come_back() -> None:
+def test_a_torn_end_does_not_come_back() -> None:
     for seed in range(50):
         file = filled(b"a")
         file.write(3 * SECTOR, b"b" * SECTOR)
@@ -130,7 +130,7 @@ def test_an_appended_file_may_go_on_in_place() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_done_to_its_content_it_reads_as_plain_bytes_do(seed: int) -> None:
+def test_after_any_operations_its_content_reads_like_plain_bytes(seed: int) -> None:
     rng = random.Random(seed)
     plain, content = bytearray(), SectorContent()
     for _ in range(200):

@@ -151,13 +151,13 @@ def test_the_real_world_is_out_of_reach_inside_a_step(call: Callable[[], Any]) -
         ),
     ],
 )
-def test_what_the_code_called_is_named_and_what_of_it_is_refused(
+def test_the_error_names_the_called_function_and_the_refused_part(
     call: Callable[[], Any], sentence: str
 ) -> None:
     escapes(call, sentence)
 
 
-def test_what_the_loop_calls_for_the_code_is_named_itself() -> None:
+def test_a_call_made_by_the_loop_for_the_code_is_named_itself() -> None:
     async def main(process: Process) -> None:
         asyncio.get_running_loop().call_soon(time.sleep, 1)
         await process.stopping.wait()

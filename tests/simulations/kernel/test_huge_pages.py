@@ -21,7 +21,7 @@ MAPS = """\
 """  # noqa: W291  # as the kernel writes it
 
 
-def test_what_is_whole_large_pages_of_own_memory_is_put_together_and_nothing_else() -> None:
+def test_only_whole_large_pages_of_own_memory_are_collapsed() -> None:
     assert list(aligned(MAPS)) == [(0x55D0C1000000, 6 << 20), (0x7F0000200000, 2 << 20)]
 
 

@@ -60,7 +60,7 @@ def lived(main: Main, seconds: float = 5, seed: int = 1) -> Any:
         return process.exposed
 
 
-def test_what_gathers_during_a_commit_is_the_next_one() -> None:
+def test_jobs_that_gather_during_a_commit_form_the_next_one() -> None:
     async def main(process: Process) -> None:
         journal = await opened(process)
         await answers(journal, Subscribe("mail", ("jobs.#",)))

@@ -72,7 +72,7 @@ def test_cancelled_timers_are_swept_and_do_not_fire() -> None:
 
 
 @pytest.mark.parametrize("delay", [float("inf"), 1e300])
-def test_a_sleep_for_ever_is_no_event_and_can_be_cancelled(delay: float) -> None:
+def test_an_endless_sleep_is_no_event_and_can_be_cancelled(delay: float) -> None:
     async def main(process: Process) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
@@ -82,7 +82,7 @@ def test_a_sleep_for_ever_is_no_event_and_can_be_cancelled(delay: float) -> None
     assert run(main).failures == []
 
 
-def test_who_sleeps_for_ever_is_kept_by_its_loop_alone() -> None:
+def test_an_endless_sleeper_is_kept_by_its_loop_alone() -> None:
     """As in asyncio; a task that the garbage collector ends would run its finally block at an unknown
     time.
     """
@@ -107,7 +107,7 @@ def test_who_sleeps_for_ever_is_kept_by_its_loop_alone() -> None:
     assert ended == ["sleep"]
 
 
-def test_what_was_due_long_ago_runs_at_once() -> None:
+def test_a_timer_due_long_ago_runs_at_once() -> None:
     ran: list[float] = []
 
     async def main(process: Process) -> None:
@@ -281,7 +281,7 @@ def test_a_paused_process_takes_no_turns_and_its_timers_are_late() -> None:
         assert len(woken) == 4
 
 
-def test_what_a_process_computes_waits_while_it_is_paused() -> None:
+def test_a_computation_waits_while_its_process_is_paused() -> None:
     woken: list[float] = []
 
     async def main(process: Process) -> None:
@@ -442,7 +442,7 @@ def test_generators_belong_to_the_loop_they_run_in() -> None:
         (lambda loop: loop.close(), "close"),
     ],
 )
-def test_what_reaches_outside_raises_and_names_the_call(call: Callable[[Any], Any], named: str) -> None:
+def test_a_call_that_reaches_outside_raises_and_names_itself(call: Callable[[Any], Any], named: str) -> None:
     async def main(process: Process) -> None:
         with pytest.raises(NotSimulated, match=named):
             call(process.loop)

@@ -347,7 +347,7 @@ def test_a_partition_is_silent_and_held_bytes_come_with_a_later_retransmission()
         assert client.data == b"heldand more"
 
 
-def test_what_was_under_way_and_what_is_written_later_keep_their_order_over_a_cut() -> None:
+def test_earlier_and_later_bytes_keep_their_order_over_a_cut() -> None:
     with World(5) as world:
         server, client = pair(world)
         expected = b""
@@ -396,9 +396,9 @@ def test_overlapping_cuts_add_up() -> None:
     one, other = network.add_host("one"), network.add_host("other")
     network.cut(["one"], ["other"])
     network.cut(["one"], ["other"])
-    network.mend(["one"], ["other"])
+    network.uncut(["one"], ["other"])
     assert not network.link(one, other).up and network.link(other, one).up
-    network.mend(["one"], ["other"])
+    network.uncut(["one"], ["other"])
     assert network.link(one, other).up
 
 
@@ -430,7 +430,7 @@ def test_a_process_killed_with_bytes_unread_resets_its_peers_behind_what_it_wrot
             assert isinstance(client.error, ConnectionResetError)
 
 
-def test_what_a_transport_still_holds_goes_before_the_end_that_was_asked_for() -> None:
+def test_buffered_bytes_go_before_the_requested_end() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         server.transport.pause_reading()
@@ -443,7 +443,7 @@ def test_what_a_transport_still_holds_goes_before_the_end_that_was_asked_for() -
         assert len(server.data) == 3 * WINDOW_BYTES and server.events == ["made", "eof", "lost"]
 
 
-def test_who_sends_to_a_host_that_has_moved_hears_nothing() -> None:
+def test_sending_to_a_host_that_has_moved_gets_no_answer() -> None:
     with World(1) as world:
         _, client = pair(world)
         world.network.readdress("server")
@@ -454,7 +454,7 @@ def test_who_sends_to_a_host_that_has_moved_hears_nothing() -> None:
         assert isinstance(client.error, TimeoutError)
 
 
-def test_who_dials_an_address_that_is_left_is_answered_by_nobody() -> None:
+def test_dialling_an_abandoned_address_gets_no_answer() -> None:
     with World(1) as world:
         world.add_node("server", serve(Echo)).start()
         world.run_for(1)

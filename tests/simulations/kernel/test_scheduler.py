@@ -14,7 +14,7 @@ def filled(*instants: int) -> tuple[Scheduler, list[tuple[int, int]]]:
     return scheduler, done
 
 
-def test_what_is_due_runs_by_instant_and_then_in_the_order_of_asking() -> None:
+def test_due_actions_run_by_instant_and_then_in_the_order_of_scheduling() -> None:
     scheduler, done = filled(30, 10, 20, 10)
     scheduler.run_to(25, 100)
     assert done == [(10, 1), (10, 3), (20, 2)]
@@ -37,7 +37,7 @@ def test_it_stops_after_so_many_events_and_goes_on_where_it_was() -> None:
     assert len(done) == 3
 
 
-def test_what_an_action_asks_for_is_run_too_and_the_past_is_now() -> None:
+def test_actions_scheduled_by_actions_run_too_and_the_past_is_now() -> None:
     scheduler = Scheduler()
     done: list[int] = []
     scheduler.at(10, lambda: scheduler.at(5, lambda: done.append(scheduler.now_ns)))
@@ -45,7 +45,7 @@ def test_what_an_action_asks_for_is_run_too_and_the_past_is_now() -> None:
     assert done == [10]
 
 
-def test_what_is_moved_runs_at_its_new_instant_and_never_in_the_past() -> None:
+def test_a_moved_action_runs_at_its_new_instant_and_never_in_the_past() -> None:
     ran: list[tuple[str, int]] = []
     scheduler = Scheduler()
     scheduler.at(

@@ -45,7 +45,7 @@ def numbers(*parts: int) -> list[bytes]:
 # --- durability
 
 
-def test_what_was_committed_is_found_again() -> None:
+def test_committed_data_is_found_again() -> None:
     disk = new_disk()
     process = with_commits(disk)
     process.do(lambda journal: done(journal, Done(1, 2)))
@@ -56,7 +56,7 @@ def test_what_was_committed_is_found_again() -> None:
     assert process.do(lambda journal: done(journal, store(3, 1))[0].verdict) is Verdict.DUPLICATE
 
 
-def test_what_was_committed_outlives_its_process_and_the_power() -> None:
+def test_committed_data_survives_its_process_and_a_power_loss() -> None:
     for seed in range(10):
         disk = new_disk(seed)
         process = with_commits(disk)
@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     assert image(2) != first  # the salts of the log
 
 
-def test_what_others_do_with_sqlite_meanwhile_changes_no_byte() -> None:
+def test_other_uses_of_sqlite_meanwhile_change_no_byte() -> None:
     alone = image(1)
     disk, other = new_disk(1), new_disk(5)
     process, beside = OnDisk(disk), OnDisk(other, 5)
@@ -122,7 +122,7 @@ def test_a_journal_that_is_open_is_locked_until_its_process_dies() -> None:
     OnDisk(disk).close()
 
 
-def test_what_a_dead_process_has_open_writes_nothing() -> None:
+def test_open_files_of_a_dead_process_write_nothing() -> None:
     disk = new_disk()
     process = with_commits(disk)
     process.kill()
@@ -238,7 +238,7 @@ def test_a_broken_disk_ends_storing_until_the_journal_is_opened_again() -> None:
     assert there(OnDisk(disk))[:5] == numbers(1, 2, 3, 4, 5)
 
 
-def test_what_fails_on_the_disk_is_named() -> None:
+def test_errors_of_the_disk_are_named() -> None:
     """Errors of simulated files had no text: the warning of a failed journal had empty parentheses."""
     for fault, why in ((errno.EIO, "Input/output error"), (errno.EROFS, "Read-only file system")):
         disk = new_disk()

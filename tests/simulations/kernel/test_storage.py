@@ -237,7 +237,7 @@ def test_a_synced_append_that_makes_a_file_outlives_a_power_loss() -> None:
             assert world.disk("alpha").read("/log/a") == b"whole"
 
 
-def test_what_was_lost_to_damage_does_not_come_back_by_a_power_loss() -> None:
+def test_damaged_data_does_not_come_back_by_a_power_loss() -> None:
     for seed in range(10):
         with World(seed) as world:
             world.add_node("alpha", writer).start()
@@ -251,7 +251,7 @@ def test_the_same_seed_tears_at_the_same_byte() -> None:
     assert after("power_off", 7) == after("power_off", 7)
 
 
-def test_a_faulty_disk_fails_every_job_until_it_is_mended() -> None:
+def test_a_faulty_disk_fails_every_job_until_the_fault_ends() -> None:
     async def main(process: Process) -> None:
         await process.storage.make_folder("/log")
         while not process.stopping.is_set():

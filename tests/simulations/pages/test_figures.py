@@ -20,7 +20,7 @@ def _empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_empty")
-def test_what_is_measured_again_takes_the_place_of_what_was_kept() -> None:
+def test_a_new_measurement_replaces_the_kept_one() -> None:
     keep([FOUND, replace(FOUND, size="full")])
     keep([replace(FOUND, failed=())])
     assert kept() == {
@@ -36,7 +36,7 @@ def test_a_scenario_is_played_in_a_process_of_its_own() -> None:
     assert found.virtual_s > 30 and found.cpu_s > 0 and 20 < found.memory_mb < 2000
 
 
-def test_what_takes_too_long_is_broken_off_and_said() -> None:
+def test_a_run_that_takes_too_long_is_stopped_and_reported() -> None:
     assert measured(load("rolling-partition"), "ci", 1).broke == "not done in 1 s"
 
 
@@ -46,7 +46,9 @@ def test_a_full_size_is_played_by_the_cores_alone() -> None:
     assert found.ours.startswith("whole at the end; 8 deaths seen, ")
 
 
-def test_what_the_cores_cannot_play_is_not_kept(_empty: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scenarios_that_the_cores_cannot_play_are_not_kept(
+    _empty: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     figures.main(["restart-in-the-past", "--cores"])
     assert kept() == {}
     assert "restart-in-the-past cores: ended with exit code 64" in capsys.readouterr().out

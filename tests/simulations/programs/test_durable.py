@@ -13,7 +13,7 @@ from tests.simulations.faults.meshes import mesh
 HOME = "broker-1"
 
 
-def test_what_a_broker_stored_is_worked_off_after_its_power_was_lost() -> None:
+def test_messages_stored_by_a_broker_are_processed_after_a_power_loss() -> None:
     stored: list[bytes] = []
     worked: list[bytes] = []
 

@@ -56,7 +56,7 @@ def test_histories_of_different_programs_are_said_to_be(tmp_path: Path) -> None:
     assert "part at line 1; they were written by code ab and cd\n" in str(diff(one, other))
 
 
-def test_what_led_to_the_difference_is_shown_for_people(tmp_path: Path) -> None:
+def test_the_events_before_the_difference_are_shown_for_people(tmp_path: Path) -> None:
     one = trace(tmp_path / "one", *COMMON, "2500000001|broker-1|data|9>|8|2f604ce4")
     other = trace(tmp_path / "other", *COMMON, "2500000002|broker-1|rst|9>")
     assert str(diff(one, other)).splitlines() == [
@@ -77,7 +77,7 @@ def test_what_led_to_the_difference_is_shown_for_people(tmp_path: Path) -> None:
     ]
 
 
-def test_what_was_done_long_before_two_runs_part_is_told() -> None:
+def test_faults_long_before_the_difference_are_shown() -> None:
     crashed = replace(SMALL, safety_s=8.0, faults=(Fault(0.0, "crash", ("broker-2",)),))
     later = replace(crashed, faults=(*crashed.faults, Fault(6.0, "reset", ("broker-1",))))
     found = diff(Run(crashed, 5), Run(later, 5))
@@ -157,7 +157,7 @@ def test_runs_that_part_late_are_kept_only_between_two_checkpoints(monkeypatch: 
     assert (found.line, found.one, found.other, found.before) == (1002, ("1",), ("2",), ("1|a|turn|1",))
 
 
-def test_what_is_not_seen_again_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_that_does_not_recur_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     def stand_in(run: Run, window: tuple[int, int] | None = None) -> Recorded:
         return Recorded(str(run.hash_seed), 1000, (str(run.hash_seed),), ("same\n",) if window else ())
 

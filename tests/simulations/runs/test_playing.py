@@ -143,7 +143,7 @@ def test_the_same_scenario_and_seed_make_the_same_run_and_another_seed_another()
     assert one.history_hash != other.history_hash
 
 
-def test_what_was_played_can_be_written_down_and_played_again() -> None:
+def test_a_played_scenario_can_be_written_and_played_again() -> None:
     scenario = with_faults(Fault(0.0, "crash", ("1 of brokers",), more=(("at_s:most", 2.0),)))
     result = play(scenario, seed=4)
     assert result.scenario.faults[0].a[0].startswith("broker-")
@@ -185,7 +185,7 @@ def test_heartbeats_and_links_are_as_the_scenario_has_them() -> None:
     assert {(row["period_s"], row["deadline_s"]) for row in meta} == {(0.5, 0.25)}
 
 
-def test_what_a_scenario_expects_is_judged_beside_what_every_run_must_hold() -> None:
+def test_expectations_are_judged_beside_the_invariants_of_every_run() -> None:
     scenario = with_faults(
         Fault(0.0, "crash", ("broker-2",), for_s=8.0),
         expect=(Expectation("converged"), Expectation("detected")),
@@ -223,7 +223,7 @@ def test_links_that_are_slow_or_refuse_are_impaired_and_not_partitioned() -> Non
     assert coverage["pause"] == {"under load": 3, "impaired": 1, "partitioned": 1, "healing": 1}
 
 
-def test_who_joins_or_leaves_when_a_fault_comes_is_counted() -> None:
+def test_members_that_join_or_leave_during_a_fault_are_counted() -> None:
     scenario = with_faults(
         Fault(0.0, "stop", ("broker-3",)),
         Fault(0.001, "pause", ("broker-3",), for_s=0.1),
@@ -256,7 +256,7 @@ def test_clients_ask_each_other_and_what_came_of_it_is_judged() -> None:
     assert all(question.ended_s is not None for question in questions)
 
 
-def test_what_is_compared_with_a_paper_is_in_the_result() -> None:
+def test_figures_compared_with_a_paper_are_in_the_result() -> None:
     scenario = with_faults(
         Fault(0.0, "crash", ("broker-2",), for_s=6.0),
         paper="ten seconds",

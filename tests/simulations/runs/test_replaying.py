@@ -43,7 +43,7 @@ def test_a_failure_survives_its_file_and_is_reproduced_exactly(failure: Failure,
     assert scenario_file.read(path) == failure.scenario  # and it is a scenario like any other
 
 
-def test_a_failure_that_was_mended_says_so(failure: Failure) -> None:
+def test_a_fixed_failure_says_so(failure: Failure) -> None:
     mended = replay(replace(failure, code="elsewhere"))
     assert mended.again is None and not mended.broken
     assert str(mended).startswith("another run, by other code")
@@ -89,7 +89,7 @@ def test_a_scenario_is_no_failure(tmp_path: Path) -> None:
         read(path)
 
 
-def test_what_found_nothing_to_look_at_stands_behind_what_found_something() -> None:
+def test_a_check_without_a_subject_comes_after_one_with_a_violation() -> None:
     empty, full = (
         Verdict("one", "0", ("there is no round to look at",), 0, empty=True),
         Verdict("two", "3", ("wrong",), 3),

@@ -46,7 +46,7 @@ def endless(seed: int) -> Outcome:
     return quick(seed)
 
 
-def test_who_goes_away_early_waits_for_no_seed() -> None:
+def test_a_caller_that_leaves_early_waits_for_no_seed() -> None:
     outcomes = swarm(1, 1000, jobs=2, played=endless)
     assert next(outcomes).seed == 1
     began = time.perf_counter()

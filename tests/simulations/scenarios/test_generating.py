@@ -32,7 +32,7 @@ def test_every_recipe_comes_up(kind: str) -> None:
     assert any(fault.kind == kind for seed in SEEDS for fault in generate(seed).faults)
 
 
-def test_what_is_drawn_is_concrete_and_can_be_done() -> None:
+def test_a_drawn_scenario_is_concrete_and_possible() -> None:
     for seed in SEEDS:
         scenario = generate(seed)
         assert BROKERS[0] <= scenario.brokers <= BROKERS[1]

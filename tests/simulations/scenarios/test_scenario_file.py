@@ -86,7 +86,7 @@ def test_a_file_is_read_into_a_scenario() -> None:
     )
 
 
-def test_what_is_written_reads_as_the_same_scenario() -> None:
+def test_a_written_file_reads_as_the_same_scenario() -> None:
     for scenario in (parse(WHOLE), *(load(name) for name in shipped())):
         assert parse(write(scenario)) == scenario
         played = resolve(scenario.at_size("ci"), 3)
@@ -118,7 +118,7 @@ def test_texts_of_control_characters_survive_and_what_is_no_text_is_replaced() -
     assert parse(write(Scenario("test", "half \ud800"))).summary == "half \ufffd"
 
 
-def test_what_is_as_by_default_is_not_written() -> None:
+def test_default_values_are_not_written() -> None:
     assert write(Scenario("test")) == 'name = "test"\n'
 
 

@@ -240,7 +240,7 @@ def test_time_passes_between_two_looks(poll_s: float) -> None:
         world.run_until(lambda: False, timeout_s=1, poll_s=poll_s)
 
 
-def test_what_lasts_ends_by_its_time_or_by_healing() -> None:
+def test_a_lasting_fault_ends_by_its_time_or_by_healing() -> None:
     with World(1) as world:
         world.add_node("alpha", serve(Echo)).start()
         world.add_node("beta", serve(Echo)).start()
@@ -320,7 +320,7 @@ def test_a_main_that_is_cancelled_ends_its_process() -> None:
         assert [str(failure.message) for failure in world.failures] == ["main ended by an exception"]
 
 
-def test_what_a_killed_process_would_clean_up_reaches_nothing_real(tmp_path: Path) -> None:
+def test_the_clean_up_of_a_killed_process_has_no_effect(tmp_path: Path) -> None:
     path = tmp_path / "proof"
 
     async def main(process: Process) -> None:
@@ -361,7 +361,7 @@ def test_connections_that_have_ended_do_not_stay_in_memory(monkeypatch: pytest.M
         assert sum(isinstance(each, SimTransport) for each in gc.get_objects()) < 1000
 
 
-def test_where_objects_lie_in_memory_is_not_in_the_history() -> None:
+def test_addresses_of_objects_are_not_in_the_history() -> None:
     def boom(thing: object) -> None:
         raise ValueError(thing)
 
@@ -436,7 +436,7 @@ def test_run_until_ends_at_once_too() -> None:
         assert world.now_s < 1.001
 
 
-def test_what_fails_at_one_moment_is_told_together() -> None:
+def test_failures_of_one_moment_are_reported_together() -> None:
     with World(1) as world:
         for name in ("alpha", "beta"):
             world.add_node(name, _raises).start()
@@ -450,7 +450,7 @@ def test_what_fails_at_one_moment_is_told_together() -> None:
         assert {failure.process for failure in told} == {"alpha", "beta"}
 
 
-def test_what_nobody_let_time_pass_for_is_raised_on_leaving_the_world() -> None:
+def test_failures_after_the_last_step_are_raised_on_leaving_the_world() -> None:
     """A task that failed unseen may be found only by the last garbage collection."""
 
     async def main(process: Process) -> None:
