@@ -28,6 +28,8 @@ FAULT_OF: Final[Mapping[str, Kind]] = {
 """The fault for each cause of an end."""
 SILENT_PERIODS: Final = 2.2
 """Silence between two brokers that lasts no longer is no cut."""
+ONE_WAY_PERIODS: Final = 1.5
+"""A pair that was silent so long before a part began was cut one way first."""
 TOGETHER_S: Final = 2.0
 """Edges whose outages begin and end within this of each other are one cut. In periods."""
 
@@ -236,11 +238,11 @@ def _is_in(
     period_s: float,
 ) -> bool:
     """True if a complete part already covers it: the two were on different sides of it meanwhile."""
-    slack = round(TOGETHER_S * period_s * 1e6)
+    slack, before = (round(periods * period_s * 1e6) for periods in (TOGETHER_S, ONE_WAY_PERIODS))
     for part in parts:
         of = {node: side for side, nodes in members[part.no].items() for node in nodes}
         one, other = of.get(silence.src), of.get(silence.dst)
-        if one is None or other is None or one == other or silence.start < part.start - slack:
+        if one is None or other is None or one == other or silence.start < part.start - before:
             continue
         if part.end is None or (silence.end is not None and silence.end <= part.end + 2 * slack):
             return True

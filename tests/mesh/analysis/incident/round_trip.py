@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from mesh.analysis.incident.happenings import Incident, incident
 from mesh.analysis.incident.scenario_text import RoundTrips, Setting, scenario_text
 from mesh.analysis.incident.scope import Scope
+from mesh.analysis.truth.matching import RESOLVED_PERIODS
 from simulations.runs.playing import Play
 from simulations.scenarios.scenario_file import load
 from tests.mesh.analysis.lives.gathering import evidence_of, tell
@@ -30,10 +31,12 @@ from tests.mesh.analysis.silence.known import silence_of
 from tests.mesh.analysis.truth.proof import LIVES, SCENARIOS, played
 
 SECOND = 1_000_000
+PERIOD = SECOND
+"""Of all scenarios here."""
 SLACK_PERIODS = 2.0
 APART_PERIODS = 3
 TAIL = 8.0
-SHARE = 0.95
+PARTS = ("complete", "partial", "one-way")
 
 
 class Event(NamedTuple):
@@ -81,9 +84,22 @@ def _follows(before: Event, start: int, period: int) -> bool:
 
 
 class Replayed(NamedTuple):
+    """What happened in both, in the first only, and in the second only."""
+
     again: list[Event]
     lacking: list[Event]
     extra: list[Event]
+
+    def counts(self, period: int) -> Counter[str]:
+        """What is shorter than what parts are promised for counts apart."""
+        least = RESOLVED_PERIODS * period
+        counts = Counter({"again": len(self.again)})
+        for what, events in (("lacking", self.lacking), ("extra", self.extra)):
+            for event in events:
+                length = least if event.until is None else event.until - event.at
+                short = event.kind in PARTS and length < least
+                counts[f"{what}, below resolution" if short else what] += 1
+        return counts
 
 
 def told(facts: Facts) -> Story:
@@ -211,9 +227,9 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     total: Counter[str] = Counter()
     for where, done in plays(given.scenarios.split(","), range(1, given.seeds + 1), given.folder):
-        counts = {"again": len(done.again), "lacking": len(done.lacking), "extra": len(done.extra)}
+        counts = done.counts(PERIOD)
         total.update(counts)
-        print(where, counts, *(f"\n    lacks {words(each)}" for each in done.lacking), end="")
+        print(where, dict(counts), *(f"\n    lacks {words(each)}" for each in done.lacking), end="")
         print(*(f"\n    extra {words(each)}" for each in done.extra), flush=True)
     print(dict(total), f"{total['again'] / max(1, total['again'] + total['lacking']):.3f} again")
 

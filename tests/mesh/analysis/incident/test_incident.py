@@ -120,6 +120,19 @@ def test_a_cut_that_was_there_before_its_listener_begins_with_it() -> None:
     assert found.late == 0
 
 
+def test_a_cut_that_was_one_way_at_first_begins_then() -> None:
+    """Links are given up after some silent rounds, and then it is a part; two periods of it were lost."""
+    part = Part(RUN, 1, 22 * S, 40 * S, "complete", True)
+    sides = [PartSide(RUN, 1, "a", 0), PartSide(RUN, 1, "b", 0), PartSide(RUN, 1, "c", 1)]
+    deaf = [silence(src, "c", 20.2, 40) for src in "ab"]
+    quiet = [silence("c", dst, 21, 40) for dst in "ab"]
+    found = told(calm("a", "b", "c"), [part], sides, [*deaf, *quiet])
+    assert [(each.kind, each.at, each.a, each.b) for each in found.happenings] == [
+        ("cut_one_way", round(20.2 * S), ("a", "b"), ("c",)),
+        ("partition", 22 * S, ("c",), ("a", "b")),
+    ]
+
+
 def test_who_leaves_in_a_part_was_cut_off_by_it_alone() -> None:
     """Its outages have no end, and were also reported as endless cuts beside the part."""
     part = Part(RUN, 1, 20 * S, 50 * S, "complete", True)

@@ -32,6 +32,7 @@ class Clocks:
         for row in rows:
             if row["kind"] != "truth":
                 self.of_boot[row["boot"]].append(row)
+        self.said = {boot: [row for row in own if row["kind"] == "mem"] for boot, own in self.of_boot.items()}
         self.node = {boot: own[0]["node"] for boot, own in self.of_boot.items()}
         self.first = {boot: _ends(own)[0] for boot, own in self.of_boot.items()}
         self.last = {boot: _ends(own)[1] for boot, own in self.of_boot.items()}
@@ -101,8 +102,8 @@ class Clocks:
     def _met(self, boot: str, src: str, ns: int) -> str | None:
         """The boot that sent a heartbeat, according to the listener's last report of the sender."""
         met: dict[str, tuple[int, bool]] = {}
-        for row in self.of_boot[boot]:
-            if row["kind"] == "mem" and row["subject"] == src:
+        for row in self.said[boot]:
+            if row["subject"] == src:
                 first = (row["mono_ns"], row["from_state"] not in ("unknown", "dead", "left"))
                 met[row["subject_boot"]] = min(met.get(row["subject_boot"], first), first)
         known = [(0 if there else at, of) for of, (at, there) in met.items() if (0 if there else at) <= ns]
@@ -124,12 +125,12 @@ class Clocks:
 
     def _met_first(self, boot: str, told: Mapping[str, Known]) -> Known:
         """It met the first of the others when that one says so, even if a wall clock disagrees."""
-        words = [row["mono_ns"] for row in self.of_boot[boot] if _of_another(row)]
+        words = [row["mono_ns"] for row in self.said[boot] if row["subject"] != row["node"]]
         meetings = [
             row["mono_ns"] // 1000 + told[other][0]
-            for other, rows in self.of_boot.items()
+            for other, rows in self.said.items()
             for row in rows
-            if other != boot and told[other][1] is not None and row.get("subject_boot") == boot
+            if other != boot and told[other][1] is not None and row["subject_boot"] == boot
         ]
         if told[boot][1] is not None or not words or not meetings:
             return told[boot]
@@ -191,10 +192,6 @@ def solved(anchors: Mapping[str, int], samples: Iterable[Sample]) -> dict[str, K
         found |= {boot: (way[2] + shift, way[0]) for boot, way in ways.items()}
         found[root] = (shift, min(edges[root, other][0] for other in near[root]))
     return found
-
-
-def _of_another(row: Row) -> bool:
-    return row["kind"] == "mem" and bool(row["subject"] != row["node"])
 
 
 def _ends(rows: Sequence[Row]) -> tuple[int, int]:

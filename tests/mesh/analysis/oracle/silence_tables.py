@@ -7,6 +7,7 @@ in them, and they must begin and end with a heartbeat across.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -137,7 +138,8 @@ class Oracle:
                 found.add((src, dst, last, following, True, cause))
         return found
 
-    def moments(self) -> Iterator[tuple[int, int, list[frozenset[str]]]]:
+    @cached_property
+    def moments(self) -> list[tuple[int, int, list[frozenset[str]]]]:
         """The components of the running brokers, from each moment of a change to the next."""
         nodes = sorted({life.node for life in self.lives})
         end = max(life.end for life in self.lives)
@@ -148,6 +150,7 @@ class Oracle:
             if any(stop - start > self.silent for start, stop in listened):
                 dark.setdefault((src, dst), []).append((begin, until))
         changes = {moment for spans in (*ran.values(), *dark.values()) for span in spans for moment in span}
+        found = []
         for start, stop in pairwise(sorted(changes)):
             here = [node for node in nodes if _covered(ran[node], start)]
             graph = nx.Graph()
@@ -159,7 +162,8 @@ class Oracle:
                         and _covered(dark.get((other, one), []), start)
                     ):
                         graph.add_edge(one, other)
-            yield start, stop, [frozenset(group) for group in nx.connected_components(graph)]
+            found.append((start, stop, [frozenset(group) for group in nx.connected_components(graph)]))
+        return found
 
     def check(self, parts: Sequence[Any], sides: Iterable[tuple[int, str, int]]) -> None:
         """``parts`` have the columns of their table.
@@ -173,7 +177,7 @@ class Oracle:
         complete = [(no, start, end) for no, start, end, kind, _ in parts if kind == "complete"]
         last = max(life.end for life in self.lives)
         apart_since: int | None = None
-        for start, stop, groups in self.moments():
+        for start, stop, groups in self.moments:
             for no, begin, end in complete:
                 if begin <= start and stop <= (last if end is None else end):
                     for group in groups:
@@ -204,7 +208,7 @@ class Oracle:
 
     def _changed(self, moment: int) -> bool:
         """A broker began or ceased to run then, or a mesh of two sides became one of three."""
-        return any(moment in (start, stop) for start, stop, _ in self.moments())
+        return any(moment in (start, stop) for start, stop, _ in self.moments)
 
 
 def _covered(times: Iterable[tuple[int, int]], now: int) -> bool:
