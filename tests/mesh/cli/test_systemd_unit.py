@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -121,7 +122,7 @@ def test_the_command_reads_the_file_and_warns_of_variables(
     shown = capsys.readouterr()
     found = shown.out.splitlines()
     assert f"broker --config {file}" in value(found, "ExecStart") and value(found, "TimeoutStopSec") == "20"
-    assert os.path.isabs(value(found, "ExecStart").split()[0])
+    assert os.path.isabs(shlex.split(value(found, "ExecStart"))[0])
     assert shown.err.startswith(
         "mesh config: MANGROVE_NAME is set here, and the unit's broker does not have it"
     )
