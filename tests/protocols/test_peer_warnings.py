@@ -200,11 +200,13 @@ async def test_a_pair_that_has_a_partner_is_told_at_both_ends(caplog: pytest.Log
     async with Pair0(listen="tcp://127.0.0.1:0") as pair, Pair0(dial=pair.listeners[0].url) as first:
         await first.wait_for_peers()
         await pair.wait_for_peers()
-        async with Pair0(dial=pair.listeners[0].url, options=FAST) as second:
-            await until(lambda: sum(second.dialers[0].statistics().ended.values()) >= 4)
+        async with Pair0(dial=pair.listeners[0].url, options=FAST):
+            # On a busy machine a connection may live too long for one that ended soon.
+            await until(
+                lambda: any("the peer may have another partner" in line for line in warnings_in(caplog))
+            )
     lines = warnings_in(caplog)
     assert sum(" refused tcp://127.0.0.1:" in line for line in lines) == 1
-    assert sum("the peer may have another partner" in line for line in lines) >= 1
     assert len(lines) <= 4
 
 
