@@ -221,9 +221,11 @@ class Inbox:
         self, paramstyle: str = "qmark", *, table: str = "inbox", wall_time: Callable[[], float] = time.time
     ) -> None:
         if paramstyle not in _MARKS:
-            raise ValueError(f"paramstyle {paramstyle!r} is none of DB-API's: {', '.join(_MARKS)}")
+            raise ValueError(f"paramstyle {paramstyle!r} is not one of DB-API's: {', '.join(_MARKS)}")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?", table):
-            raise ValueError(f"{table!r} is no table's name: letters, digits and _, perhaps with a schema")
+            raise ValueError(
+                f"{table!r} is not a table name; use letters, digits and _, perhaps with a schema"
+            )
         self.table = table
         self._paramstyle = paramstyle
         self._wall_time = wall_time

@@ -157,7 +157,7 @@ class Limits:
     work_bytes_max: int = _limit(
         64 << 20,
         "WORK_BYTES_MAX",
-        "the same in bytes, about",
+        "the same in bytes, approximately",
         _bytes,
     )
     publishers_max: int = _limit(

@@ -1,6 +1,6 @@
-"""What is wrong with a mesh now, in sentences, the worst first. Pure.
+"""The present trouble of a mesh, in sentences, the worst first. Pure.
 
-Only what is the case now: a broker that was dead and is back is in the events, and no trouble any more.
+Only present trouble counts: a broker that was dead and is back is in the events, but no longer in trouble.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from mesh.picture import Picture, Vertex
 from mesh.printable import listed
 
 LATE_MS: Final = 100.0
-"""A loop that is later than this answers heartbeats late: a fifth of their usual deadline."""
+"""A loop later than this answers heartbeats late: a fifth of their usual deadline."""
 TROUBLES_MAX: Final = 12
 BAD: Final = "bad"
 WARN: Final = "warn"
 
 
 class Trouble(NamedTuple):
-    """One sentence; ``level`` is `BAD` where messages are lost or brokers are down, else `WARN`."""
+    """One sentence. ``level`` is `BAD` if messages are lost or brokers are down, otherwise `WARN`."""
 
     level: str
     text: str
@@ -28,7 +28,8 @@ class Trouble(NamedTuple):
 def troubles(
     picture: Picture, drops_s: Mapping[str, float | None], missing: Sequence[tuple[str, str]]
 ) -> list[Trouble]:
-    """``drops_s``: messages that each broker drops a second, by id. ``missing``: of `missing_links`."""
+    """``drops_s``: messages that each broker drops per second, by id. ``missing``: the result of
+    `missing_links`."""
     found = [
         *_members(picture),
         *_links(picture, missing),

@@ -44,17 +44,17 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
     files = logs.files
     made: dict[str, Any] = {name: _made(getattr(logs, name)) for name in READ}
     logs = replace(logs, **made)
-    say("putting all clocks on one")
+    say("aligning all clocks")
     clock = _made(measure(logs))
     told = facts(logs, clock)
     told = replace(told, **{name: _made(getattr(told, name)) for name in TOLD})
-    say("telling what processes did")
+    say("finding the lives of processes")
     life = _made(_table("lives", lives(told)))
     of_lives = figures(life, window_s)
-    say("looking for silence between brokers")
+    say("finding silence between brokers")
     silent = silences(told.boots, told.stretches, told.linked, life)
     outages = _made(_table("outages", silent.outages))
-    say("weighing what members said of each other")
+    say("judging reports of members about each other")
     periods = {
         row["run"]: row["period_s"]
         for row in told.boots.groupBy("run").agg(F.max("period_s").alias("period_s")).collect()

@@ -71,7 +71,7 @@ def _check(events: DataFrame, place: str) -> None:
         raise NoTrace(f"{place} holds no event of a failure trace")
     if first is not None:
         raise NoTrace(
-            f"{place}: {bad.count()} of {counted['events']} lines are no events of a failure trace; "
+            f"{place}: {bad.count()} of {counted['events']} lines are not events of a failure trace; "
             f"the first is {first['value'].strip()[:80]!r}"
         )
 

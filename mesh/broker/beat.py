@@ -70,5 +70,5 @@ class Beat:
         if self.faults > REPORTS_MAX:
             return
         last = "; further ones are only counted" if self.faults == REPORTS_MAX else ""
-        message = f"{self._owner}: fault {self.faults} in its timers, which go on{last}"
+        message = f"{self._owner}: fault {self.faults} in its timers, which continue{last}"
         self._loop.call_exception_handler({"message": message, "exception": error})

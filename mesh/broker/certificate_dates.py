@@ -100,7 +100,7 @@ def _head(data: bytes) -> tuple[int, int]:
 def _open(data: bytes) -> bytes:
     """The content of the sequence that the data begins with."""
     if data[0] != _SEQUENCE:
-        raise ValueError(f"element {data[0]:#x} is no sequence")
+        raise ValueError(f"element {data[0]:#x} is not a sequence")
     begin, end = _head(data)
     return data[begin:end]
 
@@ -116,5 +116,5 @@ def _time(data: bytes) -> datetime:
     if data[0] == _UTC_TIME:
         text = ("20" if text < "50" else "19") + text
     elif data[0] != _GENERALIZED_TIME:
-        raise ValueError(f"element {data[0]:#x} is no time")
+        raise ValueError(f"element {data[0]:#x} is not a time")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

@@ -180,7 +180,7 @@ def _decode(content: bytes, path: str) -> dict[int, HomeTable]:
     try:
         value: Any = msgpack.unpackb(content, strict_map_key=True)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise ValueError("it is no msgpack") from error
+        raise ValueError("it is not msgpack") from error
     if type(value) is not list or not value or type(value[0]) is not int:
         raise ValueError("it does not begin with its schema")
     schema, crc, frames = [*value, None, None][:3]

@@ -122,10 +122,10 @@ class HomeShell:
         states = [self._state(each.id) for each in found]
         away = [each for each, state in zip(found, states, strict=True) if state not in ("alive", "suspect")]
         if not away and "alive" not in states:
-            raise MeshError(f"broker {found[0].name} is suspected but may live; try again when it is dead")
+            raise MeshError(f"broker {found[0].name} is suspect but may be alive; try again when it is dead")
         if not away:
             raise MeshError(
-                f"broker {found[0].name} lives, and would say again what it keeps; remove its durable"
+                f"broker {found[0].name} is alive and would announce it again; remove its durable"
                 " subscriptions with mesh queue rm"
             )
         if len(away) > 1:

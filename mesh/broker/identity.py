@@ -250,5 +250,5 @@ def _why(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error.args[0]}"
     if isinstance(error, UnicodeDecodeError):
-        return "it is no text"
-    return "a value in it is of a wrong type" if isinstance(error, TypeError) else str(error)
+        return "it is not text"
+    return "a value in it has the wrong type" if isinstance(error, TypeError) else str(error)

@@ -28,16 +28,16 @@ ORDERLY: Final = frozenset({"left", "duplicate"})
 ADVICE: Final[Mapping[str, str]] = {
     "slow_subscriber": "a client does not keep up: let it read faster, or share its work",
     "slow_stock_subscriber": "a stock SUB socket does not keep up: let it read faster, or export less",
-    "slow_link": "another broker does not keep up: look at the network to it and at its load",
-    "subscriber_gone": "a client went before it had read what waited for it",
-    "link_down": "look at the network to the broker whose link ended",
-    "link_lost": "look at the network to the broker whose link ended",
-    "no_link": "look at the network to the brokers that have no link",
-    "unfinished_body": "large bodies for stock SUB sockets came too many at once",
-    "bad_topic": "a stock publisher sends messages without a good topic",
+    "slow_link": "another broker does not keep up: check the network to it and its load",
+    "subscriber_gone": "a client left before it had read its waiting messages",
+    "link_down": "check the network to the broker whose link ended",
+    "link_lost": "check the network to the broker whose link ended",
+    "no_link": "check the network to the brokers without a link",
+    "unfinished_body": "too many large bodies for stock SUB sockets came at once",
+    "bad_topic": "a stock publisher sends messages without a valid topic",
 }
 """Advice for the most frequent reason."""
-ADVICE_ELSE: Final = "docs/reference/status.md says what the reasons mean"
+ADVICE_ELSE: Final = "docs/reference/status.md explains the reasons"
 
 NAMESAKES_MAX: Final = 256
 """Brokers already warned about. Beyond them the oldest is forgotten and may be reported again."""
@@ -91,7 +91,7 @@ class Notices:
         strangers. Only brokers are asked for a mesh key, so it does not close an address to clients."""
         if clients and anonymous != "everywhere" and not knows_principals:
             log.warning(
-                "broker %s refuses clients of other hosts at %s, since none can prove who it is; give them"
+                "broker %s refuses clients of other hosts at %s, since none can prove its identity; give them"
                 " keys, tokens or certificates, or set anonymous = 'everywhere' (mesh broker --anonymous"
                 " everywhere) to let anybody publish and read",
                 self._name,
@@ -104,7 +104,7 @@ class Notices:
                 " or certificates, or keep strangers off the port",
                 self._name,
                 ", ".join(clients),
-                " (the mesh key is asked of brokers only)" if has_key else "",
+                " (only brokers are asked for the mesh key)" if has_key else "",
             )
         if peers and not has_key:
             log.warning(
@@ -118,7 +118,7 @@ class Notices:
         """Another broker changed its state."""
         if to_state == "dead":
             self._warn(
-                "deaths", "%s is dead: %s; if nobody stopped it, look at its process and host", name, reason
+                "deaths", "%s is dead: %s; if nobody stopped it, check its process and host", name, reason
             )
         elif from_state == "dead" and to_state == "alive":
             self._warn("deaths", "%s, which was dead, is alive again", name)
@@ -134,7 +134,7 @@ class Notices:
         self._warn(
             "names",
             "another broker of this mesh has the same name: the id of this one is %s, of the other %s; give"
-            " each a name of its own",
+            " each its own name",
             own_id,
             id,
         )
@@ -143,14 +143,14 @@ class Notices:
         """The link to another broker has ended."""
         if reason not in ORDERLY:
             self._warn(
-                "lost links", "the link to %s is lost: %s; it is made again if both live", name, reason
+                "lost links", "the link to %s is lost: %s; it is made again if both are alive", name, reason
             )
 
     def state(self, state: str) -> None:
         """This broker itself changed its state."""
         if state == "isolated":
             self._isolated = True
-            self._warn("isolation", "no other broker answers; this broker is isolated: look at its network")
+            self._warn("isolation", "no other broker answers; this broker is isolated: check its network")
         elif self._isolated and state == "ready":
             self._isolated = False
             self._warn("isolation", "other brokers answer again; this broker is no longer isolated")
@@ -184,7 +184,7 @@ class Notices:
             case "full":
                 self._warn("full disks", "no room on the disk for messages of durable subscription %r", name)
             case "stale" if over:
-                self._warn("stale consumers", "work on durable subscription %r goes on", name)
+                self._warn("stale consumers", "work on durable subscription %r continues", name)
             case "stale" if not about["consumers"]:
                 self._warn(
                     "stale consumers",

@@ -114,7 +114,7 @@ def decode_topic(topic: bytes) -> str:
         return topic.decode("ascii")
     except UnicodeDecodeError:
         shown = repr(topic[:TEXT_SHOWN])[1:]
-        raise TopicError(f"{shown} is no topic; send one such as news.uk, a space, a payload") from None
+        raise TopicError(f"{shown} is not a topic; send one such as news.uk, a space and a payload") from None
 
 
 class StockRequests:
@@ -351,7 +351,7 @@ class StockSubscribers:
             shown = self._shown_to(standing)
             self._exchange.subscribers.change(pipe, shown)
             if self._export and not shown:
-                pipe.close(f"principal {standing.name!r} may hear nothing of what is shown here any more")
+                pipe.close(f"principal {standing.name!r} may no longer receive any of the exported patterns")
 
     def admit(self, pipe: Pipe | PipeView) -> None:
         """Raises `PipeRefused`."""

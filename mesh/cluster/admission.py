@@ -161,7 +161,7 @@ class Admission:
         try:
             message = decode(frame)
         except LinkError as error:
-            raise Refused("malformed", f"no broker's greeting: {error}") from error
+            raise Refused("malformed", f"not a broker's greeting: {error}") from error
         match message[0], self.stage:
             case LinkKind.REFUSED, _:
                 reason = message[1] if message[1] in REFUSALS else "refused"

@@ -117,9 +117,7 @@ def check_subscriptions(subscriptions: Iterable[tuple[str, tuple[str, ...]]]) ->
             try:
                 check_pattern(pattern)
             except TopicError as error:
-                raise LinkError(
-                    f"durable subscription {name!r} has a pattern that is none: {error}"
-                ) from error
+                raise LinkError(f"durable subscription {name!r} has an invalid pattern: {error}") from error
 
 
 def check_bounds(subscriptions: int, size: int) -> None:

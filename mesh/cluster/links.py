@@ -348,7 +348,7 @@ class LinkManager:
         Raises `Refused`."""
         old = self.up.get(peer.id)
         if old is not None and old.peer.boot == peer.boot and self._membership.answers(peer.id):
-            raise Refused("duplicate", "these two brokers have a link that works")
+            raise Refused("duplicate", "these two brokers have a working link")
 
     # --- binding, on survey connections
 

@@ -423,7 +423,7 @@ class Peering:
         self.faults += 1
         if self.faults <= REPORTS_MAX:
             last = "; further ones are only counted" if self.faults == REPORTS_MAX else ""
-            message = f"fault {self.faults} in what rounds and links bring, which goes on{last}"
+            message = f"fault {self.faults} in the work of rounds and links, which continues{last}"
             self._loop.call_exception_handler({"message": message, "exception": error})
 
     # --- reports of links: `mesh.cluster.links.LinkOwner`
@@ -464,7 +464,7 @@ class Peering:
         session = []
         for frame in frames:
             if len(frame) < 2 or frame[0] & 0xF0 != 0x90:
-                raise LinkError(f"a frame of {len(frame)} bytes on a link is no array of a kind")
+                raise LinkError(f"a frame of {len(frame)} bytes on a link is not an array with a kind")
             if frame[1] <= SESSION_KIND_MAX or KIND_MIN <= frame[1] <= KIND_MAX:
                 session.append(frame)
             elif frame[1] > LINK_KIND_MAX:

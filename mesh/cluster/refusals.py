@@ -41,7 +41,7 @@ class Refusals:
         """An SP socket that is not a broker's connected to an address of brokers and sent what no broker
         sends."""
         protocol = ProtocolNumber(pipe.peer).name
-        sentence = "a %s socket at %s is no broker and was disconnected; " + STOCK
+        sentence = "a %s socket at %s is not a broker's and was disconnected; " + STOCK
         self._log_once(logging.WARNING, (_host(pipe), protocol), sentence, protocol, pipe.remote_address)
 
     def tell_of_late_broker(self, pipe: Pipe) -> None:
@@ -59,7 +59,7 @@ class Refusals:
             logging.INFO if known else logging.WARNING,
             (_host(pipe), f"silent {protocol}"),
             "a %s socket at %s sent nothing for %.1f s and was disconnected: it is a late broker, or a"
-            " program that is no broker; " + STOCK,
+            " program that is not a broker; " + STOCK,
             protocol,
             pipe.remote_address,
             waited_s,

@@ -402,5 +402,5 @@ def _checked(patterns: list[Pattern]) -> list[Pattern]:
         try:
             check_pattern(pattern)
         except TopicError as error:
-            raise LinkError(f"interest has a pattern that is none: {error}") from error
+            raise LinkError(f"interest has an invalid pattern: {error}") from error
     return patterns

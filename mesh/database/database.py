@@ -68,8 +68,8 @@ class Database:
         log_size = files.size(self.place.path + LOG) or 0
         if room.refuses(wanted, free=free, reusable=pages * room.PAGE_SIZE, log_size=log_size):
             raise StoreFull(
-                f"the disk of {self.place.path} has {free} bytes left, and {room.RESERVE} are kept for"
-                f" working off what is stored; make room or {self._kind.relief}"
+                f"the disk of {self.place.path} has {free} bytes left, and {room.RESERVE} are"
+                f" reserved for consuming what is stored; make room or {self._kind.relief}"
             )
 
     def room(self) -> tuple[int, int]:

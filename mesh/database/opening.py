@@ -127,8 +127,8 @@ def _whose(db: apsw.Connection, path: str, kind: DatabaseKind) -> None:
 
 
 def _tables(db: apsw.Connection) -> set[tuple[Any, ...]]:
-    """What the database says of its tables, as bytes. A flipped bit there gives a column another name, or
-    makes something of it that is no text."""
+    """The database's description of its tables, as bytes. A flipped bit there may rename a column, or make
+    its name invalid text."""
     columns = ", ".join(f"cast({column} as blob)" for column in ("name", "type", "tbl_name", "sql"))
     return set(every(db, f"select {columns} from sqlite_schema"))
 

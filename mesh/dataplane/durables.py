@@ -154,7 +154,7 @@ class Durables:
         if len(self._trie) + len(patterns) > HOME_PATTERNS_MAX:
             return (
                 f"the durable subscriptions here have {len(self._trie)} patterns, and with {len(patterns)}"
-                f" more they would pass {HOME_PATTERNS_MAX}"
+                f" more they would exceed {HOME_PATTERNS_MAX}"
             )
         starred = sum(map(is_starred, patterns))
         if starred and self._starred + starred > options.starred_patterns_max:

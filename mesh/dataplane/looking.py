@@ -1,22 +1,22 @@
-"""Questions of operators about clients and topics of one broker (``$sys.look``), and their answers. Pure.
+"""Operators' questions about clients and topics of one broker (``$sys.look``), and their answers. Pure.
 
-A question is a JSON object: ``look`` and what that needs. An answer is one, too; ``error`` is a sentence that
-says why there is nothing else. Both are documented in ``docs/reference/status.md``.
+A question is a JSON object: ``look`` and its arguments. An answer is a JSON object too; its ``error`` is a
+sentence that says why there is nothing else. Both are documented in ``docs/reference/status.md``.
 
 ======== ================ ==================================================================================
 look     needs            answer
 ======== ================ ==================================================================================
-clients                   ``clients``: sessions and stock sockets, `CLIENTS_MAX` of ``count`` at most; of more
-                          those for which most is dropped or waits
-topics                    ``topics``: patterns that clients of this broker want, `PATTERNS_MAX` of ``count``
-                          at most; of more those that most clients want
-way      topic            ``takers`` here and the brokers a message goes to ``next``, `TAKERS_MAX` each
-message  publisher, boot, ``heard``: whether it came here; null if this broker knows nothing of the publisher
+clients                   ``clients``: sessions and stock sockets: of ``count`` at most `CLIENTS_MAX`, those
+                          for which most messages are dropped or wait
+topics                    ``topics``: patterns that clients of this broker want: of ``count`` at most
+                          `PATTERNS_MAX`, those that most clients want
+way      topic            ``takers`` here, and the ``next`` brokers of a message, `TAKERS_MAX` each
+message  publisher, boot, ``heard``: whether it arrived here; null if this broker does not know the publisher
          sequence
 ======== ================ ==================================================================================
 
-Looking changes nothing but the cache of routes. It costs by the number of sessions and subscriptions, as the
-status does.
+Looking changes nothing but the cache of routes. Its cost grows with the number of sessions and subscriptions,
+like that of the status.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CLIENTS_MAX: Final = 500
 PATTERNS_MAX: Final = 1000
 TAKERS_MAX: Final = 200
 SHOWN_MAX: Final = 8
-"""Patterns told of one client."""
+"""Patterns shown for one client."""
 TEXT_MAX: Final = 200
 """Characters of one pattern or name."""
 QUESTION_MAX: Final = 4096
@@ -201,7 +201,7 @@ def _of_stock(subscriber: Subscriber) -> dict[str, Any]:
 
 
 def _patterns(patterns: Iterable[str]) -> dict[str, Any]:
-    """The first of them, and how many there are."""
+    """The first patterns, and how many there are."""
     shown: list[str] = []
     count = 0
     for pattern in patterns:
@@ -216,7 +216,7 @@ def _trouble(client: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _taker(taker: LocalTaker, topic: str) -> dict[str, Any]:
-    """Someone of this broker who gets messages of a topic."""
+    """A taker of this broker that gets messages of a topic."""
     pattern = next((each for each in taker.patterns if matches(each, topic)), "")
     if isinstance(taker, Responder):
         return {"kind": "broker", "name": "the broker itself", "pattern": pattern}

@@ -139,7 +139,7 @@ class Requests:
             return f"{count} requests and surveys without a result are as many as one client may have"
         if size and size + len(query.body) > options.question_bytes_max:
             return (
-                f"requests and surveys of {size} bytes have no result yet; {len(query.body)} more pass"
+                f"requests and surveys of {size} bytes have no result yet; {len(query.body)} more exceed"
                 f" the limit of {options.question_bytes_max}"
             )
         return ""
@@ -234,7 +234,7 @@ class Requests:
         if owed and owed + count > most:
             sentence = (
                 f"{owed} subscribers of broker {self._name} have not answered earlier questions;"
-                f" {count} more pass the limit of {most}"
+                f" {count} more exceed the limit of {most}"
             )
         else:
             sentence = f"{pending} questions wait for an answer at broker {self._name}"

@@ -103,7 +103,7 @@ class Settling:
         if isinstance(result, JournalFailed):
             self.forget()
         elif isinstance(result, Exception):
-            self._journal.fail(f"what was settled could not be written: {result}", now)
+            self._journal.fail(f"settled messages could not be written: {result}", now)
         else:
             for entry, answer in zip(entries, result, strict=True):
                 if type(entry) is Bury:

@@ -115,7 +115,7 @@ class Subscribing:
             if now - parts.heard_at > GAP_S:
                 self._take_back(parts, f"nothing followed them within {GAP_S:g} s")
             elif now - parts.began_at > WHOLE_S:
-                self._take_back(parts, f"they did not come as a whole within {WHOLE_S:g} s")
+                self._take_back(parts, f"they were not complete within {WHOLE_S:g} s")
 
     def _take_back(self, parts: Parts, why: str) -> None:
         self._forget_kept(parts)

@@ -91,7 +91,7 @@ class Book:
 
 
 class _Bytes:
-    """What is read from a block: its CRC and, for a piece, its place in a body of ``whole`` bytes."""
+    """The facts read from a block: its CRC and, for a piece, its place in a body of ``whole`` bytes."""
 
     __slots__ = ("crc", "piece", "size", "whole")
 
@@ -176,7 +176,7 @@ class Commit:
     # --- blocks
 
     def judge(self, entry: Store) -> Verdict:
-        """Whether a block came before; STORED if it is new. Changes nothing."""
+        """The verdict on a block: whether it came before, or STORED if it is new. Changes nothing."""
         return self._judge(entry, _Bytes(entry))
 
     def _judge(self, entry: Store, its: _Bytes) -> Verdict:

@@ -160,7 +160,7 @@ class Journal:
         return Block(arrived_us, count, b"", parts_in(data)) if parts else Block(arrived_us, count, data, ())
 
     def judge(self, entry: Store) -> Verdict:
-        """Whether a block came before, as `commit` would decide; STORED if it is new. Used with a full disk,
+        """The verdict on a block that `commit` would give; STORED if it is new. Used with a full disk,
         whose `StoreFull` does not distinguish a new block from a retry."""
         return Commit(self._db, self._book, 0).judge(entry)
 

@@ -71,7 +71,7 @@ def check(db: apsw.Connection, path: str, broker: str, mesh: str) -> None:
     if owner != broker:
         raise AnothersJournal(
             f"the journal {path} belongs to broker {owner}, and this one is {broker}; name another state"
-            f" folder, or, if that broker is gone, move the journal away and say mesh queue forget {owner}"
+            f" folder, or, if that broker is gone, move the journal away and run mesh queue forget {owner}"
         )
     if known.get("mesh") != mesh:
         raise JournalForeign(
@@ -89,7 +89,7 @@ def journal_of(broker: str, mesh: str) -> DatabaseKind:
         elsewhere="name another state folder",
         again="this broker is started again",
         relief="consume",
-        held="what it stored waits there; start this broker again to go on without that",
+        held="what it stored waits there; start this broker again to continue without it",
         application_id=APPLICATION_ID,
         version=VERSION,
         errors=Errors(

@@ -127,7 +127,7 @@ async def make_mail(client: Client) -> None:
 
 async def fill_and_drain(made: Stage) -> None:
     why = await made.fill()
-    assert f"{RESERVE} are kept for working off" in why
+    assert f"{RESERVE} are reserved for consuming" in why
     assert free_bytes(made.disk) >= RESERVE - LOG_SIZE
     assert made.queue["waiting"] == len(made.stored) - made.got.total()
     async with made.client.subscribe(durable="mail", window=AT_ONCE) as work:

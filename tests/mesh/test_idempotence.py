@@ -341,9 +341,9 @@ def test_old_ids_are_forgotten() -> None:
 
 
 def test_names_that_are_no_names_are_refused() -> None:
-    with pytest.raises(ValueError, match="is no table's name"):
+    with pytest.raises(ValueError, match="is not a table name"):
         Inbox(table="inbox; drop table x")
-    with pytest.raises(ValueError, match=r"paramstyle 'dollar' is none of DB-API's: qmark, numeric"):
+    with pytest.raises(ValueError, match=r"paramstyle 'dollar' is not one of DB-API's: qmark, numeric"):
         Inbox("dollar")
 
 

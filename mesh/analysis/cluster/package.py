@@ -66,5 +66,5 @@ def _modules(folder: Path) -> list[Path]:
 def _folder_of(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise MeshError(f"{package} is not installed as files; it belongs into the zip")
+        raise MeshError(f"{package} is not installed as files; the zip needs it")
     return Path(spec.submodule_search_locations[0])

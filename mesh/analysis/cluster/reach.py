@@ -40,7 +40,7 @@ def address_towards(master: str) -> str | None:
         host, _, port = place.rpartition(":")
         if not port.isdecimal() or not host:
             raise NoCluster(
-                f"{master} is no cluster's address; spark://HOST:PORT is (7077 is the usual port)"
+                f"{master} is not a cluster's address; spark://HOST:PORT is (7077 is the usual port)"
             )
         try:
             with socket.create_connection((host.strip("[]"), int(port)), MASTER_WAIT_S) as connection:

@@ -89,7 +89,7 @@ def _brokers(picture: Picture) -> Table:
 
 def _deaths(picture: Picture) -> list[Text]:
     return [
-        Text(f"{_time(death.at_us)} {death.name} was held dead by {death.observers}", style="red")
+        Text(f"{_time(death.at_us)} {death.name} was reported dead by {death.observers}", style="red")
         for death in picture.deaths[:DEATHS_SHOWN]
     ]
 

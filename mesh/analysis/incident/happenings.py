@@ -152,7 +152,7 @@ def _of_lives(of_node: Mapping[str, Sequence[Life]]) -> tuple[list[Happening], l
                 )
                 happenings.append(Happening(life.end, fault, (node,), until=back))
             elif life.cause == "log lost":
-                untold.append(Untold(life.end, (node,), "its log is lost; what became of it is not known"))
+                untold.append(Untold(life.end, (node,), "its log is lost; its fate is not known"))
     return happenings, untold
 
 

@@ -80,7 +80,9 @@ def moment_of(text: str, started: Instant, ended: Instant) -> Instant:
             else datetime.fromisoformat(text)
         )
     except ValueError:
-        raise ValueError(f"{text!r} is no time; say 14:03:20 or 2026-01-31T14:03:20Z") from None
+        raise ValueError(
+            f"{text!r} is not a time; give one such as 14:03:20 or 2026-01-31T14:03:20Z"
+        ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     at = round(moment.timestamp() * 1e6)

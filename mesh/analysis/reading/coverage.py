@@ -83,7 +83,7 @@ def to_look_at(files: Iterable[LogFile], seen: Mapping[str, Seen]) -> list[LogFi
 
 
 def plan(files: Sequence[LogFile], seen: Mapping[str, Seen], heads: Mapping[str, Head]) -> Plan:
-    """What to read. ``heads`` are by file name."""
+    """Plan the reading. ``heads`` are by file name."""
     made = Plan()
     for file in files:
         stem = stem_of(file.name)

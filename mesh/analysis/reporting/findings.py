@@ -372,7 +372,7 @@ def verdict(found: RunFound) -> str:
             for cause, count in found.deaths_told.items()
             if cause not in (*FAILURES, "left")
         )
-        said.append(f"{_count(wrong, 'death')} told of brokers that had not failed ({causes})")
+        said.append(f"{_count(wrong, 'death')} reported for brokers that had not failed ({causes})")
     if found.availability is not None:
         said.append(f"availability {share(found.availability)}")
     return ", ".join(said) + "."

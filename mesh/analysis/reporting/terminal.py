@@ -107,7 +107,7 @@ def _opinions(run: RunFound) -> Text:
     text = Text()
     if run.deaths_told:
         causes = ", ".join(f"{cause} {count}" for cause, count in run.deaths_told.items())
-        text.append(f"members held dead: {causes}\n")
+        text.append(f"members reported dead: {causes}\n")
     quickest, slowest = run.detection.get("detection_p50_s"), run.detection.get("detection_p99_s")
     if quickest is not None and slowest is not None:
         missed = run.detection.get("missed") or 0

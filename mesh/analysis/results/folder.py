@@ -375,7 +375,7 @@ def _check_ours(place: Place, names: set[str], out: str) -> None:
             return
     if strangers:
         shown = ", ".join(strangers[:3]) + (" ..." if len(strangers) > 3 else "")
-        sentence = f"--out {out} holds what no analysis of this version wrote ({shown}); name another folder"
+        sentence = f"--out {out} contains files that no analysis wrote ({shown}); name another folder"
         raise OutputError(sentence, CANNOT_CREATE)
 
 

@@ -1,7 +1,7 @@
 """From gaps between stretches to outages, and to silences while both ran, the input of the sweep. Pure.
 
-What `dst` did decides whether a gap counts: it was silence only while `dst` ran, and is an outage if that
-took more than 2.2 periods at a time. What `src` did meanwhile is its cause. Silence while both ran is a cut.
+It depends on `dst` whether a gap counts: it was silence only while `dst` ran, and is an outage if that took
+more than 2.2 periods at a time. The cause is the state of `src` meanwhile. Silence while both ran is a cut.
 
 A broker **runs** from the moment at which it first heard another. Before that it joins, and is not part of
 the mesh yet. Then it runs while its life says so: a broker that is paused, down, away or unknown is on no
@@ -171,7 +171,7 @@ def _ought(gap: Gap, limit: int, closed: list[int]) -> bool:
 
 
 def _cause(gap: Gap, both: Times, limit: int, ran: Ran) -> Cause | None:
-    """What ``src`` did in the gap. None: it did not exist yet, or no longer, for anybody."""
+    """The state of ``src`` in the gap. None: it did not exist yet, or no longer, for anybody."""
     if any(until - begin > limit for begin, until in both):
         return "cut"
     best: tuple[int, Cause] | None = None

@@ -72,7 +72,7 @@ def check_runs(told: Collection[str], known: Collection[str]) -> None:
     if others:
         raise OtherTruth(
             f"the truth is of run {others[0]!r}, and the logs are of {_listed(known)}; put a simulation's "
-            "truth beside its own logs, or take it away"
+            "truth beside its own logs, or remove it"
         )
 
 
@@ -82,7 +82,7 @@ def check_names(run: str, struck: Iterable[str], brokers: Iterable[str]) -> None
     if names and names.isdisjoint(brokers):
         raise OtherTruth(
             f"the truth of run {run!r} tells of {_listed(names)}, and its logs of {_listed(set(brokers))}: "
-            "two runs have one name; put a simulation's truth beside its own logs, or take it away"
+            "two runs have one name; put a simulation's truth beside its own logs, or remove it"
         )
 
 

@@ -98,7 +98,7 @@ def test_stored_is_set_aside_when_its_journal_is_damaged_until_the_second_start(
         world.inject("start", ["broker-1"])
         mesh.wait_whole()
         with pytest.raises(
-            NotAccepted, match="damaged.*set aside as .*start this broker again to go on without"
+            NotAccepted, match="damaged.*set aside as .*start this broker again to continue without"
         ):
             mesh.run(publishing(b"4"))
         restart(mesh)

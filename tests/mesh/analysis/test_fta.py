@@ -78,7 +78,7 @@ def test_events_become_stretches_and_what_lies_between_them_is_unknown(
         ("# nothing\n", "holds no event of a failure trace"),
         (
             TRACE + "6 0 8 3 8.0 2 8200 9000 0\n",
-            "1 of 7 lines are no events of a failure trace; the first is '6 0 8",
+            "1 of 7 lines are not events of a failure trace; the first is '6 0 8",
         ),
         (TRACE + "6 0 8 3 8.0 1 9000 8200 0\n", "1 of 7 lines are no events"),
         ('{"v":1,"run":"mangrove"}\n', "1 of 1 lines are no events"),

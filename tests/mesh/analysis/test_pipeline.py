@@ -78,7 +78,7 @@ def test_what_was_done_is_found_and_played_again(
         return found
 
     monkeypatch.setattr(deciding, "decide", watched)
-    with pytest.raises(ConfigError, match="is no time"):
+    with pytest.raises(ConfigError, match="is not a time"):
         analyse(logs, out, scenario=ScenarioWish(around="noon"), say=stages.append)
     assert plans and not any("Python" in plan for plan in plans.values())
     done = analyse(logs, out, scenario=ScenarioWish())

@@ -73,7 +73,7 @@ def test_a_step_that_raises_is_reported_and_left_alone_while_the_others_go_on() 
     (faults, calls), failures = run(main, 20, keep_failures=True)
     assert 9 <= faults == calls["bad"] <= 11 and calls["good"] >= 90
     assert len(failures) == faults
-    assert "alpha: fault 1 in its timers, which go on" in failures[0] and "a defect" in failures[0]
+    assert "alpha: fault 1 in its timers, which continue" in failures[0] and "a defect" in failures[0]
 
 
 def test_reports_of_faults_are_bounded() -> None:

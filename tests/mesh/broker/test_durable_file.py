@@ -129,8 +129,8 @@ FOREIGN = [msgpack.packb([36])]
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "it is no msgpack"),
-        (b"\xc1", "it is no msgpack"),
+        (b"", "it is not msgpack"),
+        (b"\xc1", "it is not msgpack"),
         (msgpack.packb({}), "does not begin with its schema"),
         (msgpack.packb([0, _crc(0, []), []]), "it is of schema 0"),
         (msgpack.packb([1, 0]), "it holds no frames"),
@@ -139,7 +139,7 @@ FOREIGN = [msgpack.packb([36])]
         (msgpack.packb([999, _crc(1, GOOD), GOOD]), "its checksum is wrong"),
         (msgpack.packb([1, 0, [7]]), "it holds no frames"),
         (bytes(FLIPPED), "its checksum is wrong"),
-        (msgpack.packb([1, _crc(1, GOOD), GOOD])[:-9], "it is no msgpack"),
+        (msgpack.packb([1, _crc(1, GOOD), GOOD])[:-9], "it is not msgpack"),
         (msgpack.packb([1, _crc(1, HALF), HALF]), "part 1 of the durable subscriptions .* out of turn"),
         (msgpack.packb([1, _crc(1, FOREIGN), FOREIGN]), "a frame of kind 36"),
     ],

@@ -174,7 +174,7 @@ def test_a_home_that_came_back_under_another_id_is_forgotten_by_its_name() -> No
         assert json.loads(mesh.run(forget, at="broker-2"))["forgotten"] == ["mail"]
         world.run_for(1.0)
         assert "nobody keeps mail.uk" in mesh.run(refused, at="broker-3")
-        assert "lives" in mesh.run(forget, at="broker-2")
+        assert "is alive" in mesh.run(forget, at="broker-2")
 
 
 def test_a_home_that_is_only_suspected_may_live_and_is_not_forgotten() -> None:

@@ -171,7 +171,7 @@ def test_a_stock_socket_that_speaks_as_brokers_do_is_hung_up_on_with_a_warning(
         mesh = Mesh(world, brokers=1)
         stock(mesh, "stranger", comes)
         world.run_for(60.0)
-    said = [record.getMessage() for record in caplog.records if "is no broker" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "is not a broker" in record.getMessage()]
     (line,) = said
     assert socket.__name__.upper() in line and "REQ, PUSH, PUB or SUB" in line
 

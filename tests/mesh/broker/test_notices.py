@@ -44,7 +44,7 @@ def test_a_death_and_its_end_are_told_and_a_suspicion_is_not(log: Log) -> None:
     log.notices.member("beta", "suspect", "dead", "missed 3")
     log.notices.member("beta", "dead", "alive", "a new boot")
     assert log.take() == [
-        "beta is dead: missed 3; if nobody stopped it, look at its process and host",
+        "beta is dead: missed 3; if nobody stopped it, check its process and host",
         "beta, which was dead, is alive again",
     ]
 
@@ -52,14 +52,14 @@ def test_a_death_and_its_end_are_told_and_a_suspicion_is_not(log: Log) -> None:
 def test_a_link_that_ends_in_order_is_no_warning(log: Log) -> None:
     for reason in ("left", "duplicate", "connection reset"):
         log.notices.link_lost("beta", reason)
-    assert log.take() == ["the link to beta is lost: connection reset; it is made again if both live"]
+    assert log.take() == ["the link to beta is lost: connection reset; it is made again if both are alive"]
 
 
 def test_isolation_is_told_with_its_end_once(log: Log) -> None:
     for state in ("joining", "ready", "isolated", "ready", "ready"):
         log.notices.state(state)
     assert log.take() == [
-        "no other broker answers; this broker is isolated: look at its network",
+        "no other broker answers; this broker is isolated: check its network",
         "other brokers answer again; this broker is no longer isolated",
     ]
 
@@ -102,7 +102,7 @@ def test_warnings_of_a_kind_are_bounded_and_those_left_out_are_counted(log: Log)
     log.notices.member("gamma", "suspect", "dead", "missed 3")
     log.notices.member("delta", "suspect", "dead", "missed 3")
     assert log.take() == [
-        "gamma is dead: missed 3; if nobody stopped it, look at its process and host"
+        "gamma is dead: missed 3; if nobody stopped it, check its process and host"
         " (990 more warnings of deaths were left out before this one)"
     ]
     log.now += 3600

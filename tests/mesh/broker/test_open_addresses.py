@@ -45,7 +45,7 @@ async def test_a_broker_warns_of_whom_strangers_may_be(
     assert any(CLIENTS in line for line in told) is clients, told
     assert any(PEERS in line for line in told) is peers, told
     assert len(told) == clients + peers
-    keyed = "(the mesh key is asked of brokers only)"
+    keyed = "(only brokers are asked for the mesh key)"
     assert all((keyed in line) is ("mesh_key" in options) for line in told)
 
 

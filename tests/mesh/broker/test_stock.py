@@ -257,7 +257,7 @@ def test_stock_requests_of_one_connection_have_their_part_of_the_gate() -> None:
         (b"news..uk hello", b"has an empty token at position 2"),
         (b"news.* hello", b"has the wildcard"),
         (b"$other x", b"nobody answers $other"),
-        (b"\xff\x00\xfe x", b"is no topic"),
+        (b"\xff\x00\xfe x", b"is not a topic"),
         (b"a" * 300 + b" x", b"has 300 characters, the limit is 255"),
     ],
 )
@@ -309,13 +309,13 @@ def test_a_push_with_a_bad_topic_loses_its_connection_and_the_log_says_what_was_
     publishers = StockPublishers(exchange, clock, everybody())
     fake, attached = pipe()
     publishers.frames_received(attached, [b"good 1", b"\xffbad 2", b"good 3"])
-    assert "is no topic" in fake.close_reason
+    assert "is not a topic" in fake.close_reason
     assert publishers.refused == 1
     assert exchange.published == [("good", [b"1"], "sent")]
     assert exchange.drops == {"bad_topic": 2}
     (record,) = caplog.records
     assert record.levelname == "WARNING" and "10.0.0.1:40001" in record.getMessage()
-    assert "2 messages" in record.getMessage() and "is no topic" in record.getMessage()
+    assert "2 messages" in record.getMessage() and "is not a topic" in record.getMessage()
 
 
 def test_publishers_of_bad_topics_do_not_decide_how_much_is_logged(caplog: pytest.LogCaptureFixture) -> None:

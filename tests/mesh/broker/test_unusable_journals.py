@@ -141,7 +141,7 @@ async def test_a_journal_that_was_cut_is_set_aside_and_the_next_start_says_where
     sentence = await refused(tmp_path)
     (aside,) = journal.parent.glob(f"{JOURNAL}.damaged-*")
     assert "is damaged" in sentence and f"was set aside as {aside}" in sentence
-    assert "start this broker again to go on without" in sentence
+    assert "start this broker again to continue without" in sentence
     caplog.clear()
     await with_a_message(tmp_path)
     assert f"what waited in it is in {aside}" in caplog.text

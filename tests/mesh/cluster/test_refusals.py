@@ -61,7 +61,7 @@ def test_who_sends_what_no_broker_sends_is_no_broker(caplog: pytest.LogCaptureFi
     assert refused["token"] == 2
     ((level, sentence),) = said
     assert level == logging.WARNING and "SURVEYOR0" in sentence and "REQ, PUSH, PUB or SUB" in sentence
-    assert "is no broker and was disconnected" in sentence
+    assert "is not a broker's and was disconnected" in sentence
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_who_says_nothing_may_be_a_late_broker_and_is_taken_for_one_at_a_members
     assert refused["deadline"] == 2
     ((logged, sentence),) = said
     assert logged == level and protocol.name in sentence
-    assert "a late broker, or a program that is no broker" in sentence
+    assert "a late broker, or a program that is not a broker" in sentence

@@ -242,7 +242,7 @@ def test_one_more_pattern_among_65_000_costs_less_than_a_millisecond_at_either_s
 
 def test_what_a_peer_may_claim_is_bounded() -> None:
     _, b = linked()
-    with pytest.raises(LinkError, match="none: pattern"):
+    with pytest.raises(LinkError, match="invalid pattern: pattern"):
         b.table.whole_received(A, 2, 0, True, [("no pattern", 0)])
     with pytest.raises(LinkError, match="this broker is at 1"):
         b.table.acknowledged(A, 2)

@@ -395,7 +395,9 @@ def test_on_a_full_disk_publishes_are_refused_and_consuming_goes_on(tmp_path: Pa
         mail = subscribed(journal)
         disk.left = 40 << 20
         number = 0
-        with pytest.raises(StoreFull, match="are kept for working off what is stored; make room or consume"):
+        with pytest.raises(
+            StoreFull, match="are reserved for consuming what is stored; make room or consume"
+        ):
             while True:
                 number += 1
                 done(journal, store(number, mail, body=bytes(60_000)))

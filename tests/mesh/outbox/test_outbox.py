@@ -143,7 +143,7 @@ def test_a_disk_with_less_than_its_reserve_takes_nothing_and_frees(tmp_path: Pat
         appended(outbox, *(sealed(outbox, number, body=bytes(10_000)) for number in range(1, 11)))
         disk.left = 9 << 20
         with pytest.raises(
-            StoreFull, match="are kept for working off what is stored; make room or let it drain"
+            StoreFull, match="are reserved for consuming what is stored; make room or let it drain"
         ):
             appended(outbox, sealed(outbox, 11))
         outbox.free([(1, 9)])

@@ -15,7 +15,11 @@ def refused(world: World, name: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("kind", "counted", "said"),
     [
-        ("garbage", {"malformed": 2}, ["closed", "no broker's greeting", "closed", "no broker's greeting"]),
+        (
+            "garbage",
+            {"malformed": 2},
+            ["closed", "not a broker's greeting", "closed", "not a broker's greeting"],
+        ),
         (
             "truncated_frame",
             {"malformed": 2},

@@ -199,7 +199,7 @@ def test_a_disk_that_fills_up_is_worked_off() -> None:
     process = with_commits(disk)
     disk.size_max = 40 << 20
     number = 5
-    with pytest.raises(StoreFull, match="are kept for working off"):
+    with pytest.raises(StoreFull, match="are reserved for consuming"):
         while True:
             commit(process, number + 1, body=bytes(200_000))
             number += 1

@@ -120,7 +120,7 @@ class _Run:
         states = [life.state for life in self._rows("lives")]
         keys = [Key(state, state) for state in ("up", "paused", "down", "away", "unknown") if state in states]
         keys += [Key("failure", "failed"), Key("start", "started")] if "down" in states else []
-        what = "What each process did, by its own log; where that ends, by what its peers heard."
+        what = "The states of each process, from its own log; where that ends, from its peers' logs."
         figures = [Figure("Brokers", what + hidden, plots.timeline(self._axis, lanes, self._bands), keys)]
         if churn := self._rows("churn"):
             figures.append(self._alive(churn))
@@ -217,9 +217,7 @@ class _Run:
         columns = [Column("time (UTC)", False, True), Column("what", False, True)]
         columns += [Column("brokers", False, True, wraps=True), Column("lasted"), Column("held dead", False)]
         grid = Grid(columns, rows, more=f"{more:,} more are in the table lives." if more else "")
-        said = Said(
-            "What happened to processes and links. What happens within half a second is one line.", "what"
-        )
+        said = Said("Events of processes and links. Events within half a second share one line.", "what")
         return Section("What happened", [said], grids=[grid.without_zeros()])
 
     def _parts(self) -> Section:
@@ -230,9 +228,7 @@ class _Run:
             "what",
         )
         if not found.parts:
-            return Section(
-                "Parts", [Said("None: all brokers that ran heard of each other throughout."), what]
-            )
+            return Section("Parts", [Said("None: all running brokers heard each other throughout."), what])
         figures = []
         for part in found.parts[:PARTS_MOST]:
             lasted = duration(((found.ended if part.end is None else part.end) - part.start) / 1e6)
@@ -336,8 +332,8 @@ class _Run:
                         Column("", False, wraps=True),
                     ],
                     [[cause, count, meaning.get(cause, "")] for cause, count in found.deaths_told.items()],
-                    "Why members were held dead",
-                    "Each boot and incarnation once, however many said so.",
+                    "Why members were reported dead",
+                    "Each boot and incarnation counts once, however many members reported it.",
                 )
             )
         if found.detection:
@@ -363,13 +359,15 @@ class _Run:
                 else ""
             )
             grids.append(
-                Grid(columns, rows, "Members held suspect or dead that ran", more=more).without_zeros()
+                Grid(columns, rows, "Running members reported suspect or dead", more=more).without_zeros()
             )
         said = []
         if found.agreement is not None:
             agreed = share(found.agreement)
-            said.append(Said(f"At worst, {agreed} of the members agreed at a window's end on who is there."))
-        return Section("What members said of each other", said, grids=grids) if grids or said else None
+            said.append(
+                Said(f"At worst, {agreed} of the members agreed at a window's end on who is present.")
+            )
+        return Section("Reports of members about each other", said, grids=grids) if grids or said else None
 
     def _detection(self) -> Grid:
         of = self._found.detection
@@ -384,8 +382,12 @@ class _Run:
             ["failures, times observers", f"{of.get('failures') or 0:,}", "each observer that ran counts"],
             ["noticed after, p50", seconds("detection_p50_s"), "from the failure to DEAD (T_D)"],
             ["noticed after, p99", seconds("detection_p99_s"), ""],
-            ["never noticed", f"{of.get('missed') or 0:,}", "over before an observer held the broker dead"],
-            ["mistakes", f"{of.get('mistakes') or 0:,}", "DEAD said of a broker that ran"],
+            [
+                "never noticed",
+                f"{of.get('missed') or 0:,}",
+                "ended before an observer reported the broker dead",
+            ],
+            ["mistakes", f"{of.get('mistakes') or 0:,}", "DEAD reported about a running broker"],
             ["mistakes an hour", "-" if rate is None else f"{rate:.3g}", "of one observer and one member"],
             ["mistakes lasted", seconds("mistake_s"), "on average (T_M)"],
             [
@@ -533,7 +535,7 @@ class _Run:
         ]
         columns = [Column(name, False, True) for name in ("time", "what", "verdict")]
         columns += [Column(name, False, True, wraps=True) for name in ("was done", "was found")]
-        said = [Said(f"Held against what the simulation did: {counts}.")]
+        said = [Said(f"Compared with the effects of the simulation: {counts}.")]
         return Section("Against the truth", said, grids=[Grid(columns, rows)] if rows else [])
 
     def _when(self, at: Instant, *, tenth: bool = False) -> str:
@@ -546,11 +548,11 @@ class _Run:
 MEANING_OF_DEATHS: Final[Mapping[str, str]] = {
     "crash": "the process ended by force",
     "power_off": "its host lost power or was gone at once",
-    "paused": "the process was stopped for a while and went on",
-    "cut off": "it ran, and those that said so heard nothing of it",
+    "paused": "the process was stopped for a while and continued",
+    "cut off": "it ran, but those that reported it heard nothing of it",
     "log lost": "its log does not tell what became of it",
-    "left": "it had left in order; the news of it did not arrive",
-    "mistaken": "it ran, and was heard by those that said so",
+    "left": "it had left properly; the news did not arrive",
+    "mistaken": "it ran, and those that reported it heard it",
 }
 
 
@@ -558,15 +560,15 @@ def _quality(found: Findings, digest: Digest) -> Section:
     quality = found.quality
     said = [Said(f"{quality.rows:,} rows in {quality.files:,} files, {size(quality.bytes)}.")]
     for count, what in (
-        (quality.corrupt, "lines are no rows and lie in quarantine with their reasons."),
+        (quality.corrupt, "lines are not rows; they are in quarantine with the reasons."),
         (quality.unknown, "rows are of kinds or versions that this program does not know."),
-        (quality.duplicates, "rows were there twice and count once."),
+        (quality.duplicates, "rows occurred twice and count once."),
         (quality.gaps, "numbered rows are missing: a disk failed, or a file is gone."),
     ):
         if count:
             said.append(Said(f"{count:,} {what}", "warn"))
     if quality.conflicts:
-        what = "rows repeat a number with other content: logs of two meshes of one name lie in the folder."
+        what = "rows repeat a number with other content: the folder has logs of two meshes with one name."
         said.append(Said(f"{quality.conflicts:,} {what}", "bad"))
     # Files without a fault are only counted if there are many files.
     files = sorted(digest.files, key=lambda row: (-(row.corrupt + row.unknown + row.gaps), row.file))

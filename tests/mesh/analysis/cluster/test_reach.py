@@ -34,7 +34,7 @@ def test_a_master_that_does_not_answer_is_named_with_the_reason() -> None:
 
 @pytest.mark.parametrize("master", ["spark://host", "spark://:7077", "spark://a:7077,b"])
 def test_an_address_without_host_or_port_is_refused(master: str) -> None:
-    with pytest.raises(NoCluster, match="is no cluster's address"):
+    with pytest.raises(NoCluster, match="is not a cluster's address"):
         address_towards(master if master != "spark://a:7077,b" else "spark://b,a:7077")
 
 

@@ -51,7 +51,7 @@ def test_who_falls_silent_stands_first_and_who_stops_is_not_missed() -> None:
     assert states == {"alpha": "up", "beta": "silent", "gamma": "stopped"}
     said = shown(health, 10)
     assert said.index("beta") < said.index("alpha")
-    assert "1 up, 1 silent, 1 stopped" in said and "beta was held dead by 2" in said
+    assert "1 up, 1 silent, 1 stopped" in said and "beta was reported dead by 2" in said
     assert as_json(picture)["silent"] == ["beta"]
 
 

@@ -61,7 +61,7 @@ def test_times_that_users_name(text: str, told: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "23:59:59", "2020-01-01"])
 def test_times_that_are_none_or_elsewhere(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no time|outside of the run"):
+    with pytest.raises(ValueError, match=r"not a time|outside of the run"):
         moment_of(text, ZERO, ZERO + 100 * S)
 
 

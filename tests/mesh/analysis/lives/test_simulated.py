@@ -1,6 +1,7 @@
-"""Simulated brokers are killed, lose their power, are paused, stopped and started: the lives say just that.
+"""Simulated brokers are killed, lose their power, are paused, stopped and started: the lives report exactly
+that.
 
-The facts come from the oracle's reader, so this asks whether the rules are right of what brokers really
+The facts come from the oracle's reader, so this tests whether the rules fit the rows that brokers really
 write. ``MANGROVE_SEEDS=50`` plays more seeds than the default.
 """
 
@@ -27,17 +28,17 @@ SCORED = ("crash", "power_off", "pause", "resume", "leave")
 
 
 class Done(NamedTuple):
-    """What was done to a broker, and when."""
+    """A fault of a broker, and its time."""
 
     cause: str
     name: str
     at: int
     over: int
-    """When what lasts, a pause, was over."""
+    """The end of a pause, which lasts."""
 
 
 def scenario(seed: int) -> str:
-    """Faults of brokers, one after the other, some two at once, some behind a cut or amid resets."""
+    """Faults of brokers, one after the other, some two at once, some during a cut or resets."""
     rng = random.Random(seed)
     names = [f"broker-{number + 1}" for number in range(rng.choice([3, 4, 6]))]
     hidden = names.pop()  # its crash is behind a cut, so that only its log can tell; it keeps its power
@@ -101,7 +102,7 @@ def played(seed: int, folder: Path) -> Facts:
 
 
 def score(facts: Facts) -> tuple[Counter[str], list[str]]:
-    """True and false positives and false negatives, and the sentences that say which."""
+    """True and false positives and false negatives, with a sentence for each error."""
     found = {
         (name, told.no): Done(str(told.cause), name, told.end, told.end)
         for name, lives in lives_of(facts).items()
@@ -132,8 +133,8 @@ def score(facts: Facts) -> tuple[Counter[str], list[str]]:
 
 
 def _wrote(facts: Facts, truth: Done) -> bool:
-    """Whether its log goes on until the next stats row: a later power loss takes it, and with it how late
-    the loop was."""
+    """True if its log continues to the next stats row: a later power loss removes that row, and with it the
+    lateness of the loop."""
     return any(
         facts.names[boot.node] == truth.name
         and boot.first <= truth.at
@@ -143,12 +144,12 @@ def _wrote(facts: Facts, truth: Done) -> bool:
 
 
 def _agree(truth: int, found: int, error_s: float) -> bool:
-    """Within a period, or within what the table itself says that it may be wrong."""
+    """Within a period, or within the error that the table itself states."""
     return abs(truth - found) <= max(PERIOD, round(error_s * 1_000_000))
 
 
 def confused(facts: Facts) -> list[str]:
-    """Crashes that were told as power losses, or the other way round."""
+    """Crashes reported as power losses, or vice versa."""
     lives = lives_of(facts)
     wrong = []
     for truth in done(facts):
@@ -160,7 +161,7 @@ def confused(facts: Facts) -> list[str]:
 
 
 def _running(lives: list[Told], at: int) -> Told | None:
-    """The stretch that ended when something was done, as near as its error lets one say."""
+    """The stretch that ended at the time of a fault, as far as its error allows."""
     ends = [told for told in lives if told.cause is not None and _agree(at, told.end, told.error_s)]
     return min(ends, key=lambda told: abs(told.end - at), default=None)
 
@@ -194,7 +195,7 @@ def test_lives_of_many_seeds_are_told_right(tmp_path: Path) -> None:
 def test_without_the_log_of_the_dead_its_peers_never_confuse_a_crash_with_a_power_loss(
     tmp_path: Path,
 ) -> None:
-    """What nobody can tell then is unknown, and no failure."""
+    """Events that nobody can distinguish then are unknown, and not failures."""
     mixed = []
     for seed in range(min(SEEDS, 5)):
         played(seed, tmp_path)

@@ -27,7 +27,7 @@ def test_only_crashes_and_power_losses_are_failures() -> None:
     assert run.mttf_s == 294
     assert run.mttr_s == 6
     assert run.verdict == (
-        "3 brokers in 1 min 40 s, 1 crash, 1 partition, 2 deaths told of brokers that had not failed "
+        "3 brokers in 1 min 40 s, 1 crash, 1 partition, 2 deaths reported for brokers that had not failed "
         "(1 cut off, 1 paused), availability 98.0 %."
     )
 
@@ -99,7 +99,7 @@ def test_the_terminal_tells_causes_beside_counts() -> None:
     assert "1 crash, 1 partition" in said
     assert "after 2.5 s by 2" in said
     assert "broker-2, broker-10 | broker-1" in said
-    assert "members held dead: crash 1, cut off 1, paused 1" in said
+    assert "members reported dead: crash 1, cut off 1, paused 1" in said
     assert "unknown" not in said, "columns of zeros are left out"
     assert "570 surveys heard, 30 missed" in said
     assert "queue full 3" in said

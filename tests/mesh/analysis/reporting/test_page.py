@@ -64,7 +64,7 @@ def test_causes_stand_beside_counts() -> None:
     texts = Texts(page()).texts
     assert any(text.startswith("3 brokers in 1 min 40 s, 1 crash, 1 partition") for text in texts)
     assert texts[texts.index("crash") :]
-    for meaning in ("the process ended by force", "it ran, and those that said so heard nothing of it"):
+    for meaning in ("the process ended by force", "it ran, but those that reported it heard nothing of it"):
         assert meaning in texts
 
 
@@ -93,7 +93,7 @@ def test_names_are_in_natural_order() -> None:
 def test_a_run_of_one_broker_has_a_page() -> None:
     tables = digest_of_size(1, 0.05)
     texts = Texts(render(findings_of(tables), tables)).texts
-    assert "None: all brokers that ran heard of each other throughout." in texts
+    assert "None: all running brokers heard each other throughout." in texts
 
 
 def test_a_short_outage_in_a_long_log_is_seen() -> None:

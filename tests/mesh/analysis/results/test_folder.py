@@ -92,7 +92,9 @@ def test_sparks_refusal_is_told_as_the_systems(said: str) -> None:
 
 def test_an_output_of_somebody_else_is_refused_before_spark_is_started(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(OutputError, match=r"holds what no analysis .*\(thesis.tex\); name another") as raised:
+    with pytest.raises(
+        OutputError, match=r"contains files that no analysis .*\(thesis.tex\); name another"
+    ) as raised:
         check_output(str(tmp_path))
     assert raised.value.code == 73
     with pytest.raises(OutputError) as raised:
@@ -113,7 +115,7 @@ def test_an_output_that_is_ours_new_or_left_by_a_broken_run_will_do(tmp_path: Pa
 
 def test_a_current_file_of_another_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "current.json").write_text("[]")
-    with pytest.raises(OutputError, match="holds what no analysis"):
+    with pytest.raises(OutputError, match="contains files that no analysis"):
         check_output(str(tmp_path))
 
 
