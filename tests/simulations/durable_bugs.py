@@ -171,14 +171,16 @@ OF_HOMES: Final[dict[str, Bug]] = {
     ),
     "syncs-nothing": Bug("the journal has synchronous = OFF", sync_nothing),
     "settles-at-delivery": Bug("a message is settled when it is delivered", settle_at_delivery),
-    "never-settles": Bug("what is settled is not written", never_settle),
-    "forgets-what-came": Bug("a block that comes again is kept again", forget_what_came),
+    "never-settles": Bug("a settlement is not written", never_settle),
+    "forgets-what-came": Bug("a repeated block is kept again", forget_what_came),
     "refuses-what-it-keeps": Bug("one block in ten is kept and refused", refuse_what_is_kept),
     "alters-work": Bug("a bit of one delivery in ten is flipped", alter_work),
     "overlooks-some": Bug("one block in ten waits until its home starts again", overlook_some),
-    "keeps-for-one": Bug("what several durable subscriptions want is kept for the first", keep_for_the_first),
-    "forgets-dead-homes": Bug("who is dead is no home any more", forget_dead_homes),
-    "delivers-to-all": Bug("every consumer gets what one of them is to get", deliver_to_all),
+    "keeps-for-one": Bug(
+        "a block for several durable subscriptions is kept for the first", keep_for_the_first
+    ),
+    "forgets-dead-homes": Bug("a dead broker is no home any more", forget_dead_homes),
+    "delivers-to-all": Bug("every consumer gets the messages meant for one of them", deliver_to_all),
     "buries-nowhere": Bug("dead letters are thrown away", bury_nowhere),
 }
 """They show only where there are durable subscriptions."""
