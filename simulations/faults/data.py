@@ -126,7 +126,7 @@ KINDS: Final = (
     _of_strangers("garbage", "send brokers random bytes, from the first on or as a frame"),
     _of_strangers("truncated_frame", "send brokers a greeting that ends too early"),
     _of_strangers("huge_frame", "announce a frame of 2^62 bytes to brokers"),
-    _of_strangers("wrong_key", "ask brokers to be let in with the key of another mesh"),
+    _of_strangers("wrong_key", "ask brokers for admission with the key of another mesh"),
     _of_strangers("wrong_version", "greet brokers in a version of the protocol they do not know"),
     _of_strangers("replayed_admission", "repeat to brokers the admission of another broker"),
     Kind(
@@ -138,7 +138,7 @@ KINDS: Final = (
     ),
     Kind(
         "huge_incarnation",
-        "another broker (b) tells all others of an incarnation of the brokers that nobody could follow",
+        "another broker (b) tells all others an incarnation of the brokers that is too high to exceed",
         "processes",
         _claim_incarnation,
         None,
@@ -147,7 +147,7 @@ KINDS: Final = (
     ),
     Kind(
         "replayed_news",
-        "another broker (b) tells the brokers after a while all it knows now",
+        "another broker (b) tells the brokers after a while everything that it knows now",
         "processes",
         _replay_news,
         None,

@@ -238,7 +238,7 @@ KINDS: Final = (
     ),
     Kind(
         "version_skew",
-        "brokers are restarted in a version to come, which speaks the present one too",
+        "brokers are restarted in a future version, which speaks the present one too",
         "processes",
         _put_ahead,
         _put_back,

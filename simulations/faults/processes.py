@@ -227,7 +227,7 @@ KINDS: Final = (
         _pause,
         _wake,
     ),
-    Kind("resume", "goes on running processes (SIGCONT)", "processes", _resume),
+    Kind("resume", "resumes stopped processes (SIGCONT)", "processes", _resume),
     Kind(
         "block_io",
         "processes read, write and accept nothing, while their timers run; what arrives waits",
