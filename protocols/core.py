@@ -93,6 +93,8 @@ class Core:
         self._attaching: Pipe | None = None
         self._peer_waiters = Waiters()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        """When it is due: uvloop's handle of one that is due at once cannot tell."""
 
     def __repr__(self) -> str:
         return f"<{self.name} with {len(self.pipes)} peers>"
@@ -339,10 +341,11 @@ class Core:
         if timer is not None and self.pattern.deadlines_ascend:
             return
         deadline = self.pattern.next_deadline()
-        if deadline is None or (timer is not None and timer.when() <= deadline):
+        if deadline is None or (timer is not None and self._timer_due <= deadline):
             return  # a timer that fires early finds nothing due and is set again
         if timer is not None:
             timer.cancel()
+        self._timer_due = deadline
         self._timer = asyncio.get_running_loop().call_at(deadline, self._deadline_reached)
 
     def _deadline_reached(self) -> None:

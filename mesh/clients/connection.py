@@ -75,6 +75,8 @@ class ClientConnection:
         self._connector: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._resend_timer: asyncio.TimerHandle | None = None
+        self._resend_due = inf
+        """When that timer is due: uvloop's handle of one that is due at once cannot tell."""
 
     @property
     def url(self) -> str:
@@ -415,10 +417,11 @@ class ClientConnection:
     def _plan_resend(self) -> None:
         """Plan to resend, after a pause, the stored blocks that no home has kept so far."""
         at, timer = self.conversation.resend_at, self._resend_timer
-        if at == inf or self.closed or (timer is not None and timer.when() <= at):
+        if at == inf or self.closed or (timer is not None and self._resend_due <= at):
             return
         if timer is not None:
             timer.cancel()
+        self._resend_due = at
         self._resend_timer = self.loop.call_at(at, self._resend)
 
     def _resend(self) -> None:

@@ -76,6 +76,8 @@ class SoonPublisher:
         self._conversation = connection.conversation
         self._pendings = pendings = connection.conversation.pendings
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = inf
+        """When it is due: uvloop's handle of one that is due at once cannot tell."""
         warnings = PendingWarnings(self._loop.time)
         pendings.most = pending_max
         pendings.call, pendings.tell = warnings.call, warnings.unheard
@@ -189,14 +191,15 @@ class SoonPublisher:
 
     def _plan_for(self, group: Group) -> None:
         if self._timer is not None:
-            if self._timer.when() <= group.deadline:
+            if self._timer_due <= group.deadline:
                 return
             self._timer.cancel()
         self._plan()
 
     def _plan(self) -> None:
         if self._pendings.due < inf and not self._connection.closed:
-            self._timer = self._loop.call_at(self._pendings.due, self._expire)
+            self._timer_due = self._pendings.due
+            self._timer = self._loop.call_at(self._timer_due, self._expire)
 
     def _expire(self) -> None:
         self._timer = None

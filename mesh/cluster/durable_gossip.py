@@ -73,6 +73,8 @@ class DurableGossip:
         self._says = PacedCall(self._say, DURABLE_PAUSE_S)
         self._tells = PacedCall(self._tell, 0.0)
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        """When it is due: uvloop's handle of one that is due at once cannot tell."""
         self._stopped = False
 
     # --- the broker's side
@@ -239,11 +241,12 @@ class DurableGossip:
     def _arm(self) -> None:
         due = self._interest.next_deadline()
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._timer_due <= due:
                 return  # a timer that fires early finds nothing due and is set again
             self._timer.cancel()
             self._timer = None
         if due < float("inf"):
+            self._timer_due = due
             self._timer = self._loop.call_at(due, self._tick)
 
     def _tick(self) -> None:

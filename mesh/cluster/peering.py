@@ -201,6 +201,8 @@ class Peering:
         self._address = OwnAddress(advertise)
         self._client_address = OwnAddress(None)
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        """When it is due: uvloop's handle of one that is due at once cannot tell."""
         self._started = False
         self._closed = False
         self.faults = 0
@@ -396,16 +398,17 @@ class Peering:
         due = min(self.core.next_deadline(), self.interest.next_deadline(), self._standstill.next_deadline())
         timer = self._timer
         if timer is not None:
-            if timer.when() <= due:
+            if self._timer_due <= due:
                 return  # a timer that fires early finds nothing due and is set again
             timer.cancel()
             self._timer = None
         if due < float("inf"):
+            self._timer_due = due
             self._timer = self._loop.call_at(due, self._tick)
 
     def _tick(self) -> None:
         now = self._clock()
-        late_s = now - self._timer.when() if self._timer is not None else 0.0
+        late_s = now - self._timer_due if self._timer is not None else 0.0
         self._timer = None
         try:
             self.gossip.reached(self.interest.tick(now))
@@ -417,7 +420,8 @@ class Peering:
             self._report(error)
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(now + FAULT_PAUSE_S, self._tick)
+            self._timer_due = now + FAULT_PAUSE_S
+            self._timer = self._loop.call_at(self._timer_due, self._tick)
 
     def _report(self, error: Exception) -> None:
         self.faults += 1

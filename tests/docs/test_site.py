@@ -144,8 +144,8 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_a_link_out_of_the_docs_becomes_text_and_one_to_a_program_a_page(tmp_path: Path) -> None:
     site_script().stage(tmp_path / "pages")  # type: ignore[attr-defined]
-    examples = (tmp_path / "pages" / "guides" / "examples.md").read_text()
-    assert "](../examples/task_queue.py.md)" in examples
+    examples = (tmp_path / "pages" / "examples" / "README.md").read_text()
+    assert "](task_queue.py.md)" in examples
     assert "```python" in (tmp_path / "pages" / "examples" / "task_queue.py.md").read_text()
     guarantees = (tmp_path / "pages" / "reference" / "guarantees.md").read_text()
     assert "](../../tests" not in guarantees and "`test_sent_to_nobody_goes_nowhere`" in guarantees

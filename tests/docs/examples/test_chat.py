@@ -1,0 +1,49 @@
+"""What one says in a room is heard there by the others, at any broker, and in no other room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+
+from mesh import Client
+from simulations import Mesh, World
+from tests.docs.examples.programs import program
+
+chatting = program("chat")
+
+
+class Person:
+    """Somebody who says what a test tells, and hears."""
+
+    def __init__(self, mesh: Mesh, name: str, at: str, room: str = "lobby") -> None:
+        self.heard: list[str] = []
+        self.lines: asyncio.Queue[str | None] = asyncio.Queue()
+
+        async def live(client: Client) -> None:
+            await chatting.chat(client, name, room, self._typed(), self.heard.append)
+            self.heard.append("left")
+
+        mesh.client(name, live, at=at)
+
+    async def _typed(self) -> AsyncIterator[str]:
+        while (line := await self.lines.get()) is not None:
+            yield line
+
+
+def test_everybody_in_the_room_hears_it_once_but_the_one_who_said_it() -> None:
+    with World(1) as world:
+        mesh = Mesh(world, brokers=2)
+        ada, bob = Person(mesh, "ada", "broker-1"), Person(mesh, "bob", "broker-2")
+        cook = Person(mesh, "cook", "broker-2", room="kitchen")
+        world.run_for(2)
+        for line in ("hello", "", "a \x1b[31mred\x07 word"):
+            ada.lines.put_nowait(line)
+        world.run_for(2)
+        assert bob.heard == ["subscribed: you are bob in lobby", "ada: hello", "ada: a [31mred word"]
+        assert ada.heard == ["subscribed: you are ada in lobby"]
+        assert cook.heard == ["subscribed: you are cook in kitchen"]
+        bob.lines.put_nowait(None)
+        world.run_for(1)
+        assert bob.heard[-1] == "left"
+        assert partial(chatting.chat)
