@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and how each one ends.
+"""The command line: all commands, and how each of them ends.
 
 Commands are registered by the name of their function and imported when they run: ``mesh pub`` loads no Spark.
 Standard output carries data, standard error everything else. An error is one sentence and an exit code of
@@ -27,11 +27,11 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("broker", "mesh.cli.broker:broker", "Run a broker until it is told to stop."),
     ("pub", "mesh.cli.messages:pub", "Publish a message, or one for each line of standard input."),
     ("sub", "mesh.cli.messages:sub", "Subscribe, and print what arrives."),
-    ("request", "mesh.cli.messages:request", "Ask one of those who answer on a topic."),
+    ("request", "mesh.cli.messages:request", "Ask one subscriber that answers on a topic."),
     (
         "survey",
         "mesh.cli.messages:survey",
-        "Ask all of those who answer on a topic, and name the silent ones.",
+        "Ask all subscribers that answer on a topic, and name the silent ones.",
     ),
     ("work", "mesh.cli.work:work", "Run a command for each message of a durable subscription."),
     ("cat", "mesh.cli.cat:cat", "One socket at the shell, like nngcat, nanocat and macat; needs no broker."),
@@ -63,7 +63,7 @@ ARGUMENTS: Final = {
     "survey": "TOPIC [BODY]",
     "work": "NAME [PATTERN...]",
 }
-"""Of commands whose optional arguments the generated usage line would call ARGS."""
+"""Arguments of commands whose generated usage line would call the optional ones ARGS."""
 
 EXPLAINED: Final = (
     "Commands that talk to a broker take --url or --context, else MANGROVE_URL, else the context in use, "
@@ -136,20 +136,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _name_warnings(command: str) -> None:
-    """Format the warnings of libraries like the command's own sentences, where no log was set up."""
+    """Format the warnings of libraries like the command's own sentences, unless a log was set up."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PeopleFormatter(f"mesh {command}: %(message)s"))
 
 
 def _fill_standard_streams() -> None:
-    """Open `/dev/null` for what the caller has closed (``>&-``).
+    """Open `/dev/null` for each standard stream that the caller has closed (``>&-``).
 
-    Python has None there, and the first socket opened would become standard output.
+    Python has None for such a stream, and the first socket opened would become standard output.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
-            if opened != descriptor:  # somebody has the number already
+            if opened != descriptor:  # the number is taken already
                 os.set_inheritable(opened, False)
             setattr(sys, name, open(opened, mode, encoding="utf-8", errors="surrogateescape"))
     if isinstance(sys.stdout, TextIOWrapper):
@@ -157,7 +157,7 @@ def _fill_standard_streams() -> None:
 
 
 def _is_broken_pipe(error: BaseException | None) -> bool:
-    """True if a broken pipe is what led to this: rich makes an exit of it."""
+    """True if a broken pipe led to this error: rich turns it into an exit."""
     while error is not None:
         if isinstance(error, BrokenPipeError):
             return True
@@ -172,7 +172,7 @@ def _reader_gone() -> int:
 
 
 def _drop_output() -> None:
-    """Nothing more can be written, not even at exit."""
+    """Let nothing more be written, not even at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -192,7 +192,7 @@ def _check_command(tokens: list[str]) -> None:
 
 
 def _fail(command: str, code: int, sentence: str) -> int:
-    if command == "check":  # whoever runs it reads standard output and four exit codes
+    if command == "check":  # its callers read standard output and four exit codes
         from mesh.cli.check import failed
 
         return failed(code, sentence)

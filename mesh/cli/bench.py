@@ -1,4 +1,4 @@
-"""``mesh bench``: the measurements, imported when they run, as pyzmq and pynng are extras."""
+"""``mesh bench``: the measurements. They are imported when they run, since pyzmq and pynng are extras."""
 
 from __future__ import annotations
 

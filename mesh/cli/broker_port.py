@@ -1,7 +1,7 @@
-"""How ``mesh cat`` finds out that it has dialled a mesh broker with a socket that is for brokers only.
+"""The check of ``mesh cat`` whether it has dialled a mesh broker with a socket that only brokers use.
 
-A broker listens for other brokers at the same port, with Bus, Surveyor and Respondent sockets. A socket
-of one of these kinds is connected first, and closed once it turns out not to be a broker's.
+A broker listens for other brokers at the same port, with Bus, Surveyor and Respondent sockets. It accepts a
+socket of these kinds first, and closes it once it turns out not to be a broker's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WHAT_TO_USE: Final = (
 
 
 def is_refusal(body: bytes) -> bool:
-    """True for the frame by which a broker hangs up on a Bus socket that is no broker's."""
+    """True for the frame with which a broker refuses a Bus socket that is no broker's."""
     try:
         return bool(decode(body)[0] == LinkKind.REFUSED)
     except LinkError:
@@ -28,8 +28,8 @@ def is_refusal(body: bytes) -> bool:
 
 
 async def broker_at(url: str, options: SocketOptions) -> str | None:
-    """The sentence to end with if a mesh broker answers at an address; it is asked as a stock client asks."""
-    from mesh.broker.listeners import status_at  # most runs do without the broker's modules
+    """The sentence to end with if a mesh broker answers at an address, asked as by a stock client."""
+    from mesh.broker.listeners import status_at  # most runs need no modules of the broker
 
     status = await status_at(url, options.tls, PROBE_TIMEOUT_S)
     if status is None:

@@ -78,7 +78,7 @@ class Cat:
         job = self._job
         async with make_socket(job) as socket:
             tasks = [asyncio.create_task(self._work(socket))]
-            if job.engine != "nng":  # NNG's sockets do not tell who comes and goes
+            if job.engine != "nng":  # NNG's sockets do not report their peers
                 tasks.append(asyncio.create_task(self._watch(socket)))
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -122,7 +122,7 @@ class Cat:
         self._say("ready")
 
     async def _watch(self, socket: Any) -> None:
-        """Say who comes and goes. Raises `CommandFailed` if a mesh broker hung up on what is not for it."""
+        """Report peers that connect and leave. Raises `CommandFailed` if a mesh broker refused the socket."""
         asked: dict[str, None] = {}
         async for event in socket.events():
             pipe = event.pipe
@@ -136,7 +136,7 @@ class Cat:
                     await check_no_broker(pipe.url, self._job)
 
     async def _check_silence(self) -> None:
-        """Nothing came, perhaps because mesh brokers were dialled, which have not hung up yet. Raises
+        """Nothing came, perhaps because mesh brokers were dialled that have not hung up yet. Raises
         `CommandFailed`."""
         if not self._printed and self._job.kind.socket in OF_BROKERS:
             for url in self._job.dial:
@@ -162,7 +162,7 @@ class Cat:
             await self._repeat(lambda until: self._exchange(socket, until))
 
     async def _receive(self, socket: Any, count: int | None) -> None:
-        """Print until ``count`` are there or ``--recv-timeout`` passes without one."""
+        """Print until ``count`` messages came, or none came for ``--recv-timeout``."""
         try:
             while count is None or self._printed < count:
                 self._show(await socket.recv())
@@ -173,7 +173,7 @@ class Cat:
                 ) from error
 
     async def _answer(self, socket: Any, body: bytes) -> None:
-        """Print and answer; without a question for ``--recv-timeout`` it is over."""
+        """Print and answer, until no question comes for ``--recv-timeout``."""
         count = self._job.count
         try:
             while count is None or self._printed < count:
@@ -186,7 +186,7 @@ class Cat:
                 ) from error
 
     async def _repeat(self, act: Callable[[float | None], Any]) -> None:
-        """Once, ``--count`` times or forever; each round takes ``--interval``, if it did not take longer."""
+        """Repeat once, ``--count`` times or forever; a round takes at least ``--interval``."""
         job = self._job
         loop = asyncio.get_running_loop()
         rounds = job.count if job.count is not None else 1 if job.interval_s is None else None
@@ -237,7 +237,7 @@ class Cat:
 
 
 def make_socket(job: Job) -> Any:
-    """A socket of the engine asked for; NNG's is an extra, loaded only for this."""
+    """A socket of the chosen engine; NNG's is an extra, and loaded only here."""
     engine: Any = protocols
     if job.engine == "nng":
         from protocols import nng as engine
@@ -249,7 +249,7 @@ def make_socket(job: Job) -> Any:
 
 
 async def connected(dialer: Any, job: Job) -> None:
-    """Wait for a dialer's first connection. Raises `CommandFailed` with what stands in its way."""
+    """Wait for a dialer's first connection. Raises `CommandFailed` with the obstacle."""
     try:
         async with asyncio.timeout(CONNECT_S):
             await dialer.wait_connected()

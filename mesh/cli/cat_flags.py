@@ -133,7 +133,7 @@ class Printing:
     ] = RECV_SIZE_MAX
 
     def chosen(self) -> str | None:
-        """The one format that was asked for."""
+        """The chosen format."""
         flags = [name for name in FORMATS if getattr(self, name, False) is True]
         given = [*flags, *([self.format] if self.format else [])]
         if len(given) > 1:

@@ -1,4 +1,4 @@
-"""From flags to a job: which socket ``mesh cat`` opens, where, and what it does with it.
+"""From flags to a job: the socket that ``mesh cat`` opens, its addresses, and its use.
 
 Flags that contradict each other end here, with one sentence and before anything is opened.
 """
@@ -21,7 +21,7 @@ from protocols.tls import TlsConfig
 
 @dataclass(frozen=True, slots=True)
 class SocketKind:
-    """What a protocol may do, and the name of its socket in both engines."""
+    """The abilities of a protocol, and the name of its socket in both engines."""
 
     socket: str
     sends: Literal["never", "must", "may"]
@@ -47,7 +47,7 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Checked and complete; ``count`` None is forever or once, as `Cat` says."""
+    """A checked and complete job; ``count`` None is forever or once, see `Cat`."""
 
     kind: SocketKind
     dial: list[str]
@@ -73,7 +73,7 @@ def plan(
     certificates: Certificates,
     other: Other,
 ) -> Job:
-    """What to do, or a sentence about why it cannot be done."""
+    """The job of these flags. Raises `CommandFailed` with the reason why it cannot be done."""
     name = chosen_protocol(protocols_)
     kind = KINDS[name]
     dial, listen = addresses.to_dial(), addresses.to_listen()
@@ -96,7 +96,7 @@ def plan(
         delay_s=sending.delay or 0.0,
         interval_s=sending.interval,
         peers=sending.peers,
-        count=other.count or None,  # nngcat's 0 is no limit
+        count=other.count or None,  # 0 is no limit in nngcat
         show=FORMATS[printing.chosen() or "ascii"],
         topics=printing.subscribe or [""],
         options=options,
@@ -116,7 +116,7 @@ def chosen_protocol(flags: Protocols) -> str:
 
 
 def check_fits(name: str, kind: SocketKind, sending: Sending, printing: Printing) -> None:
-    """Flags that a protocol has no use for are a mistake, not a wish."""
+    """Refuse flags that the protocol has no use for."""
     has_data = sending.data is not None or sending.file is not None
     if sending.data is not None and sending.file is not None:
         raise misuse("give --data or --file, not both")
@@ -144,14 +144,14 @@ def body_of(sending: Sending) -> bytes | None:
 
 
 def check_certificate(listen: Iterable[str], certificates: Certificates) -> None:
-    """A listener with TLS shows one."""
+    """Refuse a listener with TLS and without a certificate."""
     for url in listen:
         if is_secure(url) and certificates.cert is None:
             raise misuse(f"{url} needs a certificate and its key: --cert PEM, and --key PEM if it is apart")
 
 
 def with_tls(options: SocketOptions, certificates: Certificates, *, listens: bool) -> SocketOptions:
-    """A listener with ``--cacert`` demands a certificate (as macat's does); a dialer always looks at one."""
+    """Options with TLS. A listener with ``--cacert`` demands a certificate, like macat's."""
     demands = listens and certificates.cacert is not None
     tls = TlsConfig(
         cert_file=certificates.cert,
@@ -160,6 +160,6 @@ def with_tls(options: SocketOptions, certificates: Certificates, *, listens: boo
         verify="none" if certificates.insecure else "required" if demands else None,
     )
     for file in tls.files:
-        with open(file):  # a dialer would try forever; a misspelt name is said at once
+        with open(file):  # a dialer would retry forever; a misspelt name is reported at once
             pass
     return replace(options, tls=tls)

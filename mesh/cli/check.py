@@ -1,4 +1,4 @@
-"""``mesh check``: how a mesh fares, for Nagios and its kin."""
+"""``mesh check``: the health of a mesh, for Nagios and similar monitors."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def _looks(settings: ClientConfig, everyone: bool, interval_s: float) -> t
 
 
 def failed(code: int, sentence: str) -> int:
-    """How the command ends if it cannot judge: nobody answers is critical, misuse is unknown."""
+    """End without a judgement: a mesh that does not answer is critical, misuse is unknown."""
     away = code in (ExitCode.UNAVAILABLE, ExitCode.TIMEOUT)
     verdict = Code.CRITICAL if away else Code.UNKNOWN
     print(line(verdict, sentence))

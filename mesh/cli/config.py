@@ -1,8 +1,7 @@
-"""``mesh config``: what is in force and why, whether a file is sound, a file or a unit to begin with."""
+"""``mesh config``: the configuration in force, the check of a file, and a file or unit to begin with."""
 
 from __future__ import annotations
 
-import json as jsonlib
 import os
 import re
 import sys
@@ -12,6 +11,7 @@ from typing import Any, Final
 from cyclopts import App, Parameter
 
 from mesh import config as configuration
+from mesh.cli.documents import to_json
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.errors import ConfigError
 from mesh.printable import printable
@@ -127,7 +127,7 @@ def _program() -> tuple[str, ...]:
 
 
 def _of_the_whole(config: configuration.Config) -> list[ConfigError]:
-    """Mistakes in values that are right each by itself, but that a broker refuses together."""
+    """Mistakes in values that are right by themselves, but that a broker refuses together."""
     from mesh import Broker
     from mesh.cli.broker import broker_options
 
@@ -154,7 +154,7 @@ def _show(path: str | None, *, origin: bool, as_json: bool) -> None:
             }
             for principal in loaded.config.principals
         }
-        print(jsonlib.dumps({"schema": 1, "file": loaded.path, **document}, indent=2))
+        print(to_json({"file": loaded.path, **document}, indent=2))
     else:
         _print_text(loaded, rows, origin=origin)
         for principal in loaded.config.principals:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import os
 from typing import Any
 
 from cyclopts import App, Parameter
 
 from mesh import config as configuration
+from mesh.cli.documents import to_json
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.config.contexts import PATHS, VARIABLE
 from mesh.listen import separate_urls
 from mesh.printable import printable
 from mesh.storage import disk_advice, write_atomic
 from protocols import AddressError, check_dialable
-
-SCHEMA = 1
 
 app = App(
     name="context",
@@ -119,8 +117,8 @@ def list_(*, json: bool = False) -> int:
     contexts = configuration.read_contexts(os.environ)
     in_use = os.environ.get(VARIABLE) or contexts.in_use
     if json:
-        document = {"schema": SCHEMA, "file": contexts.path, "in_use": in_use or None}
-        print(jsonlib.dumps({**document, "contexts": contexts.by_name}, indent=2))
+        document = {"file": contexts.path, "in_use": in_use or None}
+        print(to_json({**document, "contexts": contexts.by_name}, indent=2))
         return ExitCode.OK
     for name in sorted(contexts.by_name):
         values = contexts.by_name[name]

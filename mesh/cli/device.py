@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from cyclopts.validators import Number
 import protocols
 from mesh.cli.cat_flags import Certificates, Flag, Texts, misuse
 from mesh.cli.cat_job import check_certificate, with_tls
+from mesh.cli.documents import to_json
 from mesh.cli.exits import ExitCode
 from mesh.cli.signals import leave_on_signal
 from protocols.device import Device, DeviceStatistics
@@ -34,7 +34,7 @@ SIDES: Final[dict[str, tuple[str, str]]] = {
     "bus": ("Bus0", "Bus0"),
     "star": ("Star0", "Star0"),
 }
-"""What stands at the front, where those who begin come (who ask, push, publish), and at the back."""
+"""The sockets at the front, where peers ask, push or publish, and at the back."""
 
 REFLECTED: Final = ("pair", "pair1", "bus", "star")
 
@@ -56,9 +56,9 @@ def device(
     Parameters
     ----------
     proto
-        What passes. Those who ask, push or publish come to the front; who answers, pulls or subscribes to the
-        back. With pair, pair1, bus and star the sides are alike, and with a front alone what comes from one
-        peer goes to the others.
+        The protocol. Sockets that ask, push or publish come to the front, those that answer, pull or
+        subscribe to the back. The sides of pair, pair1, bus and star are alike. With a front alone, messages
+        of one peer go to the others.
     front
         Listen here for the front; may be repeated.
     back
@@ -85,14 +85,14 @@ def device(
         options = with_tls(options, certificates, listens=bool(front or back))
     sides = [(SIDES[proto][0], *fronts), *([(SIDES[proto][1], *backs)] if any(backs) else [])]
     report = asyncio.run(forward(proto, sides, options))
-    print(jsonlib.dumps(report) if json else line_of(report), flush=True)
+    print(to_json(report) if json else line_of(report), flush=True)
     return ExitCode.OK
 
 
 async def forward(
     proto: str, sides: list[tuple[str, list[str], list[str]]], options: SocketOptions
 ) -> dict[str, Any]:
-    """Run until a signal ends it; returns what passed."""
+    """Run until a signal ends it; returns the counters."""
     stop = asyncio.Event()
     leave_on_signal(stop)
     async with AsyncExitStack() as stack:
@@ -115,12 +115,12 @@ async def forward(
             task.cancel()
         await asyncio.wait((running, stopping))
         if not running.cancelled():
-            running.result()  # what made it end by itself
+            running.result()  # the error that ended it
         return report_of(joined.statistics(), sockets)
 
 
 def report_of(statistics: DeviceStatistics, sockets: list[RawSocket]) -> dict[str, Any]:
-    """What passed each way, and what was dropped by the device or by its sockets (over ``ttl``, ...)."""
+    """Messages that passed each way, and those that the device or its sockets dropped (over ``ttl``, ...)."""
     drops: dict[str, int] = {}
     for counted in (
         statistics.forward.drops,

@@ -14,7 +14,7 @@ from mesh.printable import printable
 DRAIN_TOPIC = "$sys.drain"
 LOOK_S = 0.05
 GRACE_S = 5.0
-"""How much longer than its clients have a broker may take to leave."""
+"""Seconds that a broker may take to leave beyond the time that its clients have."""
 
 
 def drain(*, timeout: Timeout = None, flags: BrokerFlags = NO_FLAGS) -> int:

@@ -27,7 +27,7 @@ from protocols.errors import AddressError, AddressInUse, ConnectionRefused, SPEr
 
 
 class ExitCode(IntEnum):
-    """What the shell sees."""
+    """The exit codes of all commands."""
 
     OK = 0
     FAILED = 1
@@ -45,7 +45,7 @@ class ExitCode(IntEnum):
 
 
 class CommandFailed(Exception):
-    """A command's own verdict: ends it with this code and this sentence."""
+    """Ends a command with this code and this sentence."""
 
     def __init__(self, code: ExitCode, sentence: str) -> None:
         super().__init__(sentence)
@@ -53,7 +53,7 @@ class CommandFailed(Exception):
 
 
 OUTPUT_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What writing to a file may end with; without a file's name it was standard output."""
+"""Errors of writing to a file. One without a file's name came from standard output."""
 
 # First match wins, so subclasses stand before their bases.
 CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
@@ -95,7 +95,7 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """A task group wraps what its tasks raise; the first one that is not a group is the cause."""
+    """The errors in a task group's error; the first one that is not a group is the cause."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)

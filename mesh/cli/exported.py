@@ -1,6 +1,6 @@
-"""What a broker answers to ``export``, as messages. Pure.
+"""Messages from a broker's answers to ``export``. Pure.
 
-A page has rows; a row has a sealed block, or some pieces of a large body, whose other pieces are on the next
+A page has rows. A row has a sealed block, or some pieces of a large body. Its other pieces are on the next
 pages.
 """
 
@@ -27,14 +27,14 @@ class Message:
 
 
 class Exported:
-    """What is to be put together from several pages."""
+    """Pieces of large bodies, gathered from several pages."""
 
     def __init__(self) -> None:
         self.assembler = blocks.Assembler()
 
 
 def exported(page: Mapping[str, Any], reading: Exported) -> Iterator[Message | str]:
-    """The messages of a page that are not settled; a sentence for what cannot be read."""
+    """The messages of a page that are not settled, and a sentence for each row that cannot be read."""
     for row in page.get("rows") or ():
         if "damaged" in row:
             yield f"row {row.get('row')} cannot be read: {row['damaged']}"

@@ -1,7 +1,8 @@
 """How `mesh cat` prints a body: the formats of nngcat, nanocat and macat, byte for byte.
 
-Where the three differ: ``ascii`` ends with a line feed, as in nanocat and macat (nngcat prints none, so its
-messages run into each other); ``quoted`` writes a tab as ``\\t``, as nngcat does (nanocat writes ``\\x09``).
+The three differ in two formats. ``ascii`` ends with a line feed here, as in nanocat and macat; nngcat prints
+none, so its messages run into each other. ``quoted`` writes a tab as ``\\t``, as nngcat does; nanocat writes
+``\\x09``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _QUOTED: Final = tuple(
 
 
 def raw(body: bytes) -> bytes:
-    """As it came, with nothing between two messages."""
+    """The body itself, with nothing between two messages."""
     return body
 
 
@@ -47,7 +48,7 @@ def hexadecimal(body: bytes) -> bytes:
 
 
 def msgpack(body: bytes) -> bytes:
-    """As MessagePack's bin, which a program can take apart again."""
+    """MessagePack's bin, which a program can take apart again."""
     size = len(body)
     if size < 1 << 8:
         return b"\xc4" + size.to_bytes(1, "big") + body
@@ -57,7 +58,7 @@ def msgpack(body: bytes) -> bytes:
 
 
 def nothing(body: bytes) -> bytes:
-    """Not at all."""
+    """Nothing."""
     return b""
 
 

@@ -1,4 +1,4 @@
-"""What `mesh sub` says of messages that may be missing."""
+"""The warning of `mesh sub` that messages may be missing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ LOOK_S: Final = 1.0
 
 
 class Gaps:
-    """Says on standard error that `Subscription.interrupted` has grown, and when that was noticed: within
-    `LOOK_S` while the block runs, and before what came afterwards is shown if `tell` is called before."""
+    """Says on standard error that `Subscription.interrupted` has grown, and when that was noticed.
+
+    It looks every `LOOK_S` while the block runs. A caller that calls `tell` before it shows messages has the
+    warning in front of the first one after the gap.
+    """
 
     def __init__(self, subscription: Subscription, wall_time: Callable[[], float] = time.time) -> None:
         self._subscription = subscription
@@ -35,7 +38,7 @@ class Gaps:
             self._look.cancel()
 
     def tell(self) -> None:
-        """Say it, if it has grown since the last time."""
+        """Say it if the number has grown since the last time."""
         interrupted = self._subscription.interrupted
         if interrupted == self._told:
             return

@@ -1,7 +1,7 @@
 """Lines of standard input, in batches, without a thread.
 
-A thread that waits in ``read`` would keep Ctrl-C from ending the program until the next line comes. Pipes and
-terminals are watched by the event loop; what it cannot watch, files and ``/dev/null``, makes no reader wait.
+A thread that waits in ``read`` would keep Ctrl-C from ending the program until the next line comes. The event
+loop watches pipes and terminals. It cannot watch files and ``/dev/null``, but these make no reader wait.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Final, Self
 
 CHUNK: Final = 65536
 LINE_MAX: Final = 1 << 20
-"""A line longer than this is not a message but a mistake."""
+"""Bytes of a line; a longer one is taken for a mistake."""
 
 
 class LineTooLong(ValueError):
-    """A line is longer than any message may be."""
+    """A line is longer than a message may be."""
 
 
 class LineReader:
     """Iterates over batches: the lines of one read each, without their line feeds, in order.
 
-    The last line counts without a line feed, too. Cancelling loses nothing that was not yet handed out.
+    A last line without a line feed counts, too. Cancelling loses nothing that was not yet handed out.
 
     Raises:
         LineTooLong: a line has more than `LINE_MAX` bytes.
@@ -66,7 +66,7 @@ class LineReader:
         ready = asyncio.Event()
         try:
             loop.add_reader(self._descriptor, ready.set)
-        except PermissionError:  # so epoll refuses what is always ready
+        except PermissionError:  # epoll refuses files, which are always ready
             self._watched = False
             return
         try:

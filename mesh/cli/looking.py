@@ -7,7 +7,6 @@ exit code is 75 then.
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -15,6 +14,7 @@ from typing import Any, Final, TypeVar
 from rich.console import Console
 
 from mesh import Client
+from mesh.cli.documents import to_json
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.settings import NO_FLAGS, BrokerFlags, Seconds, Timeout, connected
 from mesh.config import ClientConfig, FlagError
@@ -29,10 +29,9 @@ from mesh.errors import MeshError
 from mesh.picture import Picture, compose
 from mesh.printable import printable
 
-SCHEMA: Final = 1
 PLAIN_WIDTH: Final = 160
 SURVEY_S: Final = 1.0
-"""How long all brokers have for an answer; brokers that are well answer in milliseconds."""
+"""Seconds that brokers have for an answer; healthy brokers need milliseconds."""
 
 Row = TypeVar("Row")
 
@@ -139,9 +138,9 @@ def trace(
 ) -> int:
     """Say which way a message goes, and where it is dropped or waits.
 
-    Nothing is published. Of a topic the way begins at the broker that is connected; an exclamation mark is
-    where messages are lost or wait. Of a message, published at level accepted or
-    above, each broker says whether it has had it.
+    Nothing is published. The way of a topic begins at the connected broker. An exclamation mark shows where
+    messages are lost or wait. For the id of a message, published at level accepted or above, each broker says
+    whether it has had the message.
 
     Parameters
     ----------
@@ -173,7 +172,7 @@ async def _ask(client: Client, settings: ClientConfig, question: dict[str, Any])
 
 
 async def _looks(settings: ClientConfig) -> tuple[Look, Look]:
-    """Two, so that there are rates."""
+    """Two looks, which give rates."""
     async with connected(settings) as client:
         before = await look(client, min(settings.timeout_s, SURVEY_S))
         await asyncio.sleep(SURVEY_S)
@@ -193,11 +192,11 @@ def _show(
     if json and jsonl:
         raise FlagError("--json and --jsonl exclude each other")
     if json:
-        document = {"schema": SCHEMA, key: records, "more": more, "silent": list(silent)}
-        print(jsonlib.dumps(document, indent=2))
+        document = {key: records, "more": more, "silent": list(silent)}
+        print(to_json(document, indent=2))
     elif jsonl:
         for record in records:
-            print(jsonlib.dumps({"schema": SCHEMA, **record}))
+            print(to_json(record))
     else:
         console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
         signs = signs_for(console.encoding)
@@ -232,7 +231,7 @@ async def _events(settings: ClientConfig, follow: bool, interval_s: float, jsonl
 
 def _print_events(feed: Feed, seen: Look, jsonl: bool) -> None:
     if jsonl:
-        told = [jsonlib.dumps({"schema": SCHEMA, **row}) for row in feed.rows(seen.statuses)]
+        told = [to_json(row) for row in feed.rows(seen.statuses)]
     else:
         told = feed.lines(compose(seen.statuses))
     if told:
@@ -263,14 +262,13 @@ def _print_trace(what: str, ways: Answers, answers: Answers, picture: Picture | 
     silent = dict.fromkeys((*ways.silent, *answers.silent))
     if json:
         document = {
-            "schema": SCHEMA,
             "traced": what,
             "steps": [step._asdict() for step in steps],
             "brokers": list(ways.documents),
             "messages": list(answers.documents),
             "silent": list(silent),
         }
-        print(jsonlib.dumps(document, indent=2))
+        print(to_json(document, indent=2))
     else:
         print(printable(what))
         for line in lines(steps):

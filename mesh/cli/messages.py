@@ -1,14 +1,13 @@
 """``mesh pub | sub | request | survey``: messages from a shell, through any running broker.
 
-Standard output carries bodies, answers and receipts, one a line; who was silent and what went wrong goes to
-standard error. Streams are finite when asked to be: ``--count``, ``--timeout``.
+Standard output carries bodies, answers and receipts, one a line. Standard error names silent brokers and
+tells what went wrong. ``--count`` and ``--timeout`` end a stream.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import json as jsonlib
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from cyclopts import Parameter
 
+from mesh.cli.documents import to_json
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.gaps import Gaps
 from mesh.cli.lines import LineReader, LineTooLong
@@ -132,7 +132,7 @@ def request(
     json: bool = False,
     flags: BrokerFlags = NO_FLAGS,
 ) -> int:
-    """Ask one of those who answer on a topic, the nearest first, and print its answer.
+    """Ask one subscriber that answers on a topic, the nearest first, and print its answer.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def survey(
     json: bool = False,
     flags: BrokerFlags = NO_FLAGS,
 ) -> int:
-    """Ask all of those who answer on a topic; print the answers and name the missing.
+    """Ask all subscribers that answer on a topic; print the answers and name the missing.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def survey(
     header
         KEY=VALUE to go with it; may be repeated.
     deadline
-        Seconds within which answers count; exit code 75 if somebody who was asked stayed silent.
+        Seconds within which answers count; exit code 75 if one that was asked stayed silent.
     json
         Print one JSON document: answers, missing, late.
     """
@@ -211,11 +211,11 @@ async def _publish_lines(
     json: bool,
     outbox: str | None,
 ) -> int:
-    """What is there to read goes out as one batch with one receipt; a slow source makes small batches."""
+    """Publish all lines of a read as one batch with one receipt; a slow source makes small batches."""
     async with connected(settings, outbox) as client, _judged():
         async for lines in LineReader(sys.stdin.fileno()):
             if headers:
-                # Headers are a message's own: these lines go out, and are answered for, one by one.
+                # Headers belong to one message: these lines are published, and acknowledged, one by one.
                 for line in lines:
                     receipt = await client.publish(
                         topic, line, level=level, headers=headers, timeout=settings.timeout_s
@@ -251,7 +251,7 @@ async def _subscribe(
                         if left is not None and (left := left - len(lines)) <= 0:
                             break
     except MeshError:
-        raise  # a timeout of the client's own is one of these
+        raise  # the client's own timeout is one of these
     except TimeoutError:
         if timeout_s is None:
             raise
@@ -268,7 +268,7 @@ async def _subscribe(
 
 @asynccontextmanager
 async def _judged() -> AsyncIterator[None]:
-    """What a client says of a message that cannot be sent at all is about what the user gave us."""
+    """Turn a client's error about a message that cannot be sent at all into one about the user's input."""
     try:
         yield
     except (MeshError, LineTooLong):
@@ -289,7 +289,7 @@ async def _request(
 ) -> int:
     async with connected(settings) as client, _judged():
         answer = await client.request(topic, question, headers=headers or None, timeout=settings.timeout_s)
-    line = jsonlib.dumps({"topic": topic, **described(answer, None)}).encode() if json else answer
+    line = to_json({"topic": topic, **described(answer, None)}).encode() if json else answer
     sys.stdout.buffer.write(line + b"\n")
     return ExitCode.OK
 
@@ -305,7 +305,7 @@ async def _survey(
     async with connected(settings) as client, _judged():
         result = await client.survey(topic, question, headers=headers or None, deadline=deadline_s)
     if json:
-        print(jsonlib.dumps(survey_document(result)))
+        print(to_json(survey_document(result)))
     else:
         for answer in result.answers:
             name = printable(f"{answer.broker}/{answer.responder}")
@@ -326,7 +326,7 @@ async def _survey(
 def receipt_line(topic: str, receipt: Receipt, json: bool) -> str:
     """A receipt in the words a stock client gets, or as JSON."""
     if json:
-        return jsonlib.dumps({"topic": topic, **msgspec.structs.asdict(receipt)})
+        return to_json({"topic": topic, **msgspec.structs.asdict(receipt)})
     words = [receipt.level, f"topic={topic}", f"broker={receipt.broker or '-'}"]
     if receipt.seq:
         words.append(f"seq={receipt.seq}")
@@ -362,7 +362,6 @@ def survey_document(result: SurveyResult) -> dict[str, Any]:
         ]
 
     return {
-        "schema": 1,
         "asked": result.asked,
         "answers": answers(result.answers),
         "missing": result.missing,
@@ -381,7 +380,7 @@ def _shown_raw(delivery: Delivery) -> bytes:
 
 def _shown_as_json(delivery: Delivery) -> bytes:
     document = {"topic": delivery.topic, **described(delivery.body, delivery.headers)}
-    return jsonlib.dumps(document).encode() + b"\n"
+    return to_json(document).encode() + b"\n"
 
 
 def _headers(given: list[str]) -> dict[str, str]:
@@ -395,7 +394,7 @@ def _headers(given: list[str]) -> dict[str, str]:
 
 
 def _file(path: str) -> bytes:
-    """No more is read than a message may have: a device may have no end."""
+    """The content of a file, but no more than a message may have: a device may have no end."""
     try:
         if path == "-":
             body = sys.stdin.buffer.read(BODY_MAX + 1)

@@ -1,8 +1,7 @@
 """``mesh queue``: durable subscriptions as an operator sees them.
 
-Each command talks to one broker. That one knows at which brokers a subscription has its home, and passes
-questions on; `--home` chooses between two of one name. What is asked and answered is described in
-`mesh.dataplane.operating`.
+Each command talks to one broker, which knows the homes of all subscriptions and passes questions on. `--home`
+chooses between two subscriptions of one name. `mesh.dataplane.operating` describes questions and answers.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from cyclopts import App, Parameter
 from rich.console import Console
 
 from mesh import Client
+from mesh.cli.documents import to_json
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.exported import Exported, exported
 from mesh.cli.messages import described
@@ -268,7 +268,7 @@ async def _ls(settings: ClientConfig, *, everyone: bool, as_json: bool) -> int:
         broker = client.broker
     if as_json:
         for queue in queues:
-            print(jsonlib.dumps(queue))
+            print(to_json(queue))
     elif queues:
         console = _console()
         console.print(queues_table(queues, console.width))
@@ -282,7 +282,7 @@ async def _ls(settings: ClientConfig, *, everyone: bool, as_json: bool) -> int:
 
 
 async def _queues(client: Client, timeout_s: float, topic: str = QUEUES) -> list[dict[str, Any]]:
-    """All of one broker."""
+    """All durable subscriptions of one broker."""
     home = _Home(client, timeout_s)
     home._topic = topic
     queues: list[dict[str, Any]] = []
@@ -297,8 +297,8 @@ async def _queues(client: Client, timeout_s: float, topic: str = QUEUES) -> list
 
 
 async def _all_queues(client: Client, timeout_s: float) -> tuple[list[dict[str, Any]], list[str]]:
-    """Of every broker: the first page by survey, the rest from those that have more. And who did not answer,
-    homes that are away among them, with the names of what they keep."""
+    """All durable subscriptions of all brokers: the first page by survey, the rest from each broker that has
+    more. Also names what did not answer: silent brokers, and homes that are away with what they keep."""
     question = jsonlib.dumps({"do": "ls"}).encode()
     result = await client.survey(QUEUES, question, deadline=min(timeout_s, 2.0))
     queues: list[dict[str, Any]] = []
@@ -316,7 +316,7 @@ async def _all_queues(client: Client, timeout_s: float) -> tuple[list[dict[str, 
             queues += await _queues(client, timeout_s, f"{QUEUES}.{members[one.broker]}")
         else:
             queues += _of_answer(answer)
-    for one in result.answers:  # one that is away for another broker
+    for one in result.answers:  # a home that is away for another broker
         if silent.get(one.broker):
             del silent[one.broker]
     queues.sort(key=lambda queue: (str(queue.get("name")), str(queue.get("home"))))
@@ -347,7 +347,7 @@ async def _show(settings: ClientConfig, name: str, home: str | None, *, as_json:
     async with _home_of(settings, name, home) as asked:
         queue = await _shown(asked, name)
     if as_json:
-        print(jsonlib.dumps(queue))
+        print(to_json(queue))
     else:
         _console().print(queue_report(queue))
     return ExitCode.OK
@@ -371,7 +371,7 @@ async def _rm(settings: ClientConfig, name: str, home: str | None, *, sure: bool
             _confirm(queue)
         answer = await asked.ask(do="rm", name=name)
     if as_json:
-        print(jsonlib.dumps({"home": answer.get("broker"), "name": name, "removed": answer.get("removed")}))
+        print(to_json({"home": answer.get("broker"), "name": name, "removed": answer.get("removed")}))
         return ExitCode.OK
     at = printable(str(answer.get("broker")))
     print(f"removed {printable(name)} at {at}: {_messages(answer.get('removed'))}")
@@ -406,7 +406,7 @@ async def _forget(settings: ClientConfig, broker: str, *, sure: bool, as_json: b
         answer = await _Home(client, settings.timeout_s).ask(do="forget", home=broker)
     names = [printable(str(name)) for name in answer.get("forgotten") or ()]
     if as_json:
-        print(jsonlib.dumps({"home": broker, "count": answer.get("count"), "forgotten": names}))
+        print(to_json({"home": broker, "count": answer.get("count"), "forgotten": names}))
     else:
         print(f"forgot {printable(broker)}: {listed(names) or 'it has no durable subscriptions'}")
     return ExitCode.OK
@@ -421,7 +421,7 @@ async def _requeue(
 ) -> int:
     totals = dict.fromkeys(("requeued", "busy", "damaged"), 0)
     async with _home_of(settings, name, home) as asked:
-        # What dies again meanwhile comes behind those that were there, and is left.
+        # Messages that die again meanwhile come behind the present ones, and stay.
         left = int((await _shown(asked, name)).get("dead") or 0)
         after, more = 0, left > 0
         while more and left > 0:
@@ -432,7 +432,7 @@ async def _requeue(
             left -= int(answer.get("seen") or 0)
             after, more = int(answer.get("after") or 0), bool(answer.get("more"))
     if as_json:
-        print(jsonlib.dumps({"name": name, **totals}))
+        print(to_json({"name": name, **totals}))
     else:
         print(f"{_messages(totals['requeued'])} sent back to {printable(name)}")
         if totals["busy"]:
@@ -458,7 +458,7 @@ async def _export(settings: ClientConfig, name: str, home: str | None, *, dead: 
             name = DEAD_PREFIX + name
             dead = False
         await asked.find(name, home)
-        if dead:  # nothing has died there yet, if it is there
+        if dead:  # no message has died there yet, if the subscription exists
             await _shown(asked, name)
             return ExitCode.OK
         after = piece = 0
@@ -473,7 +473,7 @@ async def _export(settings: ClientConfig, name: str, home: str | None, *, dead: 
                     print(printable(f"mesh queue: {message}"), file=sys.stderr)
                     continue
                 body = described(message.body, message.headers)
-                lines.append(jsonlib.dumps({**message.about, **body}) + "\n")
+                lines.append(to_json({**message.about, **body}) + "\n")
             sys.stdout.writelines(lines)
             after, piece = int(answer.get("after") or 0), int(answer.get("piece") or 0)
             more = bool(answer.get("more"))

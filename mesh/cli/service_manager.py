@@ -1,8 +1,8 @@
-"""What a broker tells the service manager that started it, by the protocol of systemd's ``sd_notify``.
+"""Notices of a broker to the service manager that started it, by the protocol of systemd's ``sd_notify``.
 
 A message is one datagram of ``NAME=value`` lines to the Unix socket that ``NOTIFY_SOCKET`` names. Without
-that variable nobody listens, and nothing is sent. A task of the broker's event loop feeds the watchdog, so a
-loop that stands still starves it.
+that variable there is no listener, and nothing is sent. A task of the broker's event loop feeds the watchdog,
+so a loop that stands still starves it.
 
 Source: ``sd_notify(3)`` and ``sd_watchdog_enabled(3)``.
 """
@@ -58,11 +58,11 @@ class ServiceManager:
         return cls(address, int(period_us) / 1e6)
 
     def status(self, sentence: str) -> None:
-        """What ``systemctl status`` shows."""
+        """Set the text that ``systemctl status`` shows."""
         self._send(_status(sentence))
 
     def ready(self, sentence: str) -> None:
-        """The broker has joined: what is ordered after it may start."""
+        """The broker has joined: services ordered after it may start."""
         self._ready = True
         self._send("READY=1", _status(sentence))
 

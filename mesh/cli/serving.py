@@ -1,8 +1,8 @@
 """One broker as one process, from its first line to a graceful leave.
 
-SIGTERM and SIGINT make it leave: the others hear it go and nobody counts a failure. A second signal ends
-the process at once, as a crash would. SIGHUP reloads the configuration and the certificates, unless it came
-because the terminal is gone: then the broker leaves. A service manager hears of each step.
+SIGTERM and SIGINT make it leave: it tells the other brokers, so that none counts a failure. A second signal
+ends the process at once, as a crash would. SIGHUP reloads the configuration and the certificates, unless it
+came because the terminal is gone. Then the broker leaves. A service manager hears of each step.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from mesh.logs import CalmHandler, life, log
 from mesh.storage import disk_advice, write_atomic
 
 REPEATS_S: Final = 5.0
-"""How often it is looked which lines of the log repeat no more."""
+"""Seconds between two looks for lines of the log that no longer repeat."""
 WAITS_S: Final = 2.0
-"""How long a broker joins before it says whom it waits for."""
+"""Seconds that a broker joins before it says which brokers it waits for."""
 Options = dict[str, Any]
 """The parameters of `Broker`."""
 
@@ -42,8 +42,8 @@ async def serve(
     lines: CalmHandler,
     manager: ServiceManager | None = None,
 ) -> None:
-    """Run a broker until a signal; ``reload`` reads the configuration again and raises `ConfigError`.
-    ``lines`` is where the log goes, ``manager`` who has started this process."""
+    """Run a broker until a signal; ``reload`` reads the configuration again and raises `ConfigError`. The log
+    goes to ``lines``; ``manager`` has started this process."""
     manager = manager or ServiceManager()
     async with manager.watching():
         await _serve(options, reload, ports_file, lines, manager)
@@ -61,7 +61,7 @@ async def _serve(
     leave_on_signal(stop, began.append)
     if (
         ports_file is not None
-    ):  # of an earlier run that was killed: whoever waits for it would take it for ours
+    ):  # left by a killed run: a program that waits for the file would take it for ours
         with suppress(OSError):
             os.unlink(ports_file)
     async with Broker(**options) as running:
@@ -93,7 +93,7 @@ async def _serve(
 
 
 def tell(sentence: str) -> None:
-    """One line of the log, whatever its level."""
+    """Write one line of the log, whatever its level."""
     life.info("%s", sentence)
 
 
@@ -119,7 +119,7 @@ def _reload(broker: Broker, reload: Callable[[], Options], manager: ServiceManag
 
 
 async def _say_waits(broker: Broker, manager: ServiceManager) -> None:
-    """Say now and then whom a broker that has not joined yet waits for."""
+    """Say now and then which brokers a joining broker waits for."""
     told: tuple[str, ...] = ()
     inspected = broker.inspect()
     while inspected.state == "joining":
@@ -152,7 +152,7 @@ async def _say_unknown_hosts(urls: Sequence[str]) -> None:
 
 
 def listening_line(status: dict[str, Any], join: Sequence[str]) -> str:
-    """The line about a broker that has yet to find its mesh."""
+    """The line about a broker that has not found its mesh yet."""
     listeners = " ".join(status["listeners"])
     others = " ".join(join) or "the brokers of its last run"
     return f"{status['name']} ({status['id']}) listens at {listeners} and joins {others}"
@@ -194,7 +194,7 @@ KEYS_OF_PORTS: Final = ("name", "id", "boot", "pid", "url", "client_url", "liste
 
 
 def write_ports(path: str, status: dict[str, Any]) -> None:
-    """Put the addresses really bound into a file that appears whole or not at all.
+    """Write the bound addresses into a file that appears whole or not at all.
 
     Raises `CommandFailed` where it cannot be written.
     """

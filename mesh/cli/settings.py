@@ -61,7 +61,7 @@ class BrokerFlags:
     "Name of the context to use, see mesh context; default: MANGROVE_CONTEXT, or the one in use."
 
     def loaded(self, flags: Mapping[str, Any]) -> Config:
-        """The configuration, these flags first, and others of the command; those not given are None."""
+        """The configuration, with these flags and others of the command first; flags not given are None."""
         ours = {f"client.{name}": value or None for name, value in asdict(self).items()}
         del ours["client.config"], ours["client.context"]
         url = None if self.url is None else ",".join(self.url)
@@ -74,23 +74,23 @@ class BrokerFlags:
 
 NO_FLAGS: Final = BrokerFlags()
 RETRY_S: Final = 0.1
-"""From one attempt to the next while nobody listens."""
+"""Pause between two attempts while nothing listens."""
 
 
 WATCHING_KEEPALIVE_S: Final = 1.0
-"""Of a client that watches: it leaves a broker that has said nothing for three times as long."""
+"""Keepalive of a watching client, which leaves a broker that is silent for three times as long."""
 
 
 @asynccontextmanager
 async def connected(
     settings: ClientConfig, outbox: str | None = None, *, watching: bool = False
 ) -> AsyncIterator[Client]:
-    """A client of the broker that the settings name. While nobody listens there it tries again until their
-    timeout, since a broker may be starting. With an outbox it connects in the background. A client that is
-    ``watching`` goes on with any other broker that it has heard of when its own is gone.
+    """A client of the broker that the settings name. While nothing listens there, it retries until their
+    timeout, since a broker may be starting. With an outbox it connects in the background. A ``watching``
+    client that loses its broker goes on with any other broker that it knows.
 
     Raises:
-        Disconnected: there was no session in that time, or somebody else listens there.
+        Disconnected: there was no session in that time, or another program listens there.
     """
     client = await _opened(settings, outbox, watching)
     try:

@@ -1,4 +1,4 @@
-"""How a program that runs on is told to stop, or to read its configuration again."""
+"""Signals that tell a running program to stop, or to reload its configuration."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ STANDARD: Final = (0, 1, 2)
 
 
 def leave_on_signal(stop: asyncio.Event, told: Callable[[str], None] = lambda _: None) -> None:
-    """The first SIGTERM or SIGINT sets ``stop``, after ``told`` was called with its name; with the handlers
-    gone, the second one ends the process."""
+    """Let the first SIGTERM or SIGINT call ``told`` with its name and set ``stop``.
+
+    That removes the handlers, so the second one ends the process.
+    """
     loop = asyncio.get_running_loop()
 
     def asked(number: signal.Signals) -> None:
@@ -30,10 +32,10 @@ def leave_on_signal(stop: asyncio.Event, told: Callable[[str], None] = lambda _:
 
 
 def on_hangup(stop: asyncio.Event, reload: Callable[[], None]) -> None:
-    """SIGHUP calls ``reload``, or sets ``stop`` if the terminal that this process began on is gone.
+    """Let SIGHUP call ``reload``, or set ``stop`` if the terminal that this process began on is gone.
 
-    A shell that ends sends the same signal as an administrator. A process that was told to ignore it, as by
-    ``nohup``, goes on ignoring it.
+    A shell that ends sends the same signal as an administrator. A process that was started to ignore it, as
+    by ``nohup``, goes on ignoring it.
     """
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return
@@ -70,7 +72,7 @@ def cleaning_up() -> Iterator[None]:
 
 
 def _is_terminal(descriptor: int) -> bool:
-    """False also for one that was hung up."""
+    """False also for a terminal that was hung up."""
     try:
         termios.tcgetattr(descriptor)
     except (termios.error, OSError):

@@ -1,6 +1,7 @@
-"""The first lines of the command ``mesh``: an interrupt while it is being loaded ends it without a word.
+"""The start of the command ``mesh``: an interrupt during loading ends it without a message.
 
-Loading is most of what a short command does, so this module imports nothing of ours until it listens.
+A short command spends most of its time loading. So this module imports nothing of ours until it handles the
+signal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``mesh status`` and ``mesh top``: how a mesh fares, from any of its brokers."""
+"""``mesh status`` and ``mesh top``: the state of a mesh, seen from any of its brokers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mesh.console.signs import Shown, signs_for
 from mesh.console.view import status_report
 
 PLAIN_WIDTH = 120
-"""Columns where standard output is no terminal, and so has no width."""
+"""Columns if standard output is no terminal, and so has no width."""
 
 
 def status(
@@ -69,8 +69,7 @@ def top(
     once
         Print the picture once and end.
     plain
-        Print a line a look and a line an event even on a terminal, as is done where there is none, or a dumb
-        one.
+        Print a line a look and a line an event even on a terminal, as without one, or on a dumb one.
     count
         With plain lines: end after this many looks.
     """
@@ -95,7 +94,7 @@ async def _look(settings: ClientConfig, everyone: bool) -> Look:
 async def _watch(
     settings: ClientConfig, console: Console, interval_s: float, live: bool, count: int | None
 ) -> int:
-    # SIGTERM ends it as Ctrl-C does: a killed screen would leave the terminal in its hands.
+    # SIGTERM ends it like Ctrl-C: a killed screen would leave the terminal in its mode.
     watching = asyncio.current_task()
     assert watching is not None
     terminated = False

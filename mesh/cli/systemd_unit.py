@@ -52,7 +52,7 @@ UMask=0077
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a unit is made from.
+    """The ingredients of a unit.
 
     Args:
         program: the command that runs `mesh`, each word by itself; the first is an absolute path.
@@ -183,7 +183,7 @@ def _password(config: BrokerConfig) -> str | None:
 
 
 def _writable(service: Service, folders: list[str]) -> list[str]:
-    """How much of the home folders and of the disk it sees."""
+    """Lines about the parts of the home folders and the disk that it sees."""
     seen = [*service.program[:1], *([service.config_file] if service.config_file else []), *folders]
     at_home = [path for path in seen if f"{path}/".startswith(HOMES)]
     lines = [f"ProtectHome={'read-only' if at_home else 'yes'}"]
@@ -196,7 +196,7 @@ def _writable(service: Service, folders: list[str]) -> list[str]:
 
 
 def _capabilities(config: BrokerConfig) -> list[str]:
-    """None at all, but for ports that need one."""
+    """No capabilities, except for ports that need one."""
     served = (*config.listen, *config.listen_peers, *config.listen_clients)
     http = (f"http://{config.http}",) if config.http is not None and not config.http.isdecimal() else ()
     ports = [_port(url) for url in (*served, *http)]

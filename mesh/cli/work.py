@@ -1,15 +1,14 @@
-"""``mesh work``: a durable subscription worked off from a shell.
+"""``mesh work``: the messages of a durable subscription, processed from a shell.
 
-Each message is one run of a command, whose exit code says what became of it. Without a command messages are
-printed, and are done with once they are written out. SIGINT and SIGTERM make it leave in order, so that no
-message is taken for one that killed its consumer: the first lets the running commands end; the second one
-ends them, and their messages go to others.
+Each message is one run of a command, whose exit code tells the outcome. Without a command, messages are
+printed, and settled once they are written out. SIGINT and SIGTERM make it leave in order, so that brokers
+take no message for one that killed its consumer. The first signal lets running commands end. The second one
+ends them, and their messages go to other consumers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import islice
 from typing import Any, Final
 
+from mesh.cli.documents import to_json
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.messages import described
 from mesh.cli.settings import NO_FLAGS, BrokerFlags, Count, Seconds, connected
@@ -140,7 +140,7 @@ async def _print_all(attached: Work, left: int | None, json: bool) -> None:
 
 @contextmanager
 def _on_signal(act: Callable[[], object]) -> Iterator[None]:
-    """SIGINT and SIGTERM, each time, within the block."""
+    """Call back at each SIGINT and SIGTERM within the block."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, act)
@@ -157,7 +157,7 @@ def _as_text(job: Job) -> bytes:
 
 def _as_json(job: Job) -> bytes:
     document = {"id": job.id, "topic": job.topic, "attempt": job.attempt, **described(job.body, job.headers)}
-    return jsonlib.dumps(document).encode() + b"\n"
+    return to_json(document).encode() + b"\n"
 
 
 async def _run(
@@ -185,7 +185,7 @@ class Runner:
         self._told = ""
 
     async def run(self, work: Work) -> None:
-        """Until it was told to stop, or has taken as many messages as it should."""
+        """Run until told to stop, or until it has taken as many messages as it should."""
         progress = asyncio.create_task(self._tell_progress())
         try:
             async with asyncio.TaskGroup() as group:
@@ -211,7 +211,7 @@ class Runner:
             command.add_done_callback(self._commands.discard)
 
     def _stop(self, taking: asyncio.Task[None]) -> None:
-        """The first signal: take no more. The next one: end what runs."""
+        """At the first signal take no more messages; at the next one end the running commands."""
         if not taking.done():
             taking.cancel()
             if self._running:
@@ -236,10 +236,10 @@ class Runner:
         finally:
             self._slots.release()
         if code != 0 and self._ends:
-            return  # it was ended before it could say anything: others get the message
+            return  # it was ended before it could report: other consumers get the message
         outcome = "retried"
         if code == 0:
-            outcome = "done" if job.done() else "late"  # others may have it already, or this program again
+            outcome = "done" if job.done() else "late"  # another consumer, or this one, may have it already
         elif code == LATER:
             job.retry(self._retry_after_s)
         else:
@@ -283,7 +283,7 @@ class Runner:
                 "outcome": outcome,
                 "seconds": round(took_s, 3),
             }
-            print(jsonlib.dumps(document), flush=True)
+            print(to_json(document), flush=True)
         elif outcome == "late":
             _say(f"{job.topic} {job.id} was done when its session was over, and comes again")
         elif outcome != "done":

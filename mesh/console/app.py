@@ -39,7 +39,7 @@ from mesh.picture import Picture
 REDRAW_MIN_S = 0.25
 """Never look more often: a screen that flickers is not read."""
 QUESTIONS = {View.CLIENTS: "clients", View.TOPICS: "topics"}
-"""Views that need more than the statuses of brokers, and what is asked for them."""
+"""Views that need more than the statuses of brokers, and their questions."""
 
 
 async def watch(client: Client, console: Console, interval_s: float) -> None:
@@ -70,11 +70,11 @@ class _Terminal:
         self._watched = Watched()
         self._note = ""
         self._wanted = asyncio.Event()
-        """A key asks for something that is not known yet, or for the end."""
+        """Set by a key that needs an answer of the brokers, or that quits."""
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        # What the client logs of a lost broker would be written into the picture, which says it itself.
+        # The client's log lines about a lost broker would be written into the picture.
         quiet = logging.NullHandler()
         log.addHandler(quiet)
         try:
@@ -85,13 +85,13 @@ class _Terminal:
             log.removeHandler(quiet)
 
     async def pause(self, interval_s: float) -> None:
-        """Until the next look is due, or a key wants one."""
+        """Wait until the next look is due, or a key needs one."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(interval_s, REDRAW_MIN_S)):
                 await self._wanted.wait()
 
     async def look(self, client: Client, interval_s: float) -> None:
-        """One look, drawn; a look that fails leaves the last picture, and says how old it is."""
+        """Look and draw. A look that fails leaves the last picture and says how old it is."""
         self._wanted.clear()
         deadline_s = max(interval_s, 0.5)
         try:
@@ -141,7 +141,7 @@ class _Terminal:
 
 @contextmanager
 def _keys(pressed: Callable[[Sequence[str]], None]) -> Iterator[None]:
-    """Have keys told as they are typed; the terminal's own settings come back at the end."""
+    """Report keys as they are typed. The terminal's own settings come back at the end."""
     if not sys.stdin.isatty():
         yield
         return
@@ -193,5 +193,5 @@ def _now() -> float:
 
 
 def _clock() -> str:
-    """UTC, as everything in the log is."""
+    """The time in UTC, as in the log."""
     return time.strftime("%H:%M:%SZ", time.gmtime())

@@ -126,7 +126,7 @@ def brokers_table(
     window: Window | None = None,
     sorted_by: str = "",
 ) -> Table:
-    """The brokers. Of too many, those in trouble are shown first unless one is chosen, or an order is."""
+    """The brokers. If not all fit, those in trouble come first, unless a row or an order is chosen."""
     if (window is None or window.chosen is None) and not sorted_by and len(rows) > height - 1:
         rows = sorted(rows, key=lambda row: (row.node.state == "alive", not row.node.connected))
     return table(BROKER_COLUMNS, rows, width, height, signs, window=window, sorted_by=sorted_by)

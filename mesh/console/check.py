@@ -1,7 +1,7 @@
-"""A mesh judged by thresholds, as Nagios and its kin want it: a code, one sentence, and figures. Pure.
+"""A mesh judged by thresholds, for Nagios and similar monitors: a code, one sentence, and figures. Pure.
 
-A threshold is a pair, warning and critical. Of most figures a value above it is trouble; of `FLOORS` one
-below it is. Some things are trouble without a threshold: a broker that is isolated or cannot store, for two.
+A threshold is a pair, warning and critical. A value above it is trouble; for `FLOORS` a value below it is.
+Some things are trouble without a threshold, such as a broker that is isolated or cannot store.
 Figures follow the guidelines of monitoring plugins: ``label=value[unit];warning;critical;least;most``.
 """
 
@@ -34,27 +34,27 @@ class Code(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Thresholds; None: the figure is told and not judged."""
+    """Thresholds; None: the figure is printed and not judged."""
 
     alive: Limit = None
-    """Brokers alive, in the eyes of the one that was asked."""
+    """Brokers alive, as the connected broker sees them."""
     dead: Limit = (0, 1)
     drops: Limit = (0, 100)
     """Messages dropped a second."""
     late_ms: Limit = (100, 500)
-    """Of the event loop, in the last interval."""
+    """Lateness of the event loop, in the last interval."""
     rtt_ms: Limit = None
     certificate_days: Limit = (14, 2)
     """Until the first certificate expires."""
     queue: Limit = None
-    """Messages that wait in one durable subscription."""
+    """Waiting messages in one durable subscription."""
     queue_age_s: Limit = None
     """How long the first message of one has waited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure and who has it: ``whose`` goes into the sentence."""
+    """A figure, and the sentence about it."""
 
     key: str
     value: float
@@ -65,7 +65,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a mesh fares."""
+    """The judgement of a mesh."""
 
     code: Code
     line: str
@@ -90,7 +90,7 @@ def judge(before: Look, after: Look, limits: Limits, elapsed_s: float, now_s: fl
 
 
 def line(code: Code, sentence: str, figures: str = "") -> str:
-    """What a plugin prints. A bar would begin the figures."""
+    """The line that a plugin prints. A bar begins the figures, so the sentence has none."""
     text = f"MESH {code.name} - {printable(sentence).replace('|', '/')}"
     return f"{text} | {figures}" if figures else text
 
@@ -130,6 +130,8 @@ def _states(after: Look, picture: Picture) -> Iterator[tuple[Code, str]]:
     for node in picture.nodes:
         for trouble in node.disk:
             yield Code.CRITICAL, f"{node.name}: {trouble}"
+        if node.filling:
+            yield Code.WARNING, f"{node.name}: {node.filling}"
     if after.silent:
         yield Code.WARNING, f"no answer from {named(list(after.silent))}"
     if picture.twice:

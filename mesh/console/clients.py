@@ -23,7 +23,7 @@ class ClientRow(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """One pattern, and who wants it in the whole mesh."""
+    """One pattern, and its subscribers in the whole mesh."""
 
     pattern: str
     listen: int
@@ -44,7 +44,7 @@ def client_rows(documents: Iterable[Mapping[str, Any]]) -> list[ClientRow]:
 
 
 def client_name(row: ClientRow) -> str:
-    """What a client calls itself, else what kind of client it is."""
+    """The name that a client gave, else its kind."""
     name = str(row.record.get("name") or "")
     return name or ("stock socket" if row.record.get("kind") == "stock" else "unnamed")
 
@@ -71,7 +71,7 @@ def topic_rows(documents: Iterable[Mapping[str, Any]]) -> list[TopicRow]:
 
 
 def cut(documents: Iterable[Mapping[str, Any]], key: str) -> int:
-    """How many entries the answers have no room for."""
+    """Number of entries that the answers have no room for."""
     return sum(
         max(0, int(number_in(document, "count") or 0) - len(listed(document, key))) for document in documents
     )

@@ -1,4 +1,4 @@
-"""What the keys of ``mesh top`` do: which view is shown, of what, in which order. Pure.
+"""The keys of ``mesh top``, and the state that they change: view, choice, order and filter. Pure.
 
 The state is a view, a chosen row of each view, an order, a filter, and whether help or the details of the
 chosen row are shown. A key changes it (`Control.press`); the screen reads it. While a filter is typed, keys
@@ -27,7 +27,7 @@ FILTER_MAX: Final = 40
 
 
 class View(StrEnum):
-    """What the screen shows."""
+    """The views of the screen."""
 
     MESH = "mesh"
     LINKS = "links"
@@ -47,18 +47,18 @@ VIEW_KEYS: Final = {
 }
 DETAILED: Final = (View.MESH, View.LINKS, View.CLIENTS)
 METRICS: Final = ("round trip", "loss", "rate")
-"""What the matrix shows of each link."""
+"""The figures of links that the matrix can show."""
 
 HELP: Final = (
     ("m", "the mesh: topology, brokers, events, trouble"),
     ("l", "links, the missing and bad ones first"),
-    ("x", "matrix of links: round trip, loss or rate (s changes it)"),
+    ("x", "links as a matrix: round trip, loss or rate; s changes it"),
     ("c", "clients of all brokers"),
     ("t", "topics: the patterns that clients want"),
     ("e", "events"),
-    ("arrows j k PgUp PgDn Home End", "choose a row"),
-    ("Enter", "the chosen broker, link or client, with the last minutes"),
-    ("s S r", "sort by the next or previous column, the other way round"),
+    ("arrows, j, k", "choose a row; also PgUp, PgDn, Home and End"),
+    ("Enter", "the chosen broker, link or client, and its last minutes"),
+    ("s, S, r", "sort by the next or previous column, or reversed"),
     ("/", "show only rows with a text in them"),
     ("Escape", "back"),
     ("q", "quit"),
@@ -116,7 +116,7 @@ class Control:
             self._choose(key, listing)
 
     def place(self, ids: Sequence[Hashable]) -> int | None:
-        """Where the chosen row is; None: none is chosen, or it is gone."""
+        """The place of the chosen row; None: none is chosen, or it is gone."""
         chosen = self.chosen.get(self.view)
         return ids.index(chosen) if chosen is not None and chosen in ids else None
 

@@ -18,7 +18,7 @@ from mesh.console.sparklines import sparkline
 from mesh.console.tables import table
 from mesh.picture import Picture, Vertex, listed
 
-LABEL: Final = 16
+LABEL: Final = 17
 SAID: Final = 26
 """Cells behind a sparkline for the value now and the largest one."""
 CLIENT_KEYS: Final = (

@@ -1,6 +1,6 @@
 """Events in a row of looks: each is told once. Pure.
 
-What was told is remembered for as long as brokers tell it themselves, which they do of their last events.
+An event is remembered for as long as brokers report it. They report their last events only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mesh.picture import Picture, listed, with_links_gathered
 
 
 class Feed:
-    """Which events were told already. An event that more brokers confirm later is no news."""
+    """The events that were told already. An event that more brokers confirm later is not told again."""
 
     def __init__(self, signs: Signs) -> None:
         self._signs = signs

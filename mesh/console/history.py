@@ -1,4 +1,4 @@
-"""What earlier looks add to the present one: totals, rates, and the last minutes of each broker and link.
+"""Figures of many looks: totals, rates, and the last minutes of each broker and link.
 
 Totals never shrink. A broker that dies or starts again takes its counters with it, so the last ones of each
 run are kept here. All of it is bounded: `RUNS_MAX` runs (older ones are summed up), and samples of

@@ -1,4 +1,4 @@
-"""Asking a mesh how it is: one status from the broker we are connected to, the others by survey."""
+"""Questions to a mesh: the status of the connected broker, and surveys of all brokers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def ask_all(client: Client, question: dict[str, Any], deadline_s: float) -
 
 
 def _decoded(bodies: Sequence[bytes]) -> tuple[list[dict[str, Any]], int]:
-    """The statuses among the answers; what is not one is counted, since anybody may answer a survey."""
+    """The statuses among the answers, and the number of other answers: any client may answer a survey."""
     statuses = []
     for body in bodies:
         try:

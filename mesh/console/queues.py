@@ -19,16 +19,16 @@ from mesh.printable import printable, printable_document
 NAME_MIN: Final = 9
 NAME_SHORT: Final = 16
 NAME_MAX: Final = 32
-"""Cells of a name where there is room for it, and where other columns would be left out."""
+"""Cells of a name: the most, and the most if other columns would be left out otherwise."""
 OLD_S: Final = 300.0
-"""A message that has waited longer where somebody works is worth a colour."""
+"""Seconds; a message that has waited longer is worth a colour."""
 
 Queue = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: ``need`` orders what goes first where room is short."""
+    """A column. The columns with the highest ``need`` are left out if room is short."""
 
     title: str
     cell: Callable[[Queue], Text]
@@ -61,7 +61,7 @@ def _consumers(queue: Queue) -> Text:
 
 
 def _dead(queue: Queue) -> Text:
-    """Dead letters that wait; of a broker that does not say, how many there were since it started."""
+    """Waiting dead letters; for a broker that does not report them, the number since it started."""
     return _number("dead" if "dead" in queue else "buried", worry=True)(queue)
 
 
@@ -86,8 +86,8 @@ COLUMNS: Final = (
 
 
 def queues_table(queues: Sequence[Queue], width: int, rows: int | None = None) -> Table:
-    """The queues with their figures, as many columns and queues as fit. Where not all do, those with most
-    messages; otherwise in the order of names, which never jumps."""
+    """The queues with their figures, as many columns and queues as fit. They are in the order of names, which
+    never jumps. If not all fit, those with most messages are shown."""
     names = max((cell_len(printable(str(queue.get("name")))) for queue in queues), default=5)
     chosen, names = _fitting(width, names)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=False, header_style="bright_black")
@@ -116,7 +116,7 @@ def _by_name(queue: Queue) -> tuple[str, str]:
 
 
 def journals_line(journals: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """What is told of all journals in one line: duplicates, and the slowest commits."""
+    """One line about all journals: duplicates, and the slowest commits."""
     if not journals:
         return ""
     duplicates = sum(int(_figure(journal, "duplicates") or 0) for _, journal in journals)
@@ -160,7 +160,7 @@ def _beside(width: int, names: int) -> list[Column]:
 
 
 def queue_report(queue: Queue) -> Table:
-    """All that is known of one."""
+    """All that is known of one queue."""
     queue = printable_document(dict(queue))
 
     def said(key: str) -> str:

@@ -2,7 +2,7 @@
 
 A head of two lines, the view that was chosen (`mesh.console.control`), and one line of hints. The view of the
 mesh has the topology beside the brokers, and below them events and trouble. Regions keep their size while
-figures change, so nothing jumps. Where room is short, the least important columns are left out: a screen of
+figures change, so nothing jumps. The least important columns are left out where room is short. A screen of
 80 x 24 has those that an alarm needs, a wider one has them all. A terminal too small for panels gets the
 brokers without any.
 """
@@ -46,7 +46,7 @@ Row = TypeVar("Row")
 
 
 class Asked(NamedTuple):
-    """What brokers answered about clients or topics, for the views of these; None: not asked yet."""
+    """The brokers' answers about clients or topics, for the views of these; None: not asked yet."""
 
     documents: Sequence[Mapping[str, Any]] | None = None
 
@@ -74,8 +74,8 @@ class Screen:
         control: Control | None = None,
         asked: Asked | None = None,
     ) -> None:
-        """``past`` has the looks before, this one included. ``stale``: the picture is old. Without a
-        ``control`` nobody presses keys."""
+        """``past`` has all looks up to this one. ``stale``: the picture is old. Without a ``control`` there
+        are no keys."""
         self.picture = picture
         self.past = past
         self.clock = clock
@@ -91,7 +91,7 @@ class Screen:
         yield Shown(self._frame(width, height), self.signs)
 
     def listing(self, width: int, height: int) -> Listing:
-        """What keys act on, on a screen of that size."""
+        """The rows that keys act on, on a screen of that size."""
         rows = self._rows()
         if self.control.view is View.MESH and not self._is_small(width, height):
             room = self._heights(width, height)[0] - FRAME
@@ -137,7 +137,7 @@ class Screen:
                 return Rows(picture.nodes, [node.id for node in picture.nodes], ())
 
     def _chosen(self, rows: Iterable[Row], columns: Sequence[Column[Row]], id_of: Any, text_of: Any) -> Rows:
-        """Those with the filter's text in them, in the order that was chosen."""
+        """The rows that have the filter's text in them, in the chosen order."""
         wanted = self.control.filter.lower()
         found = [row for row in rows if wanted in text_of(row).lower()] if wanted else list(rows)
         column, reverse = self.control.order.get(self.control.view, ("", False))
@@ -222,7 +222,7 @@ class Screen:
         return Group(*lines, self._table(width, rows), *said, self._hints())
 
     def _heights(self, width: int, height: int) -> tuple[int, int, int]:
-        """Of the body, the feed and the queues in the view of the mesh."""
+        """Heights of the body, the feed and the queues in the view of the mesh."""
         feed = max(3, (height - HEAD - HINTS) // 3)
         queues = self.picture.queues
         rows = min(len(queues) + 3, max(5, (height - HEAD - HINTS) * 2 // 7)) if queues else 0
@@ -310,7 +310,7 @@ class Screen:
         return f"{len(rows.rows)} {self.control.view}" + (f", {more} more not told" if more else "")
 
     def _details(self, width: int, height: int) -> RenderableType | None:
-        """Of the chosen row; None: it is gone."""
+        """Details of the chosen row; None: it is gone."""
         rows = self._rows()
         place = self.control.place(rows.ids)
         if place is None:

@@ -23,7 +23,7 @@ COLOURS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """One character for each thing the screen says without words."""
+    """The characters that stand for states and the like."""
 
     alive: str
     suspect: str

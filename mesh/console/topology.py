@@ -1,9 +1,9 @@
 """A drawing of the mesh: which brokers are linked, and whether the mesh is in one piece.
 
 Each part of the mesh is a ring of its brokers with their links as chords. Parts stand side by side with a
-wall between them, so that a split is seen at once. Brokers without any link stand below as a list. Above
-`DRAWN_MAX` brokers, or where a terminal has no room or no Unicode, a matrix replaces the rings: rows are the
-observers, columns the observed.
+wall between them, so that a split is seen at once. Brokers without any link stand below as a list. A matrix
+of observers (rows) and observed (columns) replaces the rings above `DRAWN_MAX` brokers, and in a terminal
+without room or Unicode.
 
 Rings rather than springs: a node keeps its place from frame to frame, a full mesh looks like one, and it
 needs no numerical library. The order around a ring is by name.
@@ -25,10 +25,10 @@ from mesh.picture import Edge, Picture, Vertex, missing_links
 
 DRAWN_MAX: Final = 30
 ALL_LINKS_OF: Final = 10
-"""Of more brokers than this, only links that are missing or bad are drawn; all of them would be a disc."""
+"""The most brokers with all links drawn. More would be a disc, so only missing and bad links are drawn."""
 LABEL_MAX: Final = 14
 BUSY_MSGS_S: Final = 1.0
-"""From this many messages a second on a link is drawn as busy."""
+"""Messages a second from which on a link is drawn as busy."""
 
 
 def topology(picture: Picture, width: int, height: int, signs: Signs) -> list[Text]:
@@ -43,7 +43,7 @@ def topology(picture: Picture, width: int, height: int, signs: Signs) -> list[Te
 
 
 def _listed(nodes: list[Vertex], width: int, signs: Signs) -> list[Text]:
-    """Brokers that are in no part, on as few lines as hold them."""
+    """The brokers that are in no part, on as few lines as possible."""
     lines = [Text(no_wrap=True, overflow="ellipsis")]
     for node in nodes:
         entry = f"{signs.of(node.state)} {node.name}"
@@ -144,7 +144,8 @@ def _draw_node(
 
 
 def matrix(picture: Picture, width: int, height: int, signs: Signs) -> list[Text]:
-    """Rows are the brokers that answered, columns all; a cell is the column's state in the row's eyes."""
+    """A matrix: rows are the brokers that answered, columns all. A cell is the column's state as the row sees
+    it."""
     watchers = [node for node in picture.nodes if node.id in picture.views]
     name_width = min(
         LABEL_MAX, max((cell_len(node.name) for node in watchers), default=4), max(3, width // 4)

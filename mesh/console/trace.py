@@ -127,5 +127,5 @@ def heard(documents: Sequence[Mapping[str, Any]], ways: Sequence[Mapping[str, An
 
 
 def lines(steps: Sequence[Step]) -> list[str]:
-    """As text; an exclamation mark begins the line of a fault."""
+    """The steps as text. An exclamation mark begins the line of a fault."""
     return [f"{'! ' if step.fault else '  '}{INDENT * step.depth}{step.text}" for step in steps]

@@ -127,7 +127,7 @@ def _folded(said: Sequence[tuple[str, str]], rows: int, width: int | None) -> li
 
 
 def counted_lines(picture: Picture) -> list[Text]:
-    """What was dropped and refused since the start of each broker, by reason."""
+    """Messages dropped and connections refused since the start of each broker, by reason."""
     return [
         Text(f"{number(count)} {what} since the start: {_words(reason)}", "yellow", overflow="ellipsis")
         for what, counts in (("dropped", picture.drops), ("refused", picture.refused))

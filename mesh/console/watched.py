@@ -1,4 +1,4 @@
-"""What a watcher says of its own way into the mesh: which broker answers, and since when none does. Pure."""
+"""The notes of a watcher about its own broker: which one answers, and for how long none has. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mesh.console.probe import Look
 from mesh.printable import printable
 
 MOVED_S: Final = 10.0
-"""How long it is told that another broker answers now."""
+"""Seconds for which the screen says that another broker answers now."""
 
 
 class Connection(Protocol):
-    """What is asked of a client."""
+    """The part of a client that this needs."""
 
     @property
     def broker(self) -> str: ...
@@ -35,7 +35,7 @@ class Watched:
         self._silent_since: float | None = None
 
     def answered(self, seen: Look, now: float) -> str:
-        """A look brought an answer; returns what is new about who answers."""
+        """A look brought an answer; returns a note if another broker answers now."""
         name = printable(str(seen.statuses[0].get("name", "?")))
         if self._name and name != self._name:
             self._before, self._moved_at = self._name, now

@@ -149,7 +149,7 @@ def test_publish_at_one_broker_subscribe_at_another(sandbox: Sandbox) -> None:
     assert reader.returncode == 0
     messages = [json.loads(line) for line in out.splitlines()]
     assert [message["topic"] for message in messages] == ["news.uk", *["news.fr"] * 3, "news.de"]
-    assert messages[0] == {"topic": "news.uk", "body": "hello", "headers": {"k": "v"}}
+    assert messages[0] == {"schema": 1, "topic": "news.uk", "body": "hello", "headers": {"k": "v"}}
     assert [message.get("body") for message in messages[1:4]] == ["one", "", "three"]
     assert messages[4]["body_base64"] == "/wA="
 

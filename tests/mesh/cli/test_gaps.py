@@ -33,7 +33,7 @@ async def test_a_subscription_that_may_lack_messages_says_so_with_the_time(
         await publisher.publish("a", b"one")
         assert broker._node is not None
         await asyncio.sleep(3.0)
-        assert capsys.readouterr() == ('{"topic": "a", "body": "one"}\n', "")
+        assert capsys.readouterr() == ('{"schema": 1, "topic": "a", "body": "one"}\n', "")
         broker._node.exchange.interrupted(asyncio.get_running_loop().time())
         if quiet:
             await asyncio.sleep(2 * LOOK_S)
@@ -41,5 +41,5 @@ async def test_a_subscription_that_may_lack_messages_says_so_with_the_time(
         await publisher.publish("a", b"two")
         assert await task == 0
         shown = capsys.readouterr()
-        assert shown.out == '{"topic": "a", "body": "two"}\n'
+        assert shown.out == '{"schema": 1, "topic": "a", "body": "two"}\n'
         assert shown.err == "" if quiet else re.fullmatch(LINE, shown.err)

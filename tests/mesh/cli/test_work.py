@@ -137,6 +137,7 @@ def test_outcomes_are_told_as_json(served: ServedHome) -> None:
     assert told.pop("seconds") >= 0
     assert told == {
         "id": "0000000000000005-6-1",
+        "schema": 1,
         "topic": "jobs.a",
         "attempt": 1,
         "exit": -9,
@@ -172,7 +173,13 @@ def test_without_a_command_messages_are_printed_and_done(served: ServedHome) -> 
     out, _ = served.ok("mail", "jobs.#", "--count", "2")
     assert out == "jobs.a 1\njobs.a 2\n" and served.home.left == 1
     out, _ = served.ok("mail", "--count", "1", "--json")
-    assert json.loads(out) == {"id": "0000000000000005-6-3", "topic": "jobs.a", "attempt": 1, "body": "3"}
+    assert json.loads(out) == {
+        "schema": 1,
+        "id": "0000000000000005-6-3",
+        "topic": "jobs.a",
+        "attempt": 1,
+        "body": "3",
+    }
     assert served.home.left == 0
 
 

@@ -9,12 +9,14 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from mesh.cli import status as command
 from mesh.clients.client import Client
 from mesh.clients.questions import Answer, SurveyResult
 from mesh.console import app
 from mesh.console.probe import Look, look
 from mesh.errors import Disconnected
 from tests.mesh.console import statuses
+from tests.mesh.console.scenes import CLIENTS
 
 
 class FakeMesh:
@@ -119,3 +121,56 @@ def test_two_looks_give_link_rates() -> None:
             if member["link"]:
                 member["link"]["msgs_in"] += 100
     assert {edge.msgs_s for edge in after.picture(before).edges} == {50.0}
+
+
+class AskedMesh(FakeMesh):
+    """Knows clients and topics, too."""
+
+    def __init__(self) -> None:
+        super().__init__(statuses.calm())
+        self.asked: list[str] = []
+
+    async def survey(self, topic: str, body: bytes, *, deadline: float) -> SurveyResult:
+        if topic == "$sys.status":
+            return await super().survey(topic, body, deadline=deadline)
+        self.asked.append(json.loads(body)["look"])
+        return SurveyResult([Answer("b", "r", json.dumps(CLIENTS[0]).encode(), None)], [])
+
+
+async def test_keys_act_at_once_and_views_ask_for_what_they_need() -> None:
+    console = Console(
+        file=StringIO(), width=80, height=24, force_terminal=True, _environ={"TERM": "xterm", "NO_COLOR": "1"}
+    )
+    mesh, screen = AskedMesh(), app._Terminal(console)
+    with screen.shown():
+        screen.pressed(["l"])
+        assert screen.latest is None, "keys before the first picture do no harm"
+        await screen.look(client(mesh), 1.0)
+        screen.pressed(["down", "enter"])
+        assert screen.control.details and not screen._wanted.is_set()
+        screen.pressed(["c"])
+        assert screen._wanted.is_set() and mesh.asked == [], "the next look is due now"
+        await screen.look(client(mesh), 1.0)
+        assert mesh.asked == ["clients"] and not screen._wanted.is_set()
+        await screen.look(client(FakeMesh(Disconnected("gone"))), 1.0)
+        screen.pressed(["q"])
+        assert screen.control.quits and screen._wanted.is_set()
+    assert isinstance(console.file, StringIO)
+    shown = console.file.getvalue()
+    assert "asking all brokers" in shown and "gateway-3" in shown and "as it was: " in shown
+    assert "\x1b[3" not in shown.replace("\x1b[3J", ""), "NO_COLOR: nothing is coloured"
+
+
+@pytest.mark.parametrize(("term", "live"), [("xterm", True), ("dumb", False), ("unknown", False)])
+def test_a_dumb_terminal_gets_lines(term: str, live: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TERM=dumb got the codes of a screen that it cannot show."""
+    console = Console(file=StringIO(), force_terminal=True, _environ={"TERM": term})
+    chosen: list[bool] = []
+
+    async def watch(settings: Any, console: Console, interval_s: float, live: bool, count: Any) -> int:
+        chosen.append(live)
+        return 0
+
+    monkeypatch.setattr(command, "_console", lambda: console)
+    monkeypatch.setattr(command, "_watch", watch)
+    assert command.top() == 0 and chosen == [live]

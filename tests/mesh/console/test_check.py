@@ -101,6 +101,8 @@ def test_a_broker_that_is_isolated_or_cannot_store_needs_no_threshold() -> None:
     journal = {"failing": "No space left on device", "refused": 0}
     assert judged([status("alpha", journal=journal)]).code == Code.CRITICAL
     assert judged(statuses.split()).code == Code.CRITICAL
+    filling = judged([status("alpha", journal={"failing": None, "share": 0.81, "filling": True})])
+    assert filling.code == Code.WARNING and "alpha: journal 81 % full" in filling.line
 
 
 def test_words_of_others_cannot_forge_lines_or_figures() -> None:

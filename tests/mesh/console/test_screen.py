@@ -127,7 +127,7 @@ def test_rows_are_sorted_and_filtered() -> None:
 def test_a_broker_has_its_last_minutes_and_its_links() -> None:
     picture, past = seen("overload")
     text = "\n".join(frame(picture, ("end", "enter"), 100, 40, past=past))
-    assert "broker           gamma (" in text and "400      most 400" in text and "journal 86 % full" in text
+    assert "broker            gamma (" in text and "400      most 400" in text and "journal 86 % full" in text
     assert "▁▁" in text and "█" in text and "delta - gamma" in text
     letters = "\n".join(frame(picture, ("end", "enter"), 100, 40, past=past, signs=ASCII))
     assert "@@" in letters
@@ -136,7 +136,7 @@ def test_a_broker_has_its_last_minutes_and_its_links() -> None:
 def test_a_link_that_was_lost_leaves_a_gap() -> None:
     picture, past = seen("partition")
     text = "\n".join(frame(picture, ("l", "end", "enter"), 100, 30, past=past))
-    assert "link             " in text and "up" in text
+    assert "link              " in text and "up" in text
     assert any(sample.rtt_ms is None for sample in past.links[min(past.links)]) or past.links
 
 
@@ -171,7 +171,7 @@ def test_clients_and_topics_wait_for_answers() -> None:
     text = "\n".join(frame(picture, "c", 120, 30, asked=Asked(CLIENTS)))
     assert "gateway-3" in text and "20 clients" in text
     one = "\n".join(frame(picture, ("c", "down", "enter"), asked=Asked(CLIENTS)))
-    assert "client           desk-2 at alpha" in one and "telemetry.#" in one
+    assert "client            desk-2 at alpha" in one and "telemetry.#" in one
     topics = "\n".join(frame(picture, "t", asked=Asked(TOPICS)))
     assert "t.10" in topics and "40 topics" in topics and "1-17 of 40" in topics
 
