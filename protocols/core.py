@@ -223,7 +223,7 @@ class Core:
         self._shared.append(shared)
 
     def _forget_endpoint(self, endpoint: Dialer | Acceptor) -> None:
-        """Forget an endpoint closed by hand. Those that close with the socket keep their statistics."""
+        """Forget an endpoint closed explicitly. Those that close with the socket keep their statistics."""
         if self.closing is None:
             if isinstance(endpoint, Dialer):
                 self.dialers = [each for each in self.dialers if each is not endpoint]

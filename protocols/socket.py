@@ -203,12 +203,12 @@ class Socket:
 
     @property
     def dialers(self) -> list[Dialer]:
-        """The dialers that were not closed by hand, oldest first."""
+        """The dialers that were not closed explicitly, oldest first."""
         return list(self._core.dialers)
 
     @property
     def listeners(self) -> list[Listener]:
-        """The listeners that were not closed by hand, oldest first."""
+        """The listeners that were not closed explicitly, oldest first."""
         return list(self._core.listeners)
 
     def dial(self, url: str, *, options: SocketOptions | None = None) -> Dialer:

@@ -62,7 +62,7 @@ class Core:
         """Once true, calls raise `Closed`, and the I/O thread does the rest."""
         self.dialers: list[Dialer] = []
         self.listeners: list[Listener] = []
-        """Endpoints that were not closed by hand."""
+        """Endpoints that were not closed explicitly."""
         self._dialling: list[Dialer] = []
         """All endpoints whose thread may be running."""
         self.roster = Roster(pattern)
@@ -331,7 +331,7 @@ class Core:
             raise
 
     def forget(self, endpoint: object) -> None:
-        """Forget an endpoint that was closed by hand. Those that close with the socket keep their
+        """Forget an endpoint that was closed explicitly. Those that close with the socket keep their
         statistics.
         """
         if not self.closed:

@@ -37,7 +37,7 @@ class EndpointOwner(Protocol):
     def io(self) -> IoThread: ...
 
     def forget(self, endpoint: object) -> None:
-        """A dialer or listener was closed by hand."""
+        """A dialer or listener was closed explicitly."""
 
     def attach(self, stream: Stream, *, url: str, dialed: bool) -> Pipe:
         """Make a pipe of a stream. Raises `PipeRefused`; the endpoint then closes it."""

@@ -216,7 +216,7 @@ class Listener:
 
     def _judge_at(self, deadline: float) -> None:
         self._judging = True
-        judge = WeakMethod(self._judge)  # the timer must not keep alive a listener that is closed by hand
+        judge = WeakMethod(self._judge)  # the timer must not keep alive a listener that is closed explicitly
 
         def due() -> None:
             if (call := judge()) is not None:

@@ -288,7 +288,7 @@ class Origins:
     def __init__(self, inbox: deque[bytes]) -> None:
         self._inbox = inbox
         self._added = 0
-        self._runs: deque[list[Any]] = deque()  # the position behind the run, and its peer
+        self._runs: deque[list[Any]] = deque()  # the position after the run, and its peer
 
     def add(self, pipe: Pipe, count: int) -> None:
         """Record that this peer added ``count`` bodies at the inbox's end."""

@@ -45,7 +45,7 @@ _RUN_AFTER: Final = 8
 
 
 def encode_frames(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> bytes:
-    """One buffer with every frame behind its prefix."""
+    """One buffer with every frame after its prefix."""
     if len(frames) == 1:
         return lead + LENGTH.pack(len(frames[0])) + frames[0]
     return _joined(frames, set(map(len, frames)), lead)

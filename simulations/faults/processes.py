@@ -263,7 +263,7 @@ KINDS: Final = (
     ),
     Kind(
         "starve",
-        "processes get the processor for one of so many slices of time, as beside too many others",
+        "processes get the processor for one of so many slices of time, as on an overloaded machine",
         "processes",
         parameters=(
             Parameter("value", "of how many slices they have one", STARVED, 1.01, 10_000),
