@@ -1,8 +1,8 @@
 """Simulated worlds for pytest: the fixture `world`, its seeds and its options.
 
 pytest loads this module in every project of an environment in which the package is installed. Other projects
-may have folders called `simulations` or `mesh`, so the module has a name of its own, beside the packages, and
-loads the simulator only for a test that asks for a world.
+may have folders called `simulations` or `mesh`. So the module has its own name beside the packages, and loads
+the simulator only for a test that asks for a world.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _spanned(nodeid: str, count: int, first: int = 1) -> Iterable[int]:
 
 @pytest.fixture
 def simulation_seed(request: pytest.FixtureRequest) -> int:
-    """What everything random in the test's world follows from."""
+    """The seed of everything random in the test's world."""
     seed: int = request.param
     return seed
 

@@ -26,7 +26,7 @@ DOCKERFILE = ROOT / "Dockerfile"
 DEPLOY = ROOT / "docs/deploy"
 KUBERNETES_VERSIONS = ("1.27", "1.30", "1.33")
 LEAVE_S = 20.0
-"""What a broker may need to leave after its clients have gone."""
+"""Seconds that a broker may need to leave after its clients have gone."""
 EXPOSED = {"mesh": 7770, "http": 9770}
 
 

@@ -24,7 +24,7 @@ promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """What Grafana's schema has, as far as this dashboard uses it; anything else is a misspelling."""
+    """The part of Grafana's schema that this dashboard uses. Anything else is a misspelling."""
 
 
 class Source(Strict):

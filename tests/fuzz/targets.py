@@ -1,4 +1,4 @@
-"""What must hold for any bytes, one function per decoder.
+"""Invariants for any bytes, one function for each decoder.
 
 A target takes one input and raises `AssertionError` (or lets through whatever a decoder raised) if a rule is
 broken; it returns nothing and keeps nothing. The same functions are replayed over the corpus by plain pytest
@@ -41,7 +41,7 @@ Target = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What became of a stream."""
+    """The outcome of a stream."""
 
     frames: list[bytes]
     peer: int
@@ -120,7 +120,7 @@ def retained(thing: Any, depth: int = 6) -> int:
 
 
 def read_every_way(make: Callable[[], Codec], stream: bytes, seed: int) -> Reading:
-    """What the codec makes of the stream; it must be the same however the stream is cut."""
+    """The codec's result for the stream, which must be the same however the stream is cut."""
     readings = [read(make(), chunks) for chunks in chunkings(stream, seed)]
     for reading in readings[1:]:
         assert reading == readings[0], f"the chunking changed {readings[0]} to {reading}"
@@ -253,7 +253,7 @@ def websocket(data: bytes) -> None:
 
 
 def write_and_read_again(frames: list[bytes], dials: bool, limit: int) -> None:
-    """What one end read, it can write, and the other end reads the same."""
+    """Whatever one end reads, it can write, and the other end reads the same."""
     dialer, listener = websocket_end(True, limit), websocket_end(False, limit)
     listener.receive(dialer.begin())
     dialer.receive(listener.reply)
@@ -281,8 +281,8 @@ def digest(request: bytes) -> bytes:
 def tls(data: bytes) -> None:
     """A TLS stream with bytes of it replaced, at any time: nothing is read that was not sent so.
 
-    The control byte says which end is told lies, and how often honest bytes go before; the next two where in
-    that flight the rest of the input is put.
+    The control byte selects the end that gets invalid bytes, and its number of valid flights before. The next
+    two bytes give the place of the rest of the input in that flight.
     """
     if len(data) < 4:
         return
@@ -344,7 +344,7 @@ def tls_ends() -> tuple[TlsCodec, TlsCodec]:
 
 
 def words(data: bytes) -> None:
-    """Where a body begins, against the obvious way to find it."""
+    """The start of a body, compared with the obvious way to find it."""
     if not data:
         return
     ttl, frame = data[0], data[1:]

@@ -11,7 +11,7 @@ from tests.fuzz.corpus import CORPUS, CRASHES, load, store, unpack
 from tests.fuzz.targets import TARGETS, low_thresholds
 
 MENDING: dict[str, str] = {}
-"""Targets whose crashes are known and not mended yet; an entry that is no longer true fails."""
+"""Targets whose crashes are known and not fixed yet. An entry that is no longer true fails."""
 
 
 @pytest.mark.parametrize("target", TARGETS)

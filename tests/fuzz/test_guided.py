@@ -1,7 +1,7 @@
 """The guided fuzzer: a short run over each decoder, and proof that it finds what is broken.
 
-For the proof a copy of the packages is made, one rule of one decoder is taken out of it, and the fuzzer has
-to find an input that shows it.
+The proof makes a copy of the packages and removes one rule of one decoder from it. The fuzzer must find an
+input that reveals this.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _again(report: Path, to: Path, at_least: float) -> int:
-    """Run the survivors of a report again, after tests were added. What is called equivalent by now, or is no
-    longer in the code, leaves the report."""
+    """Run the survivors of a report again, after tests were added. Mutants that are now called equivalent, or
+    are no longer in the code, leave the report."""
     known = equivalent()
     rows: list[dict[str, Any]] = []
     found: dict[str, list[tuple[Target, Mutant]]] = {}

@@ -1,9 +1,9 @@
 """Small bugs for a module: every way to change one place of its syntax tree. Pure.
 
-The changes are those that people make and reviewers miss: a comparison that is off by its boundary, a
-condition turned round, a statement left out, a constant off by one, arguments in the wrong order, a result
-that is not returned, a coroutine that is not awaited. Left alone is what no test should depend on:
-annotations, docstrings, the words of errors, ``__slots__``, ``__repr__`` and what only type checkers read.
+The changes are mistakes that people make and reviewers miss: a comparison that is off by one, an inverted
+condition, a missing statement, a constant off by one, arguments in the wrong order, a result that is not
+returned, a coroutine that is not awaited. Parts that no test should depend on are left alone: annotations,
+docstrings, the words of errors, ``__slots__``, ``__repr__`` and code that only type checkers read.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ OPTIONS: Final = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the tests made of a module. ``killed_by``: the test that failed, or that the time was over."""
+    """The result of a module's tests. ``killed_by``: the test that failed, or that the time was over."""
 
     passed: bool
     seconds: float

@@ -123,7 +123,7 @@ GROUPS: Final[dict[str, tuple[Target, ...]]] = {
         "mesh/work", "tests/mesh/work", *("test_queue", "test_machine", "test_cost", "test_workers")
     ),
 }
-"""What `make mutants` covers, by the words of its command line."""
+"""The groups of `make mutants`, by the words of its command line."""
 
 
 def chosen(words: list[str]) -> list[Target]:

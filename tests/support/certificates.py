@@ -83,6 +83,6 @@ def alice() -> Signed:
 
 
 def config(signed: Signed | None = None, trust: Authority | None = None, **more: Any) -> TlsConfig:
-    """What an end has: a certificate or none, and whom it trusts (default: `authority`)."""
+    """The TLS of an end: a certificate or none, and the trusted authority (default: `authority`)."""
     own = {} if signed is None else {"cert": signed.cert, "key": signed.key}
     return TlsConfig(**own, ca=(trust or authority()).pem, **more)

@@ -139,7 +139,7 @@ class Gate:
 
 
 async def _closed(writer: asyncio.StreamWriter) -> None:
-    """What was written is sent first, unless nobody takes it and the gate is closed."""
+    """Written data is sent first, unless nobody reads it and the gate is closed."""
     writer.close()
     try:
         await writer.wait_closed()

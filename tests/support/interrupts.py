@@ -26,7 +26,7 @@ def interrupted_at(
     ends_with: type[Exception] | tuple[type[Exception], ...] = (),
     handler: Callable[[], object] = press,
 ) -> bool:
-    """Whether the call got as far as that place, where the handler runs. It may end with those errors."""
+    """True if the call reached that place, where the handler runs. It may end with those errors."""
     left = place
 
     def look(frame: FrameType, event: str, arg: object) -> None:
@@ -54,7 +54,7 @@ def interrupted_at(
 
 
 def ends(call: Callable[[], object]) -> bool:
-    """Whether another thread comes back from it."""
+    """True if another thread returns from it."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(LIMIT_S)

@@ -1,14 +1,14 @@
 """Tests marked ``isolated`` run in a child process, which they may end without ending the others.
 
 NNG 1.11 crashes now and then as connections close ("panic: pthread_mutex_lock: Invalid argument", or a
-segmentation fault): over WebSocket and TLS in about one of a thousand tests, over TCP more rarely, and a few
-times one of its calls never returned. Either takes the process with it: of one run of the whole suite only
-half a traceback was left. That is no failure of ours and no reason to lose a run, so no test loads NNG into a
-process that others run in, and `Isolating` holds the tests to it.
+segmentation fault): over WebSocket and TLS in about one of a thousand tests, over TCP more rarely. A few
+times one of its calls never returned. Both end the process: one run of the whole suite left only half a
+traceback. That is not a failure of ours and no reason to lose a run. So no test loads NNG into a process that
+others run in, and `Isolating` enforces that.
 
-It gives each isolated test to a child, which collects the same tests, runs the one it is asked for and sends
-its reports back. A child that dies, or says nothing for so long that it must be stuck, is replaced, and the
-test begins again; one during which that happens `ATTEMPTS` times has failed. The last lines of a run tell how
+It gives each isolated test to a child, which collects the same tests, runs the requested one and sends its
+reports back. A child that dies, or is silent for so long that it must be stuck, is replaced, and the test
+begins again. A test during which that happens `ATTEMPTS` times has failed. The last lines of a run report how
 often it happened and where.
 
 To run such tests in the process of pytest itself, for a debugger: ``MANGROVE_ISOLATED=1 pytest ...``
@@ -41,11 +41,11 @@ STUCK_S: Final = 75.0
 SPARE_S: Final = 5.0
 """A child that is stuck says so by itself, this long before anybody asks."""
 GRACE_S: Final = 10.0
-"""What a child that is heard no more gets to say the rest, before it is killed."""
+"""How long a silent child may take to send the rest before it is killed."""
 STARTING_S: Final = 120.0
 OUTPUT_MAX: Final = 200_000
-"""How many characters of a dead child's output a failure shows. A stack of 100 frames in a folder with a long
-name has some 20 000, and the line that matters may be its first or its last."""
+"""Maximum characters of a dead child's output in a failure. A stack of 100 frames in a folder with a long
+name has some 20 000, and the relevant line may be its first or its last."""
 ENDED: Final = "ended a process"
 """The name of the property that a report has for each process the test ended."""
 THREADS: Final = Path("/proc/self/task")
@@ -198,8 +198,8 @@ class Isolating:
 
 
 class Obeying:
-    """The plugin of a child: runs what it is asked for, tells what became of it, and ends itself, with the
-    stacks of all its threads, when it is stuck."""
+    """The plugin of a child: runs the requested test and reports the outcome. When it is stuck, it ends
+    itself with the stacks of all its threads."""
 
     def __init__(self, line: Connection, stuck_s: float) -> None:
         self._line = line
@@ -218,7 +218,7 @@ class Obeying:
             try:
                 test = self._line.recv()
             except EOFError:
-                os._exit(0)  # whoever asked is gone, and NNG may hang in tidying up
+                os._exit(0)  # the parent has ended, and NNG may hang in its cleanup
             faulthandler.dump_traceback_later(self._stuck_s, exit=True, file=self._stderr)
             session.config.hook.pytest_runtest_protocol(item=items[test], nextitem=None)
             faulthandler.cancel_dump_traceback_later()

@@ -28,8 +28,8 @@ Program = Callable[..., None]
 
 
 class Killable:
-    """A program that is started again and again. What it sends by its pipe is given to ``told``, in this
-    process' loop; what it writes to standard error goes to a file."""
+    """A program that is restarted again and again. Everything it sends by its pipe is given to ``told``, in
+    this process's loop. Everything it writes to standard error goes to a file."""
 
     def __init__(self, program: Program, stderr: Path, told: Callable[[Any], None]) -> None:
         self.lives = 0
@@ -77,7 +77,7 @@ class Killable:
 
     @property
     def died(self) -> bool:
-        """Whether it ended by itself."""
+        """True if it ended by itself."""
         return self._process is not None and not self._process.is_alive()
 
     @property
@@ -86,7 +86,7 @@ class Killable:
         return self._stderr.read_text(errors="replace") if self._stderr.exists() else ""
 
     def _read(self) -> None:
-        """What has come by the pipe; lets go of it when the program is gone."""
+        """The messages that came by the pipe. Closes the pipe when the program has ended."""
         pipe = self._pipe
         if pipe is None:
             return

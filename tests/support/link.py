@@ -217,7 +217,7 @@ class Plug:
         self.pipe.deliver(list(frames))
 
     def take(self) -> list[bytes]:
-        """What is queued for the peer; it is gone from the queue then."""
+        """The queued data for the peer, which is taken out of the queue."""
         return self.pipe.take_output()
 
     def lose(self, now: float = 0.0) -> None:

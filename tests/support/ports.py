@@ -7,8 +7,8 @@ from random import SystemRandom
 from typing import Final
 
 PORTS: Final = range(20_000, 32_768)
-"""Below those that the kernel gives to whoever connects, or listens at port 0: one of these that is free now
-may be a stranger's before anybody listens at it, and then a test meets that stranger.
+"""Ports below those that the kernel gives to programs that connect, or listen at port 0. One of those that is
+free now may be a stranger's before the test listens at it, and then the test meets that stranger.
 """
 
 

@@ -26,7 +26,7 @@ BY_HAND = ('"mesh", "broker"', '"broker", "--', "BROKER, ", '"mesh", *arguments'
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
 def test_a_child_ends_when_its_parent_is_killed() -> None:
-    """Brokers of tests ran on for ever when pytest was killed: nobody was left to end them."""
+    """Brokers of tests ran on forever when pytest was killed: nobody was left to end them."""
     # The child inherits standard output, so that the end of the stream is the end of both.
     parent = subprocess.Popen(
         [sys.executable, "-c", STARTS],

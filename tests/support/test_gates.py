@@ -1,4 +1,4 @@
-"""A gate passes what is said, and holds it at a frame."""
+"""A gate passes frames, and holds them at a chosen one."""
 
 from __future__ import annotations
 

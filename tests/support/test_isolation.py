@@ -50,7 +50,7 @@ def suite_in(folder: Path) -> Path:
 
 
 def said(suite: Path, tests: str, *options: str, **environment: str) -> str:
-    """What pytest prints about a file of these tests."""
+    """The output of pytest for a file of these tests."""
     (suite / "test_it.py").write_text(HEAD + tests)
     inherited = {
         key: value for key, value in os.environ.items() if not key.startswith(("MANGROVE_", "PYTEST_"))

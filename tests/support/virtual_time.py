@@ -84,7 +84,7 @@ def _process() -> Process:
 
 
 def _ends_the_test(failure: Failure) -> bool:
-    """Whether pytest raised it, as at its time limit, and a callback happened to be running."""
+    """True if pytest raised it, as at its time limit, while a callback happened to run."""
     return isinstance(failure.exception, pytest.fail.Exception)
 
 

@@ -1,4 +1,4 @@
-"""Where level accepted ends."""
+"""The limits of level accepted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.docs.guarantees.parties import TOPIC, Listener, Program, bodies, publ
 
 
 def test_accepted_outlives_its_publisher() -> None:
-    """What it promises; the other tests are where that ends."""
+    """The promise of the level; the other tests show its limits."""
     with World(1) as world:
         mesh = Mesh(world, brokers=2)
         listener = Listener(mesh, "broker-2", window=1, reads=False)

@@ -1,4 +1,4 @@
-"""Where the promises of durable subscriptions to their consumers end."""
+"""The limits of what durable subscriptions promise to their consumers."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_message_that_nobody_can_process_is_a_dead_letter_after_twenty_attempt
 
 
 class Operator:
-    """Who hears what homes say of their durable subscriptions."""
+    """Records the notices of homes about their durable subscriptions."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.topics: list[str] = []

@@ -1,4 +1,4 @@
-"""Where `@idempotent` and `Inbox` no longer know a message that came before."""
+"""Cases in which `@idempotent` and `Inbox` no longer recognise an earlier message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where level outbox ends."""
+"""The limits of level outbox."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Keeper(Program):
 
 
 def test_outbox_outlives_its_publisher_and_an_absence_of_all_brokers() -> None:
-    """What it promises; the other tests are where that ends."""
+    """The promise of the level; the other tests show its limits."""
     with World(1) as world:
         mesh = with_a_queue(world, brokers=2)
         world.inject("crash", mesh.brokers)

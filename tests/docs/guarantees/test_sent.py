@@ -1,4 +1,4 @@
-"""Where level sent ends."""
+"""The limits of level sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where level stored ends."""
+"""The limits of level stored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def restart(mesh: Mesh, name: str = "broker-1", how: str = "crash") -> None:
 
 
 def test_stored_outlives_a_kill_of_all_and_the_loss_of_power() -> None:
-    """What it promises; the other tests are where that ends."""
+    """The promise of the level; the other tests show its limits."""
     with World(1) as world:
         mesh = with_a_queue(world, brokers=2)
         assert mesh.run(publishing(*bodies(3)), at="broker-2").homes == ("broker-1",)
@@ -66,7 +66,7 @@ def test_stored_is_lost_with_the_disk_of_its_home() -> None:
 
 
 def worked_off_after_loss_of_power(seed: int, *faults: str) -> Worker:
-    """Who comes for twenty stored messages."""
+    """A worker that attaches for twenty stored messages."""
     with World(seed) as world:
         mesh = with_a_queue(world)
         for fault in faults:

@@ -1,4 +1,5 @@
-"""Real brokers on hosts of their own are killed, stopped and cut off: the verdict is what was done."""
+"""Real brokers on their own hosts are killed, stopped and cut off: the analysis finds exactly these
+faults."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ SECOND = 1_000_000
 
 
 class Done(NamedTuple):
-    """What was done, by the clock of this machine, which all the brokers share."""
+    """A fault, by the clock of this machine, which all brokers share."""
 
     what: str
     broker: str
@@ -44,7 +45,7 @@ class Done(NamedTuple):
 
 
 def faults(mesh: RealMesh) -> list[Done]:
-    """One after the other, each followed by a time in which all is well."""
+    """Faults one after the other, each followed by a time without any."""
 
     def over(what: str, broker: str, since_s: float) -> Done:
         done = Done(what, broker, since_s, time.time())
@@ -73,7 +74,7 @@ def faults(mesh: RealMesh) -> list[Done]:
 
 
 def play(folder: Path) -> tuple[Path, list[Done]]:
-    """The logs, and what was done."""
+    """The logs, and the faults."""
     with hosts(list(NAMES)) as found, RealMesh(found, folder, NAMES) as mesh:
         for name in NAMES:
             first = () if name == NAMES[0] else ("--join", mesh.url(NAMES[0]))
@@ -97,6 +98,6 @@ def test_the_verdict_on_real_processes_is_what_was_done(spark: SparkSession, tmp
     assert run.failures == {"crash": 1}
     for event, each in zip(found, done, strict=True):
         assert abs(event.at / SECOND - each.at_s) <= SLACK_S, (event, each)
-        if each.what != "crash":  # who was killed is back when it has started
+        if each.what != "crash":  # a killed broker is back when it has started
             assert event.lasted_s is not None
             assert abs(event.lasted_s - (each.until_s - each.at_s)) <= 2 * PERIOD_S + SLACK_S, (event, each)

@@ -32,7 +32,7 @@ from tests.mesh.analysis.truth.proof import LIVES, SCENARIOS, played
 
 SECOND = 1_000_000
 PERIOD = SECOND
-"""Of all scenarios here."""
+"""The period of all scenarios here."""
 SLACK_PERIODS = 2.0
 APART_PERIODS = 3
 TAIL = 8.0
@@ -84,14 +84,14 @@ def _follows(before: Event, start: int, period: int) -> bool:
 
 
 class Replayed(NamedTuple):
-    """What happened in both, in the first only, and in the second only."""
+    """The events in both runs, in the first only, and in the second only."""
 
     again: list[Event]
     lacking: list[Event]
     extra: list[Event]
 
     def counts(self, period: int) -> Counter[str]:
-        """What is shorter than what parts are promised for counts apart."""
+        """Parts shorter than the analysis promises to find are counted separately."""
         least = RESOLVED_PERIODS * period
         counts = Counter({"again": len(self.again)})
         for what, events in (("lacking", self.lacking), ("extra", self.extra)):

@@ -1,4 +1,4 @@
-"""What happened to a simulated mesh happens again when the scenario made of its logs is played.
+"""The events of a simulated mesh happen again when the scenario made from its logs is played.
 
 `tests.mesh.analysis.incident.round_trip` plays more scenarios and seeds, as a command.
 """
