@@ -272,7 +272,11 @@ def test_blocks_of_data_can_be_read(language: str) -> None:
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(?:#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     broken = [link for link in LINK.findall(page.read_text()) if link and not (page.parent / link).exists()]
     assert not broken, f"{page.relative_to(ROOT)} links to {broken}"
