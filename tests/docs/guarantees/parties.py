@@ -52,7 +52,7 @@ def with_a_queue(world: World, brokers: int = 1, home: str = "broker-1") -> Mesh
 
 
 async def ask_queues(client: Client, do: str, **of: str) -> dict[str, Any]:
-    """What the broker answers an operator, as `mesh queue` asks it."""
+    """The broker's answer to an operator's question, as `mesh queue` asks it."""
     question = json.dumps({"do": do, "name": QUEUE, **of})
     answer: dict[str, Any] = json.loads(await client.request("$sys.queues", question.encode()))
     return answer
@@ -81,7 +81,7 @@ class Program:
         self._next = handler
 
     def end(self, timeout_s: float = 60.0) -> Any:
-        """What came of it: returned, or raised."""
+        """The result of the program: its return value, or its error raised again."""
         self._world.run_until(lambda: bool(self._outcomes), timeout_s=timeout_s, what="the outcome")
         (outcome,) = self._outcomes
         if isinstance(outcome, Exception):
@@ -125,8 +125,8 @@ class Listener:
 
 
 class Worker:
-    """A consumer of the durable subscription ``queue``, which comes back when its work ends. ``says`` gets
-    each job and settles it, or not; by default all is done."""
+    """A consumer of the durable subscription ``queue`` that returns when its work ends. ``says`` gets each
+    job and settles it, or not. By default all are done."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Worker:
 
 
 def settled(world: World, worker: Worker, count: int) -> list[bytes]:
-    """What a worker got, once that is so many messages and nothing more has come for a while."""
+    """The messages of a worker, once there are so many and nothing more has come for a while."""
     world.run_until(lambda: len(worker.got) >= count, timeout_s=60, what=f"{count} messages")
     world.run_for(10)
     return worker.got

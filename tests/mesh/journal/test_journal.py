@@ -1,4 +1,4 @@
-"""What a journal keeps, finds again and removes."""
+"""The contents of a journal: kept, found again and removed."""
 
 from __future__ import annotations
 
