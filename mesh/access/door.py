@@ -219,7 +219,7 @@ class Door:
         wait_s = self._attempts.wait_s(claim, now)
         if wait_s > 0:
             sentence = f"wrong proofs for this {method} came from this address before"
-            raise WrongProof(f"{sentence}, which is listened to again in {wait_s:.1f} s", wait_s)
+            raise WrongProof(f"{sentence}, which may try again in {wait_s:.1f} s", wait_s)
         if not known:
             self._attempts.failed(claim, now)
             wait_s = self._attempts.wait_s(claim, now)

@@ -34,7 +34,7 @@ class BrokerDialer:
         greeting = Greeting.of(ProtocolNumber.REQ0, ProtocolNumber.REP0)
         options = SocketOptions(recv_size_max=FRAME_MAX, tls=tls)
         if url.startswith("inproc:"):
-            raise AddressError(f"{url} is known in the broker's event loop only; {BY_STREAM}")
+            raise AddressError(f"{url} works in the broker's event loop only; {BY_STREAM}")
         self._connecting = Connecting(url, greeting, options, clock)
 
     def connect(self, timeout: float) -> BlockingConnection:

@@ -93,7 +93,7 @@ class BlockingOutboxSoon:
         """Wait until the outcome of a message's group is known; False when the time is over."""
         deadline = inf if limit_s is None else time.monotonic() + limit_s
         if self._outbox.is_fork:
-            raise Unknown("the process that published the message hears what becomes of it, not its fork")
+            raise Unknown("only the process that published the message learns its outcome, not a fork")
         while not pending.done():
             if not self._await(lambda: None if pending.done() else pending.place[0], deadline):
                 break
@@ -102,7 +102,7 @@ class BlockingOutboxSoon:
 
     def on_done(self, pending: BlockingPending, callback: Callable[[Any], object]) -> None:
         if not pending.done() and self._outbox.is_fork:
-            raise Unknown("the process that published the message hears what becomes of it, not its fork")
+            raise Unknown("only the process that published the message learns its outcome, not a fork")
         if not self._outbox.in_loop(self._register, pending, callback):
             self._post(callback, pending)  # the thread has ended, and the outcome of every message is known
         self._call_back()

@@ -45,7 +45,7 @@ class BlockingPending(AnyPending, eq=False):
         if not self._group.over:
             limit_s = None if timeout is None else checked_seconds("timeout", timeout)
             if not self._by.wait(self, limit_s):
-                raise MeshTimeout(f"what becomes of the message is not known after {limit_s:g} s")
+                raise MeshTimeout(f"the outcome of the message is not known after {limit_s:g} s")
         return self._result()
 
     def on_done(self, callback: Callable[[Self], object]) -> None:
@@ -172,7 +172,7 @@ class BlockingSoonPublisher:
         """Raises `Unknown` if the process that forked this one published the messages."""
         session = self._session
         if session.lock.foreign or group.owner is not session.conversation.pendings:
-            raise Unknown("the process that published the message hears what becomes of it, not its fork")
+            raise Unknown("only the process that published the message learns its outcome, not a fork")
 
 
 class BlockingPendingBatch:

@@ -91,7 +91,7 @@ class HomeSearch:
             if self.found:
                 return Ask(self._pause_s())
             if url:
-                there = f"at {url}, where that was, is another broker"
+                there = f"another broker is now at {url}, where its home was"
                 error = HeldElsewhere(f"{error}; {there}; if it will not come back: mesh queue forget", "")
             return Failed(error)
         if error is not None:

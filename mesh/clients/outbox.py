@@ -379,9 +379,9 @@ def _tell_of(port: OpenedOutbox) -> None:
     opening = port.opening
     if opening.copied:
         log.warning(
-            "the outbox %s is a copy, or was moved to another disk; what lay in it may be sent by the other"
-            " one, too, and is stored once",
+            "the outbox %s is a copy, or was moved to another disk; the other one may send the same messages,"
+            " which are stored once",
             opening.path,
         )
     for aside in opening.damaged_before:
-        log.warning("an outbox that was damaged lies at %s; what it held was not sent", aside)
+        log.warning("a damaged outbox was set aside at %s; its messages were not sent", aside)

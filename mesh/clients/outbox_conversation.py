@@ -125,7 +125,7 @@ class OutboxConversation(Conversation):
         draining = self.draining
         refused = {topic.decode(): reason for topic, reason in draining.held().items()}
         if draining.paused:
-            sentence = f"broker {self.broker} refuses what it is sent: {draining.paused}"
+            sentence = f"broker {self.broker} refuses all messages of the outbox: {draining.paused}"
             return Why(sentence, frozenset([self.broker]))
         for topic, reason in refused.items():
             more = f", and so are {len(refused) - 1} topics more" if len(refused) > 1 else ""
@@ -187,7 +187,7 @@ class OutboxConversation(Conversation):
     ) -> list[Waitable]:
         self._answered([[first, last]])
         self.draining.takes_long([(first, last)], now)
-        self._slow.append((first, last, f"{listed(waiting)} has not said yet that it keeps what it was sent"))
+        self._slow.append((first, last, f"{listed(waiting)} has not confirmed its messages yet"))
         return [self.news]
 
     def _answered(self, ranges: list[list[int]]) -> None:

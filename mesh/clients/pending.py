@@ -204,7 +204,7 @@ class AnyPending(msgspec.Struct, eq=False):
 
     def _must_be_done(self) -> None:
         if not self._group.over:
-            raise MeshError("what becomes of the message is not known yet")
+            raise MeshError("the outcome of the message is not known yet")
 
     def on_done(self, callback: Callable[[Self], object]) -> None:
         """Have ``callback(pending)`` called once the outcome is known; at once if it is known now."""

@@ -34,7 +34,7 @@ class PendingWarnings:
         """Warn of failed messages at whose errors nobody looked, and nobody can any more."""
         if not self._copied:
             what = f"{count} published messages" if count > 1 else "a published message"
-            self._unheard.warn(self._clock(), None, "nobody looked at what became of %s: %s", what, error)
+            self._unheard.warn(self._clock(), None, "nobody looked at the outcome of %s: %s", what, error)
 
     def call(self, callback: Callable[[Any], object], outcome: AnyPending) -> None:
         """Make a callback. An exception that it raises is logged, unless it ends the program."""

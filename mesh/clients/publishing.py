@@ -216,7 +216,7 @@ class Publishing:
         for topic, suffix in self._suffixes.items():
             self._suffixes[topic] = blocks.suffix_of(suffix[16:], publisher, self.boot)
         return self._fail_unacked(
-            "a broker took over, before it was acknowledged, to which this client is another publisher"
+            "before it was acknowledged, another broker took over, which knows this client by another id"
         )
 
     def _fail_unacked(self, why: str) -> list[Waitable]:

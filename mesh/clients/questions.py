@@ -143,7 +143,7 @@ class Questions:
                 question.done = True
                 question.reply, question.reply_headers = body, headers
             case Status.NO_RESPONDERS:
-                question.fail(NoResponders(f"nobody who answers subscribes to {question.topic!r}"))
+                question.fail(NoResponders(f"no subscriber of {question.topic!r} answers requests"))
             case Status.DROPPED:
                 reason = shortened(body.decode("utf-8", "replace"))
                 question.fail(NotAccepted(f"{responder} at {broker} refused to answer: {reason}"))

@@ -71,7 +71,7 @@ class SessionSchedule:
         if self.url != self._lost_at:
             sentence = f"there is a session with the broker at {self.url} after {away_s:.1f} s without one"
             self._lost_at = self.url
-        return f"{sentence}; subscriptions lack what was published meanwhile" if subscribed else sentence
+        return f"{sentence}; subscriptions lack messages published meanwhile" if subscribed else sentence
 
     def lasts(self, now: float) -> bool:
         """True if there is a session that has outlived the pause before it."""
@@ -100,5 +100,5 @@ class SessionSchedule:
         self._told[self.url] = why
         sentence = f"no session with the broker at {self.url}: {why}"
         if others:
-            return pause_s, f"{sentence}; another one is dialled"
-        return pause_s, f"{sentence}; it is dialled again, at least every {LONGEST_S:g} s"
+            return pause_s, f"{sentence}; the client dials another one"
+        return pause_s, f"{sentence}; the client dials it again, at least every {LONGEST_S:g} s"

@@ -108,7 +108,7 @@ class Ticket(Waitable):
         if kept:
             self.standing = f"kept by {listed(kept)}, not yet by {listed(waiting)}"
         else:
-            self.standing = f"kept by nobody as far as is known, asked: {listed(waiting)}"
+            self.standing = f"no home is known to keep it; asked: {listed(waiting)}"
 
     def why(self, why: str) -> str:
         """Why it is not done, beside what the connection says."""

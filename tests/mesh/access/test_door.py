@@ -92,7 +92,7 @@ def test_a_host_that_fails_again_and_again_waits_and_others_do_not() -> None:
     for _ in range(FREE):
         with pytest.raises(WrongProof, match="does not belong"):
             here.proven(here.claim("key", KEY.public, FAR, 0.0), about, b"", 0.0)
-    with pytest.raises(WrongProof, match=r"listened to again in 0\.5 s") as caught:
+    with pytest.raises(WrongProof, match=r"try again in 0\.5 s") as caught:
         here.claim("key", KEY.public, FAR, 0.0)
     assert caught.value.held_s == 0.5
     claim = here.claim("key", KEY.public, Origin(host="10.0.0.8"), 0.0)

@@ -231,7 +231,7 @@ def test_a_subscription_says_when_its_session_is_lost_and_when_it_is_back(sandbo
     back = next(line for line in said if " is back " in line)
     assert re.fullmatch(
         rf"mesh sub: the session with the broker at {re.escape(alpha.url)} is back after \d+\.\d s; "
-        r"subscriptions lack what was published meanwhile\n",
+        r"subscriptions lack messages published meanwhile\n",
         back,
     )
     sandbox.ok("pub", "a", "x", "--url", alpha.url)

@@ -122,7 +122,7 @@ def test_what_can_never_be_taken_is_not_accepted_and_nobody_looking_is_logged(
         until(pending.done)
         del pending
         gc.collect()
-        assert any("nobody looked at what became of a published" in line for line in caplog.messages)
+        assert any("nobody looked at the outcome of a published" in line for line in caplog.messages)
         assert client.statistics().unheard == 1
         with pytest.raises(TopicError):
             client.publish_soon("a..b", b"", level="outbox")

@@ -238,7 +238,7 @@ def test_a_failure_that_nobody_looked_at_is_counted_and_logged(
         client.publish("t", b"y", timeout=2.0)
     gc.collect()
     (record,) = caplog.records
-    assert record.getMessage().startswith("nobody looked at what became of a published message: no acknow")
+    assert record.getMessage().startswith("nobody looked at the outcome of a published message: no acknow")
     assert client.statistics().unheard == 1
 
 

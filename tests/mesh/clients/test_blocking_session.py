@@ -277,8 +277,8 @@ def test_a_refusal_that_lasts_is_logged_once_named_to_the_caller_and_not_asked_f
         lost, refused = [record.getMessage() for record in caplog.records if record.name == "mesh"]
         assert f"the connection to {url} was lost: the broker closed the connection" in lost
         assert refused == (
-            f"no session with the broker at {url}: SessionError: this key is not known; it is dialled again, "
-            "at least every 2 s"
+            f"no session with the broker at {url}: SessionError: this key is not known; the client dials it"
+            " again, at least every 2 s"
         )
 
 

@@ -213,7 +213,7 @@ async def test_a_refusal_that_lasts_is_logged_once_and_named_to_every_call_that_
         await rep.listen(listener)
         await listener.start()
         url = listener.url
-        again = "it is dialled again, at least every 2 s"
+        again = "the client dials it again, at least every 2 s"
         async with Client(url) as mesh:
             for refusal in ("this key is not known", "version 3 is too old"):
                 keeper.refusal = refusal
@@ -254,7 +254,7 @@ async def test_what_is_no_broker_any_more_is_logged_and_named(caplog: pytest.Log
     with pytest.raises(NotAccepted, match=re.escape(f"no broker at {url} (nobody listens at {url}); start")):
         await mesh.publish("t", b"x", timeout=0.01)
     left, nobody = warned(caplog)
-    assert "left: " in left and f"nobody listens at {url}; it is dialled again" in nobody
+    assert "left: " in left and f"nobody listens at {url}; the client dials it again" in nobody
     async with Pub0(listen=url):
         await until(lambda: "pub0" in mesh._conversation.last_error)
         with pytest.raises(NotAccepted, match=re.escape(f"no session at {url}: ") + ".*pub0"):

@@ -422,7 +422,7 @@ async def test_a_damaged_outbox_is_set_aside_and_named_and_the_next_begins_anew(
     assert caught.value.aside in str(caught.value)
     async with Client(NOWHERE, outbox=PATH) as client:
         assert client.outbox is not None and client.outbox.messages == 0
-        assert f"lies at {caught.value.aside}" in caplog.text
+        assert f"was set aside at {caught.value.aside}" in caplog.text
 
 
 async def test_a_client_without_an_outbox_says_how_to_have_one() -> None:

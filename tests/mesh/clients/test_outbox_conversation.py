@@ -141,11 +141,11 @@ def test_why_it_does_not_drain_names_the_broker_the_topic_and_the_homes() -> Non
     it.welcome()
     assert it.drained() and it.conversation.why("").sentence == ""
     assert it.say(Durable.PENDING, 1, 2, [], ["h", "i"])
-    assert it.conversation.why("").sentence == "h, i has not said yet that it keeps what it was sent"
+    assert it.conversation.why("").sentence == "h, i has not confirmed its messages yet"
     causes = it.conversation.why("").causes
     it.say(Kind.ACK, blocks.STORED, [[1, 1]], [], ["h"])
     why = it.conversation.why("")
-    assert "has not said" in why.sentence and why.causes != causes, "it goes on: nobody need be told"
+    assert "has not confirmed" in why.sentence and why.causes != causes, "it goes on: nobody need be told"
     assert it.say(Kind.REFUSED, [[2, 2]], "nobody keeps t")
     assert it.conversation.why("").sentence == "topic t is refused by broker b: nobody keeps t"
 

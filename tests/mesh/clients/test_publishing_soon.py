@@ -230,7 +230,7 @@ async def test_a_failure_that_nobody_looked_at_is_counted_and_logged_once(
         (record,) = caplog.records
         assert record.levelno == logging.WARNING and record.name == "mesh"
         assert record.getMessage() == (
-            "nobody looked at what became of 3 published messages: broker home refused the message: "
+            "nobody looked at the outcome of 3 published messages: broker home refused the message: "
             "nobody keeps bad"
         )
         assert client.statistics().unheard == 3

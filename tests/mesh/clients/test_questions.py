@@ -45,7 +45,7 @@ def test_a_question_that_cannot_be_asked_is_not_kept() -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "sentence"),
     [
-        (Status.NO_RESPONDERS, NoResponders, "nobody who answers subscribes to 'add'"),
+        (Status.NO_RESPONDERS, NoResponders, "no subscriber of 'add' answers requests"),
         (Status.DROPPED, NotAccepted, "adder at alpha refused to answer: why not"),
         (Status.GONE, Unknown, "adder was asked and disappeared before it answered"),
         (Status.TIMEOUT, MeshTimeout, "no answer on 'add' in 1 s"),

@@ -38,7 +38,7 @@ def test_the_first_failure_and_each_other_reason_are_told_once() -> None:
     ]
     assert [bool(sentence) for sentence in told] == [True, False, True, False, True]
     assert told[2] == (
-        "no session with the broker at tcp://a:1: forbidden; it is dialled again, at least every 2 s"
+        "no session with the broker at tcp://a:1: forbidden; the client dials it again, at least every 2 s"
     )
     schedule.began(10.0)
     assert schedule.ended(10.01, "refused")[1] == "", "as before"
@@ -69,6 +69,6 @@ def test_sessions_that_are_over_at_once_are_not_told_as_back() -> None:
         assert schedule.back_at is None
     schedule.began(4.0)
     assert schedule.back(10.0, subscribed=True) == (
-        "the session with the broker at tcp://a:1 is back after 4.0 s; subscriptions lack what was published"
+        "the session with the broker at tcp://a:1 is back after 4.0 s; subscriptions lack messages published"
         " meanwhile"
     )

@@ -238,7 +238,7 @@ def test_who_has_kept_it_and_who_has_not_said_is_told_to_whoever_gives_up() -> N
     ticket = publish(conversation, b"1", b"2")
     assert ticket.why("connected to alpha") == "connected to alpha"
     assert said(conversation, Durable.PENDING, 1, 2, [], ["h1", "h2"]) == []
-    assert ticket.why("x") == "kept by nobody as far as is known, asked: h1, h2; x"
+    assert ticket.why("x") == "no home is known to keep it; asked: h1, h2; x"
     said(conversation, Durable.PENDING, 1, 2, ["h1"], ["h2"])
     assert ticket.why("x") == "kept by h1, not yet by h2; x"
     said(conversation, Durable.PENDING, 7, 9, ["h1"], ["h2"])

@@ -143,7 +143,7 @@ def test_what_a_first_version_cannot_recognise_is_not_sent_again_but_unknown() -
     )
     conversation.flush()
     assert sent(conversation) == []
-    with pytest.raises(Unknown, match="to which this client is another publisher"):
+    with pytest.raises(Unknown, match="which knows this client by another id"):
         ticket.receipt(0)
     again, _ = conversation.add("t", b"y", ACCEPTED, b"")
     conversation.flush()
