@@ -35,6 +35,7 @@ from mesh.console.watched import Watched
 from mesh.errors import MeshError
 from mesh.logs import log
 from mesh.picture import Picture
+from mesh.printable import printable
 
 REDRAW_MIN_S = 0.25
 """Never look more often: a screen that flickers is not read."""
@@ -96,17 +97,26 @@ class _Terminal:
         deadline_s = max(interval_s, 0.5)
         try:
             seen = await look(client, deadline_s)
-            view = self.control.view
-            if view in QUESTIONS:
-                answers = await ask_all(client, {"look": QUESTIONS[view]}, deadline_s)
-                self._asked[view] = Asked(answers.documents)
         except (MeshError, TimeoutError) as error:
             self._draw(self._watched.failed(client, error, _now()))
             return
         self.latest = seen.picture(self._look)
         self.past.add(self.latest, _now())
         self._look = seen
-        self._draw(self._watched.answered(seen, _now()))
+        refusal = await self._ask(client, deadline_s)
+        self._draw(refusal or self._watched.answered(seen, _now()))
+
+    async def _ask(self, client: Client, deadline_s: float) -> str:
+        """Ask what the view needs besides the statuses; returns why there is no answer."""
+        view = self.control.view
+        if view not in QUESTIONS:
+            return ""
+        try:
+            answers = await ask_all(client, {"look": QUESTIONS[view]}, deadline_s)
+        except (MeshError, TimeoutError) as error:
+            return f"no {view}: {printable(str(error)) or 'no broker answered in time'}"
+        self._asked[view] = Asked(answers.documents)
+        return ""
 
     def pressed(self, keys: Sequence[str]) -> None:
         """Keys were pressed."""

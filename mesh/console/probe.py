@@ -61,11 +61,13 @@ async def ask_all(client: Client, question: dict[str, Any], deadline_s: float) -
     """Ask all brokers the same. Answers that are none are left out.
 
     Raises:
-        MeshError, TimeoutError: the connected broker did not answer.
+        MeshError, TimeoutError: the connected broker did not answer, or all refuse to.
     """
     result = await client.survey(LOOK_TOPIC, json.dumps(question).encode(), deadline=deadline_s)
     documents, _ = _decoded([answer.body for answer in result.answers])
     documents = [printable_document(document) for document in documents if "error" not in document]
+    if not documents and result.refused:
+        raise MeshError(f"brokers refuse the question: {result.refused[0]}")
     documents.sort(key=lambda document: str(document.get("broker")))
     return Answers(tuple(documents), tuple(map(printable, result.missing)))
 

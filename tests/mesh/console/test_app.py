@@ -13,8 +13,9 @@ from mesh.cli import status as command
 from mesh.clients.client import Client
 from mesh.clients.questions import Answer, SurveyResult
 from mesh.console import app
-from mesh.console.probe import Look, look
-from mesh.errors import Disconnected
+from mesh.console.control import View
+from mesh.console.probe import Look, ask_all, look
+from mesh.errors import Disconnected, MeshError
 from tests.mesh.console import statuses
 from tests.mesh.console.scenes import CLIENTS
 
@@ -159,6 +160,30 @@ async def test_keys_act_at_once_and_views_ask_for_what_they_need() -> None:
     shown = console.file.getvalue()
     assert "asking all brokers" in shown and "gateway-3" in shown and "as it was: " in shown
     assert "\x1b[3" not in shown.replace("\x1b[3J", ""), "NO_COLOR: nothing is coloured"
+
+
+class RefusingMesh(AskedMesh):
+    """Lets nobody ask for clients."""
+
+    async def survey(self, topic: str, body: bytes, *, deadline: float) -> SurveyResult:
+        if topic == "$sys.status":
+            return await super().survey(topic, body, deadline=deadline)
+        return SurveyResult([], [], refused=["alpha: the principal may not ask '$sys.look'"])
+
+
+async def test_a_right_that_is_missing_is_told_and_the_picture_stays_fresh() -> None:
+    """It was shown as a broker that does not answer."""
+    console = Console(file=StringIO(), width=100, height=24, force_terminal=True, _environ={"TERM": "xterm"})
+    mesh, screen = RefusingMesh(), app._Terminal(console)
+    with screen.shown():
+        screen.control.view = View.CLIENTS
+        await screen.look(client(mesh), 1.0)
+    assert isinstance(console.file, StringIO)
+    shown = console.file.getvalue()
+    assert "no clients: brokers refuse the question: alpha: the principal may not ask" in shown
+    assert "as it was" not in shown
+    with pytest.raises(MeshError, match="may not ask"):
+        await ask_all(client(mesh), {"look": "clients"}, 1.0)
 
 
 @pytest.mark.parametrize(("term", "live"), [("xterm", True), ("dumb", False), ("unknown", False)])
