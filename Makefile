@@ -24,7 +24,7 @@ MINUTES ?= 60
 OUT ?= swarm-out
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check format lint types architecture docs-check fuzz machines mutants swarm bench build docs clean distclean
+.PHONY: help install demo test test-all check format lint types architecture docs-check fuzz machines mutants swarm bench build docs pictures clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -78,6 +78,9 @@ format: $(VENV)/.all-installed ## format, and mend what the linter can mend
 
 docs-check: $(VENV)/.all-installed ## run the code blocks of README and docs, and check their links
 	$(BIN)/python -m pytest tests/docs $(PYTEST_ARGS)
+
+pictures: $(VENV)/.all-installed ## draw the pictures of README and docs again, in docs/pictures
+	$(BIN)/python -m tests.docs.pictures
 
 docs: $(VENV)/.all-installed ## the site of the documentation, in build/site; needs no network
 	$(BIN)/python docs/site/build.py
