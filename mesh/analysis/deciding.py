@@ -17,9 +17,10 @@ from mesh.analysis.carried.tables import brokers, drops, links, traffic
 from mesh.analysis.clocks.apply import at, facts
 from mesh.analysis.clocks.measuring import clocks, measure
 from mesh.analysis.lives.tables import figures, lives
+from mesh.analysis.made import made
 from mesh.analysis.opinions.tables import opinions
-from mesh.analysis.results.spark_types import decision_schema
-from mesh.analysis.results.tables import TABLES
+from mesh.analysis.results.spark_types import as_decided
+from mesh.analysis.results.tables import Life, Outage
 from mesh.analysis.silence.tables import silences
 from mesh.analysis.truth.tables import matches
 
@@ -34,7 +35,7 @@ Stage = Callable[[str], None]
 
 
 def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> dict[str, DataFrame]:
-    """Every table of the logs by name, with instants as microseconds.
+    """Every table of the logs by name, with instants as microseconds. To be written by `as_table`.
 
     ``window_s`` is the length of the windows of churn, views and traffic.
 
@@ -42,18 +43,18 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
         OtherTruth: the truth beside the logs belongs to another run.
     """
     files = logs.files
-    made: dict[str, Any] = {name: _made(getattr(logs, name)) for name in READ}
-    logs = replace(logs, **made)
+    read: dict[str, Any] = {name: made(getattr(logs, name)) for name in READ}
+    logs = replace(logs, **read)
     say("aligning all clocks")
-    clock = _made(measure(logs))
+    clock = measure(logs)
     told = facts(logs, clock)
-    told = replace(told, **{name: _made(getattr(told, name)) for name in TOLD})
+    told = replace(told, **{name: made(getattr(told, name)) for name in TOLD})
     say("finding the lives of processes")
-    life = _made(_table("lives", lives(told)))
+    life = made(as_decided(lives(told), Life))
     of_lives = figures(life, window_s)
     say("finding silence between brokers")
     silent = silences(told.boots, told.stretches, told.linked, life)
-    outages = _made(_table("outages", silent.outages))
+    outages = made(as_decided(silent.outages, Outage))
     say("judging reports of members about each other")
     periods = {
         row["run"]: row["period_s"]
@@ -62,7 +63,7 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
     thought = opinions(told.said, life, outages, periods=periods, window_s=window_s)
     say("counting messages")
     stats = logs.stats.join(F.broadcast(clock.select("run", "boot", "rough", "pieces")), ["run", "boot"])
-    stats = _made(stats.withColumn("at", at("mono_ns")))
+    stats = made(stats.withColumn("at", at("mono_ns")))
     scored = matches(
         logs.truth,
         boots=told.boots,
@@ -76,9 +77,11 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
         "files": files,
         "heard": logs.heard,
         "clocks": clocks(logs, clock),
+        "lives": life,
         "availability": of_lives.availability,
         "churn": of_lives.churn,
         "survival": of_lives.survival,
+        "outages": outages,
         "parts": silent.parts,
         "part_sides": silent.part_sides,
         "changes": thought.changes,
@@ -91,17 +94,4 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
         "drops": drops(stats),
         "matches": scored,
     }
-    made_already = {"lives": life, "outages": outages}
-    return {name: _table(name, frame) for name, frame in found.items()} | made_already
-
-
-def _table(name: str, frame: DataFrame) -> DataFrame:
-    """With the columns of this table, in their order."""
-    schema = decision_schema(TABLES[name])
-    return frame.select(*(F.col(column.name).cast(column.dataType) for column in schema.fields))
-
-
-def _made(frame: DataFrame) -> DataFrame:
-    """Compute a frame now and forget its plan. Several frames use it, and Spark needs minutes for a plan that
-    contains the plans of all its inputs."""
-    return frame.localCheckpoint()
+    return found

@@ -181,24 +181,14 @@ class _Job:
 
 def read_tables(spark: SparkSession, result: str) -> dict[str, DataFrame]:
     """The tables of a result by name, with instants as microseconds, as decisions use them."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import TimestampType
+    from mesh.analysis.results.spark_types import of_table, table_schema
 
-    from mesh.analysis.results.spark_types import table_schema
-
-    tables = {}
-    for name, record in TABLES.items():
-        schema = table_schema(record)
-        frame = spark.read.schema(schema).parquet(f"{result}/{TABLES_FOLDER}/{name}")
-        tables[name] = frame.select(
-            *(
-                F.unix_micros(column.name).alias(column.name)
-                if isinstance(column.dataType, TimestampType)
-                else F.col(column.name)
-                for column in schema.fields
-            )
+    return {
+        name: of_table(
+            spark.read.schema(table_schema(record)).parquet(f"{result}/{TABLES_FOLDER}/{name}"), record
         )
-    return tables
+        for name, record in TABLES.items()
+    }
 
 
 def _check_input(logs: str | Path) -> None:

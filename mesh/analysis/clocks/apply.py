@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from mesh.analysis.clocks.deciding import SPANS, awake_of, stretches_of
 from mesh.analysis.clocks.pieces import PIECE
 from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
+from mesh.analysis.results.spark_types import as_decided
 
 if TYPE_CHECKING:
-    import msgspec
     from pyspark.sql import Column, DataFrame
 
     from mesh.analysis.reading.logs import Logs
@@ -69,7 +69,7 @@ def facts(logs: Logs, measured: DataFrame) -> Facts:
     lateness = F.col("loop_late_ms_max") / 1000
     late = timed(logs.stats).join(periods, ["run", "boot"]).where(lateness >= F.col("period_s") * LATE)
     return Facts(
-        boots=_as(
+        boots=as_decided(
             boots.withColumns(
                 {
                     "first": at("first_ns"),
@@ -80,10 +80,10 @@ def facts(logs: Logs, measured: DataFrame) -> Facts:
             ),
             Boot,
         ),
-        said=_as(said, Said),
-        linked=_as(linked, Linked),
-        late=_as(late.withColumns({"at": at("mono_ns"), "late_s": lateness}), Late),
-        stretches=_as(_stretches(logs, timed), Stretch),
+        said=as_decided(said, Said),
+        linked=as_decided(linked, Linked),
+        late=as_decided(late.withColumns({"at": at("mono_ns"), "late_s": lateness}), Late),
+        stretches=as_decided(_stretches(logs, timed), Stretch),
         awake=_awake(logs, timed),
     )
 
@@ -146,9 +146,3 @@ def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
     return timed(rows.select("run", "node", "boot", "of.*")).select(
         "run", "node", "boot", at("first").alias("first"), at("last").alias("last")
     )
-
-
-def _as(rows: DataFrame, record: type[msgspec.Struct]) -> DataFrame:
-    from mesh.analysis.results.spark_types import decision_schema
-
-    return rows.select(*(F.col(field.name).cast(field.dataType) for field in decision_schema(record).fields))

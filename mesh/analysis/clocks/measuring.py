@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from mesh.analysis.clocks.deciding import OFFSETS, PIECES, filled_pieces, solved, solved_piece
 from mesh.analysis.clocks.pieces import PIECE
 from mesh.analysis.clocks.samples import samples
+from mesh.analysis.made import made
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,19 +31,18 @@ def measure(logs: Logs) -> DataFrame:
     microseconds. ``pieces`` has the offset and its error by the number of the ten minutes. Use it with
     `mesh.analysis.clocks.apply.at`."""
     # As many rows as boots. Without its plan, frames built on it are planned in a moment.
-    boots = logs.boots_raw.join(_walls(logs), ["run", "boot"], "left").localCheckpoint()
+    boots = made(logs.boots_raw.join(_walls(logs), ["run", "boot"], "left"))
     boots = boots.withColumn("wall", F.coalesce("wall", F.expr("first_us - first_ns div 1000")))
-    found = samples(logs).localCheckpoint()
-    rough = _rough(boots, _best(found, []), _words(logs, boots, found)).localCheckpoint()
+    found = made(samples(logs))
+    rough = made(_rough(boots, _best(found, []), _words(logs, boots, found)))
     known = _pieces(rough, _best(_in_pieces(found, rough), ["piece"]))
     fill = F.udf(filled_pieces, PIECES, useArrow=False)
     first, last = _piece("first_ns"), _piece("last_ns")
-    return (
+    return made(
         boots.join(rough, ["run", "boot"])
         .join(known, ["run", "boot"], "left")
         .withColumn("pieces", fill(first, last, "rough", "error", "known"))
         .drop("error", "known")
-        .localCheckpoint()
     )
 
 

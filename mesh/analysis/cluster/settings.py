@@ -22,6 +22,8 @@ LAUNCH: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.python.worker.reuse": "true",
+    # Else pyspark notes for each column which line made it: a second of calls to Java.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # The analysis has more than 100 stages. By default Spark keeps the code of only 100, and would compile
     # the others again.
     "spark.sql.codegen.cache.maxEntries": "1000",
@@ -50,6 +52,8 @@ LOCAL_SQL: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.files.maxPartitionBytes": "64m",
     "spark.sql.autoBroadcastJoinThreshold": "32m",
+    # Of each query Spark writes a page for its web interface, which is off.
+    "spark.sql.ui.explainMode": "simple",
 }
 
 SMALL_LAUNCH: Final[Mapping[str, str]] = {

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.analysis.made import made
 from mesh.analysis.opinions.causes import Silence, Stretch
 from mesh.analysis.opinions.changes import Saying, changes_of
 from mesh.analysis.opinions.detector import Failure, Spans, Wrong, detector
@@ -90,7 +91,7 @@ def opinions(
     from pyspark.sql import functions as F
 
     runs = runs_of(lives)
-    decided = _by_member(said, lives, outages, runs, periods).localCheckpoint()
+    decided = made(_by_member(said, lives, outages, runs, periods))
     changes = decided.select("run", F.explode("decided.changes").alias("row")).select("run", "row.*")
     mistakes = decided.select("run", F.explode("decided.mistakes").alias("row")).select("run", "row.*")
     return Opinions(

@@ -40,6 +40,7 @@ from mesh.analysis.reading.sources import Lines, Parquet, lines_of, listed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from mesh.analysis.reading.finding import LogFile
     from mesh.analysis.reading.sources import Source
@@ -66,6 +67,8 @@ class Store:
         self._place = place
         self._format = f"{FORMAT}-{hashlib.sha256(row_type().json().encode()).hexdigest()[:8]}"
         self._spans: list[Span] = []
+        self._schemas: dict[str, StructType] = {}
+        """Of what is stored, by name; Spark starts a job to ask a file."""
         self.seen: dict[str, Seen] = {}
         """Covered files, by stem."""
         self._open()
@@ -153,6 +156,7 @@ class Store:
         for name, frame in frames.items():
             few = frame.coalesce(1) if name in ("periods", "bad") else frame
             few.write.mode("overwrite").parquet(f"{self._place.url}/{_name(span)}/{name}")
+            self._schemas[name] = frame.schema
         manifest = msgspec.json.encode(Manifest(self._format, seen)).decode()
         self._place.write(f"{_name(span)}/{MANIFEST}", manifest)
         self._spans = visible([*self._spans, span])
@@ -177,9 +181,10 @@ class Store:
 
     def _frame(self, name: str, spans: Sequence[Span]) -> DataFrame:
         """The frame ``name`` of these batches."""
-        return self._spark.read.parquet(
-            *(escaped(f"{self._place.url}/{_name(span)}/{name}") for span in spans)
-        )
+        paths = [escaped(f"{self._place.url}/{_name(span)}/{name}") for span in spans]
+        if name not in self._schemas:
+            self._schemas[name] = self._spark.read.parquet(paths[0]).schema
+        return self._spark.read.schema(self._schemas[name]).parquet(*paths)
 
     def _periods(self) -> DataFrame | None:
         return self._frame("periods", self._spans) if self._spans else None

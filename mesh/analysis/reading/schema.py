@@ -7,6 +7,7 @@ accepts numbers for strings, but the patterns of ids and times reject those.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -51,34 +52,45 @@ def kind_checks(kind: type[Row]) -> dict[str, str]:
     return {name: check for name, check in _checks(kind).items() if name not in common}
 
 
-def problem(corrupt: Column, text: Column) -> Column:
-    """The first reason why a line is not a row, or null. The columns of `row_type` must be in the same
-    frame."""
-    broken = corrupt.isNotNull()
-    found = (
-        F.when(~(text.startswith("{") & text.endswith("}")), NOT_JSON)
-        .when(text.rlike(GLUED), "two rows on one line")
-        .when(F.col("v") != VERSION, "unknown version")
-        .when(broken & F.try_parse_json(text).isNull(), NOT_JSON)
-        .when(broken, "a value has the wrong type")
-        .when(F.col("v").isNull(), "no version")
+def problem(corrupt: str, text: str) -> Column:
+    """The first reason why a line is no row, else null; beside it stand the columns of `row_type`."""
+    broken = f"{corrupt} is not null"
+    return _first_of(
+        {
+            f"not (startswith({text}, '{{') and endswith({text}, '}}'))": NOT_JSON,
+            f"{text} rlike r'{GLUED}'": "two rows on one line",
+            f"v != {VERSION}": "unknown version",
+            f"{broken} and try_parse_json({text}) is null": NOT_JSON,
+            broken: "a value has the wrong type",
+            "v is null": "no version",
+        }
     )
-    return value_problem(found)
 
 
-def value_problem(found: Column | None = None) -> Column:
-    """The first reason in the values of a row. ``found`` are reasons that take precedence."""
-    if found is None:
-        found = F.when(F.col("v") != VERSION, "unknown version")
-    for name, good in common_checks().items():
-        bad = ~F.expr(f"coalesce({good}, false)")
-        found = found.when(bad, f"missing or malformed {name}")
-    found = found.when(~F.coalesce(F.col("kind").isin(*KINDS), F.lit(False)), "unknown kind")
-    for kind, record in KINDS.items():
-        for name, good in kind_checks(record).items():
-            bad = ~F.expr(f"coalesce({good}, false)")
-            found = found.when((F.col("kind") == kind) & bad, f"missing or malformed {name}")
-    return found
+def value_problem() -> Column:
+    """The first reason that the values of a row give."""
+    return _first_of({f"v != {VERSION}": "unknown version"})
+
+
+def _first_of(reasons: Mapping[str, str]) -> Column:
+    """These reasons by their conditions, then those of the values, as one text for Spark to parse. A row is
+    only checked for what its kind has."""
+    kinds = " ".join(
+        f"when '{kind}' then {_case(_malformed(kind_checks(record)))}" for kind, record in KINDS.items()
+    )
+    rest = f"case kind {kinds} else 'unknown kind' end"
+    return F.expr(_case({**reasons, **_malformed(common_checks())}, rest))
+
+
+def _malformed(checks: Mapping[str, str]) -> dict[str, str]:
+    return {f"not coalesce({good}, false)": f"missing or malformed {name}" for name, good in checks.items()}
+
+
+def _case(reasons: Mapping[str, str], rest: str = "null") -> str:
+    if not reasons:
+        return rest
+    whens = " ".join(f"when {condition} then '{reason}'" for condition, reason in reasons.items())
+    return f"case {whens} else {rest} end"
 
 
 def _checks(record: type[msgspec.Struct], prefix: str = "") -> dict[str, str]:

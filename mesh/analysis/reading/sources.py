@@ -67,7 +67,7 @@ class Lines:
 
     def _whole(self, which: Column) -> DataFrame:
         rows = self._parsed(which, row_type().fields)
-        return rows.withColumn("problem", problem(F.col("_corrupt"), F.trim("line")))
+        return rows.withColumn("problem", problem("_corrupt", "trim(line)"))
 
     def _parsed(self, which: Column, fields: list[StructField]) -> DataFrame:
         row = StructType([*fields, StructField("_corrupt", StringType())])

@@ -230,8 +230,7 @@ def open_place(spark: SparkSession, out: str) -> Place:
 class Results:
     """The folder of results that a user named as ``--out``."""
 
-    def __init__(self, spark: SparkSession, place: Place, current: Current) -> None:
-        self._spark = spark
+    def __init__(self, place: Place, current: Current) -> None:
         self.place = place
         self.current = current
 
@@ -243,12 +242,10 @@ class Results:
         """True if this result was finished earlier and still exists."""
         return id in self.current.kept
 
-    def write_table(self, id: str, name: str, table: DataFrame) -> DataFrame:
-        """Write a table of a result. Returns it as written."""
-        where = f"{self.url_of(id)}/tables/{name}"
+    def write_table(self, id: str, name: str, table: DataFrame) -> None:
+        """Write a table of a result."""
         with writing(self.place.url):
-            table.write.mode("overwrite").parquet(where)
-        return self._spark.read.schema(table.schema).parquet(escaped(where))
+            table.write.mode("overwrite").parquet(f"{self.url_of(id)}/tables/{name}")
 
     def write_lines(self, id: str, name: str, lines: DataFrame) -> None:
         """Write rows as JSON Lines into a folder. Writes nothing if there are none."""
@@ -286,7 +283,7 @@ def open_results(spark: SparkSession, out: str) -> Iterator[Results]:
         _check_ours(place, names, out)
         current = Current.of(place.read(CURRENT))
     with _lock(place, out):
-        yield Results(spark, place, current)
+        yield Results(place, current)
 
 
 def check_output(out: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.analysis.made import made
 from mesh.analysis.silence.deciding import FULL_SHARE, TOGETHER_PERIODS
 from mesh.analysis.silence.rows import tables
 from mesh.analysis.silence.sweep import SILENT_PERIODS
@@ -51,11 +52,8 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
         F.col("last").alias("until"),
         (F.col("period_s") * 1e6).alias("period_us"),
     )
-    heard = (
-        stretches.groupBy("run", "src", "dst", "boot")
-        .agg(F.sort_array(_gathered("first", "last", "error_s")).alias("s"))
-        .localCheckpoint()
-    )
+    stretched = F.sort_array(_gathered("first", "last", "error_s")).alias("s")
+    heard = made(stretches.groupBy("run", "src", "dst", "boot").agg(stretched))
     pairs = heard.select("run", "src", "dst").distinct()
     full = _full_runs(pairs, boots, lives)
     gaps = _gaps(heard, wrote).unionByName(_unheard(heard, pairs, wrote, lives, full))
@@ -85,7 +83,7 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
     )
     decide = F.udf(_decided, shape, useArrow=False)
     columns = ("lives", "gaps", "joined", "periods", "ties", "closed")
-    decided = gathered.select("run", decide(*columns).alias("decided")).localCheckpoint()
+    decided = made(gathered.select("run", decide(*columns).alias("decided")))
 
     def table(name: str) -> DataFrame:
         return decided.select("run", F.explode(f"decided.{name}").alias("row")).select("run", "row.*")

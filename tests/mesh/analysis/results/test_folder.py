@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
 
+from mesh.analysis.reading.finding import escaped
 from mesh.analysis.results.folder import (
     KEPT,
     Current,
@@ -136,7 +137,8 @@ def test_a_broken_run_leaves_what_was_current(spark: SparkSession, tmp_path: Pat
     for id in IDS:
         with open_results(spark, out) as results:
             assert not results.has(id)
-            written = results.write_table(id, "lives", table)
+            results.write_table(id, "lives", table)
+            written = spark.read.parquet(escaped(f"{results.url_of(id)}/tables/lives"))
             assert sorted(row["id"] for row in written.collect()) == [0, 1, 2]
             results.write_text(id, "summary.json", '{"a": "é"}\n')
             results.make_current(id)
