@@ -103,7 +103,7 @@ async def test_a_home_that_is_gone_is_forgotten_and_one_that_lives_is_not(
             code, out, _ = await run(capsys, broker, "show", "mail")
             assert code == 0 and "at home at beta" in out, "the question goes on to the home"
             code, _, err = await run(capsys, broker, "forget", "beta", "--yes")
-            assert code == 1 and "broker beta lives" in err
+            assert code == 1 and "broker beta is alive" in err
         code, _, err = await run(capsys, broker, "rm", "mail", "--yes")
         assert code == 69 and "broker beta (" in err and "the home of mail, cannot be reached now" in err
         for flags in ((), ("--json",)):  # it was said that there are none
