@@ -12,6 +12,7 @@ import pytest
 from tests.differential.namespaces import Unavailable
 
 AT_ONCE = 3
+HERE = Path(__file__).parent
 
 
 class Case(Protocol):
@@ -37,10 +38,10 @@ class Played:
 
 @pytest.fixture(scope="session")
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
-    """The first of the selected tests begins all cases."""
+    """The first of the selected tests begins all cases of this folder."""
     cases: dict[str, Case] = {}
     for item in request.session.items:
-        if "played" in getattr(item, "fixturenames", ()):
+        if item.path.parent == HERE and "played" in getattr(item, "fixturenames", ()):
             case = item.callspec.params["case"]  # type: ignore[attr-defined]
             cases[case.name] = case
     with ThreadPoolExecutor(AT_ONCE) as executor:

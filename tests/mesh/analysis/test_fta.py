@@ -80,8 +80,8 @@ def test_events_become_stretches_and_what_lies_between_them_is_unknown(
             TRACE + "6 0 8 3 8.0 2 8200 9000 0\n",
             "1 of 7 lines are not events of a failure trace; the first is '6 0 8",
         ),
-        (TRACE + "6 0 8 3 8.0 1 9000 8200 0\n", "1 of 7 lines are no events"),
-        ('{"v":1,"run":"mangrove"}\n', "1 of 1 lines are no events"),
+        (TRACE + "6 0 8 3 8.0 1 9000 8200 0\n", "1 of 7 lines are not events of a failure trace"),
+        ('{"v":1,"run":"mangrove"}\n', "1 of 1 lines are not events of a failure trace"),
     ],
 )
 def test_what_is_no_trace_is_one_sentence(spark: SparkSession, tmp_path: Path, text: str, says: str) -> None:

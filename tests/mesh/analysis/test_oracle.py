@@ -30,7 +30,7 @@ WINDOW_S = 5.0
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """The logs of one run in both forms."""
     folder = tmp_path_factory.mktemp("everything")
     return {form: play(folder, ROWS, form) for form in ("each", "summary")}
@@ -38,15 +38,15 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 @pytest.mark.parametrize("form", ["each", "summary"])
 def test_every_table_is_that_of_plain_python(
-    spark: SparkSession, played: Mapping[str, Path], form: str, tmp_path: Path
+    spark: SparkSession, logs: Mapping[str, Path], form: str, tmp_path: Path
 ) -> None:
-    found = analysed(spark, played[form], tmp_path / "out", WINDOW_S)
-    compare(found, tables(played[form], WINDOW_S))
+    found = analysed(spark, logs[form], tmp_path / "out", WINDOW_S)
+    compare(found, tables(logs[form], WINDOW_S))
     empty = [name for name, rows in found.items() if not rows]
     assert not empty, f"the story tells nothing of {empty}"
     assert {row["verdict"] for row in found["matches"]} == {"tp"}, found["matches"]
     if form == "each":
-        disguised(played[form], tmp_path / "disguised")
+        disguised(logs[form], tmp_path / "disguised")
         again = unmasked(analysed(spark, tmp_path / "disguised", tmp_path / "out", WINDOW_S))
         # In a file that was cut and shuffled, everything but times and sizes differs.
         compare({**again, "files": []}, {**found, "files": []})
