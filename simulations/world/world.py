@@ -20,7 +20,6 @@ import re
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from itertools import count
 from math import inf
 from types import TracebackType
 from typing import Final, Self
@@ -60,7 +59,8 @@ class ConditionNotMet(TimeoutError):
     """The condition did not become true in time."""
 
 
-_worlds = count()
+_unchecked = 0
+"""How many worlds began since all objects of this process were last checked."""
 _last: weakref.ref[World] | None = None
 """The last world of this process, if it still exists."""
 
@@ -70,13 +70,19 @@ def _freeze_old_objects() -> None:
 
     These are modules, and the objects of a program with many worlds, such as pytest. Checking a million
     objects takes 0.2 s each time. A frozen object that is dropped later and is in a cycle is not collected
-    before the next check of everything. So nothing is frozen while the previous world still exists.
+    before the next check of everything. So nothing is frozen while the previous world still exists, and what
+    is frozen stays so.
     """
-    if not next(_worlds) % LOOK_AT_ALL_EVERY:
+    global _unchecked
+    _unchecked += 1
+    if _last is not None and _last() is not None:
+        gc.collect()
+        return
+    if _unchecked >= LOOK_AT_ALL_EVERY:
         gc.unfreeze()
+        _unchecked = 0
     gc.collect()
-    if _last is None or _last() is None:
-        gc.freeze()
+    gc.freeze()
 
 
 class World:
