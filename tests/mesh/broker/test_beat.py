@@ -49,7 +49,7 @@ def test_steps_are_called_when_they_are_due_and_lateness_is_sampled_in_between()
     assert after == 0 and late < 0.01
 
 
-def test_a_step_that_raises_is_reported_and_left_alone_while_the_others_go_on() -> None:
+def test_a_step_that_raises_is_reported_and_paused_while_other_steps_continue() -> None:
     """The timer used to end for good: no expiry, no statistics, and nobody was told."""
 
     async def main(process: Process) -> None:
@@ -111,7 +111,7 @@ def test_a_step_that_stops_the_timer_ends_it() -> None:
     assert run(main, 10)[0] == 1
 
 
-def test_a_broker_with_a_defect_in_its_data_plane_counts_it_and_serves_on(
+def test_a_broker_counts_a_defect_in_its_data_plane_and_continues_to_serve(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tick = Exchange.tick
@@ -142,7 +142,7 @@ def test_a_broker_with_a_defect_in_its_data_plane_counts_it_and_serves_on(
         mesh.finish()
 
 
-def test_a_defect_in_long_work_is_counted_and_the_work_of_others_goes_on(
+def test_a_defect_in_long_work_is_counted_and_other_work_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The step that raised was the last: a subscription behind it waited until another frame came."""

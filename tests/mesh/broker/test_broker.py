@@ -56,7 +56,7 @@ async def test_brokers_that_join_each_other_at_once_end_with_one_link_a_pair() -
         await whole(list(brokers))
 
 
-async def test_what_is_published_on_one_broker_reaches_subscribers_on_all_and_only_who_wants_it() -> None:
+async def test_a_message_reaches_the_subscribers_of_its_topic_on_all_brokers_and_no_others() -> None:
     async with Cluster() as cluster:
         brokers = await cluster.mesh(*FIVE[:3])
         async with Client(brokers[0].url) as publisher:
@@ -160,7 +160,7 @@ async def test_two_brokers_of_one_name_and_state_folder_cannot_run_at_once() -> 
                 pass
 
 
-async def test_every_broker_answers_for_its_status_and_a_survey_finds_them_all() -> None:
+async def test_every_broker_reports_its_status_and_a_survey_finds_them_all() -> None:
     async with Cluster() as cluster:
         _, bravo, charlie = await cluster.mesh(*FIVE[:3])
         async with Client(bravo.url) as client:
@@ -177,7 +177,7 @@ async def test_every_broker_answers_for_its_status_and_a_survey_finds_them_all()
             assert one["name"] == "charlie"
 
 
-async def test_the_status_counts_what_was_carried() -> None:
+async def test_the_status_counts_published_and_delivered_messages() -> None:
     async with Cluster() as cluster:
         alpha, bravo = await cluster.mesh("alpha", "bravo")
         async with Client(alpha.url) as publisher, Client(bravo.url) as reader:
@@ -223,7 +223,7 @@ async def test_stock_sockets_publish_and_subscribe_across_brokers() -> None:
         await eventually(lambda: not bravo.statistics()["taps"], "the tap goes with its subscriber")
 
 
-async def test_export_bounds_what_stock_subscribers_may_see() -> None:
+async def test_export_limits_the_topics_that_stock_subscribers_receive() -> None:
     from protocols import Sub0
 
     async with Cluster() as cluster:

@@ -89,7 +89,7 @@ async def test_garbage_instead_of_a_header_costs_the_connection(garbage: bytes) 
 
 
 @pytest.mark.parametrize("protocol", [PAIR, 0x7777, 0, 49, 81])
-async def test_a_protocol_number_that_nobody_serves_is_refused_and_counted(protocol: int) -> None:
+async def test_an_unknown_protocol_number_is_refused_and_counted(protocol: int) -> None:
     async with broker_with_traffic() as broker:
         stranger = await Stranger.connect(broker.url)
         stranger.write(b"\x00SP\x00" + struct.pack(">HH", protocol, 0))
@@ -163,7 +163,7 @@ async def test_publishing_beyond_credit_costs_the_session() -> None:
         await stalled.close()
 
 
-async def test_connections_that_never_send_their_header_are_closed_and_hold_nobody_up(
+async def test_connections_that_never_send_their_header_are_closed_and_delay_no_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(node_module, "HANDSHAKE_TIMEOUT_S", 0.3)
@@ -245,7 +245,7 @@ async def test_a_port_in_use_by_a_broker_says_which() -> None:
             await cluster.broker("bravo", listen=alpha.url)
 
 
-async def test_an_address_given_twice_is_said_to_be(tmp_path: Path) -> None:
+async def test_an_address_given_twice_is_named_in_the_error(tmp_path: Path) -> None:
     """The error said that another program listens there."""
     url = f"ipc://{tmp_path}/a.sock"
     with pytest.raises(ListenError, match="cannot listen on .* twice; name it once"):
@@ -286,7 +286,7 @@ def test_a_bad_export_pattern_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("protocol", [REQ, SUB, PUSH, PUB, BUS, SURVEYOR, RESPONDENT])
-async def test_noise_of_every_kind_harms_nobody_else(protocol: int) -> None:
+async def test_random_and_corrupted_frames_harm_no_other_client(protocol: int) -> None:
     """Frames of random bytes, and valid frames that were altered and cut, behind valid and invalid
     backtraces."""
     rng = random.Random(protocol)
@@ -323,7 +323,7 @@ async def test_noise_of_every_kind_harms_nobody_else(protocol: int) -> None:
             await stranger.close()
 
 
-async def test_a_stock_message_above_the_limit_is_logged_counted_and_sent_ever_more_slowly(
+async def test_a_stock_message_above_the_limit_is_logged_and_counted_and_its_sender_backs_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It cannot succeed, however often it is sent. Its sender and the operator of the broker must be told."""

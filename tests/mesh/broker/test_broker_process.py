@@ -94,7 +94,7 @@ async def wait_for_states(url: str, expected: dict[str, str]) -> None:
         raise AssertionError(f"after {LIMIT_S} s the states are {states}, not {expected}") from None
 
 
-async def test_killed_it_comes_back_as_itself_and_told_to_stop_it_leaves(tmp_path: Path) -> None:
+async def test_a_killed_broker_restarts_with_its_id_and_one_told_to_stop_leaves(tmp_path: Path) -> None:
     listen = ("--listen", "tcp://127.0.0.1:0")
     async with processes(tmp_path, "alpha", "bravo", "charlie") as (alpha, bravo, charlie):
         seed = (await alpha.start(*listen))["url"]

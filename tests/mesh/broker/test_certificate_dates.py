@@ -29,7 +29,7 @@ def test_the_date_of_a_certificate_is_read_in_both_forms_of_time(until: datetime
 
 
 @pytest.mark.parametrize("text", ["", "no certificate", certificate(WHEN)[:300]])
-def test_what_is_no_certificate_has_no_date(text: str) -> None:
+def test_a_text_without_a_certificate_has_no_expiry_date(text: str) -> None:
     assert expires(text) is None
 
 

@@ -85,7 +85,7 @@ async def test_a_copy_of_a_publisher_conflicts_and_nothing_acknowledged_is_lost(
             assert [bytes((await anext(jobs)).body) for _ in range(3)] == [b"one", b"two", b"three"]
 
 
-async def test_a_client_whose_numbers_another_took_is_told_of_the_conflict() -> None:
+async def test_a_client_gets_a_conflict_error_when_another_used_its_sequence_numbers() -> None:
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state")
         async with Client(broker.url) as client, client.subscribe("jobs.#", durable="mail") as jobs:

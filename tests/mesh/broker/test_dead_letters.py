@@ -11,7 +11,7 @@ from tests.mesh.loopback import Cluster, home_of
 pytestmark = pytest.mark.virtual
 
 
-async def test_who_waits_for_dead_letters_before_there_are_any_gets_the_first() -> None:
+async def test_a_consumer_that_attaches_before_the_first_dead_letter_receives_it() -> None:
     """It was refused until the first existed, so nobody could wait for it."""
     async with Cluster() as cluster:
         home, other = await cluster.mesh("home", "other", state_dir="/state")

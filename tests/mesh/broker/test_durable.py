@@ -35,7 +35,7 @@ async def kept(broker: Broker, first: int, *bodies: bytes) -> tuple[Kept, str]:
     return await said
 
 
-async def test_a_publish_at_level_stored_is_on_disk_and_reaches_who_attaches(tmp_path: Path) -> None:
+async def test_a_message_of_level_stored_is_on_disk_and_reaches_its_consumer(tmp_path: Path) -> None:
     async with Broker(name="home", listen=LOCAL, state_dir=tmp_path) as broker, Client(broker.url) as client:
         async with client.subscribe("jobs.#", durable="mail") as jobs:
             receipt = await client.publish("jobs.a", b"x" * 200_000, level="stored")
@@ -66,12 +66,14 @@ async def works_over_a_restart(folder: Path) -> None:
         assert [queue.waiting for queue in home_of(broker).queues()] == [0]
 
 
-async def test_what_is_kept_over_real_sockets_and_disks_is_worked_off_over_a_restart(tmp_path: Path) -> None:
+async def test_stored_messages_are_processed_across_a_restart_with_real_sockets_and_disks(
+    tmp_path: Path,
+) -> None:
     await works_over_a_restart(tmp_path)
 
 
 @pytest.mark.virtual
-async def test_without_a_state_folder_there_is_no_home_and_one_sentence() -> None:
+async def test_a_broker_without_a_state_folder_refuses_durable_subscriptions_in_one_sentence() -> None:
     async with Broker(name="home", listen=LOCAL) as broker, Client(broker.url) as client:
         with pytest.raises(NotAccepted, match="'mail' cannot be made here: it has no state folder"):
             async with client.subscribe("jobs.#", durable="mail"):
@@ -80,7 +82,7 @@ async def test_without_a_state_folder_there_is_no_home_and_one_sentence() -> Non
         assert verdict is Kept.REFUSED and "state_dir" in sentence
 
 
-def test_of_a_journal_whose_log_is_damaged_an_operator_takes_back_what_lies_before_the_log() -> None:
+def test_an_operator_recovers_the_messages_that_precede_a_damaged_log_of_a_journal() -> None:
     """As docs/guides/running-a-mesh.md describes it."""
     folder = "/state/broker-1"
 

@@ -49,7 +49,7 @@ def contents(tables: Mapping[int, HomeTable]) -> dict[int, tuple[object, ...]]:
     }
 
 
-async def test_what_is_written_is_there_in_the_next_run() -> None:
+async def test_written_tables_are_there_in_the_next_run() -> None:
     storage, tables = FaultyStorage(), Gossip(a={"mail": ("m.#",), "$dlq.mail": ()}, gone={}, great=MANY)
     file = await load(storage)
     assert file.tables == {}
@@ -61,7 +61,7 @@ async def test_what_is_written_is_there_in_the_next_run() -> None:
     assert again.tables[3].weight == 4000
 
 
-async def test_what_changes_during_a_write_is_the_next_write() -> None:
+async def test_a_change_during_a_write_is_written_by_the_next_one() -> None:
     """The versions reported as on disk are those at the start of the write."""
     storage, tables = FaultyStorage(), Gossip(a={"mail": ("m",)})
     file = await load(storage)
@@ -93,7 +93,7 @@ async def test_without_a_state_folder_nothing_is_written_and_all_counts_as_writt
 
 
 @pytest.mark.virtual
-async def test_a_failing_disk_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_disk_is_reported_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     storage, tables = FaultyStorage(), Gossip(a={"mail": ("m",)})
     file = await load(storage)
     running = asyncio.create_task(file.run(tables))
@@ -110,7 +110,7 @@ async def test_a_failing_disk_is_told_once_and_tried_again(caplog: pytest.LogCap
 
 
 @pytest.mark.virtual
-async def test_a_disk_that_stands_still_is_given_up_on_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_closing_gives_up_on_a_disk_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
     storage, tables = FaultyStorage(), Gossip(a={})
     file = await load(storage)
     file.changed(tables)
@@ -144,7 +144,7 @@ FOREIGN = [msgpack.packb([36])]
         (msgpack.packb([1, _crc(1, FOREIGN), FOREIGN]), "a frame of kind 36"),
     ],
 )
-async def test_a_file_that_cannot_be_understood_is_set_aside_and_told(
+async def test_an_unreadable_file_is_set_aside_and_reported(
     content: bytes, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = FaultyStorage()

@@ -198,7 +198,7 @@ def test_a_home_that_is_only_suspected_may_live_and_is_not_forgotten() -> None:
         assert json.loads(mesh.run(forget, at="broker-2"))["forgotten"] == ["mail"]
 
 
-def test_a_disk_that_fails_is_named_to_who_makes_a_durable_subscription() -> None:
+def test_the_maker_of_a_durable_subscription_learns_which_brokers_have_a_failing_disk() -> None:
     """The broker routes by it, and would have forgotten it after a restart."""
     unreached: list[tuple[str, ...]] = []
 
@@ -231,7 +231,7 @@ def test_a_bad_file_is_learned_again_from_the_others() -> None:
         assert any(".damaged-" in path for path in world.disk("broker-2").files)
 
 
-def test_a_home_that_lost_its_file_but_not_its_journal_says_its_table_again() -> None:
+def test_a_home_that_lost_its_file_but_not_its_journal_announces_its_table_again() -> None:
     with World(8) as world:
         mesh = Mesh(world, brokers=2)
         mesh.run(make_mail, at="broker-1")
@@ -259,7 +259,7 @@ def test_a_home_whose_journal_is_damaged_is_not_skipped() -> None:
         assert "broker-1" in mesh.run(refused, at="broker-2")
 
 
-def test_a_broker_that_lost_its_id_refuses_what_the_old_one_keeps_and_nothing_else() -> None:
+def test_a_broker_that_lost_its_id_refuses_only_the_messages_of_its_former_subscriptions() -> None:
     """Swarm seed 41 with durable subscriptions: its journal now belonged to another id, it announced nothing
     of its subscriptions, and level stored was refused in the whole mesh, for every topic."""
 
@@ -308,7 +308,7 @@ async def test_a_broker_of_an_earlier_version_is_no_home_and_is_sent_nothing_of_
 
 
 @pytest.mark.virtual
-async def test_who_is_told_to_join_others_stores_and_makes_nothing_until_it_has_met_them() -> None:
+async def test_a_broker_stores_and_makes_nothing_until_it_has_met_the_brokers_it_is_to_join() -> None:
     """The brokers to join may be homes, and have a subscription of that name."""
     async with Cluster() as cluster:
         home = await cluster.broker("home", state_dir="/state")
@@ -325,7 +325,7 @@ async def test_who_is_told_to_join_others_stores_and_makes_nothing_until_it_has_
 
 
 @pytest.mark.virtual
-async def test_a_client_is_shown_the_way_to_a_home_that_another_broker_told_of() -> None:
+async def test_a_client_is_redirected_to_a_home_that_another_broker_announced() -> None:
     async with Cluster() as cluster:
         home = await cluster.broker("home", state_dir="/state")
         other = await cluster.broker("other", home)

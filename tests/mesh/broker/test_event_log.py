@@ -189,7 +189,7 @@ async def test_a_heartbeat_is_written_as_it_was_when_it_was_heard() -> None:
     assert [row.get("src") for row in rows] == [f"{5:016x}", None, f"{6:016x}"]
 
 
-async def test_what_is_no_utf8_is_written_as_far_as_it_can_be() -> None:
+async def test_bytes_that_are_not_utf8_are_written_with_replacement_characters() -> None:
     """Names of files and hosts may contain any bytes, which Python represents as lone surrogates."""
     storage = FaultyStorage()
     log = make(storage)
@@ -242,7 +242,7 @@ async def test_files_are_rotated_by_size_and_by_age_without_losing_a_number(
     assert seqs == list(range(1, 13))
 
 
-async def test_a_failing_disk_is_counted_said_once_and_loses_nothing_that_fits(
+async def test_a_failing_disk_is_counted_and_reported_once_and_loses_no_row_that_fits_in_memory(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     storage = FaultyStorage()
@@ -303,7 +303,7 @@ async def test_rows_written_while_an_append_fails_follow_those_of_the_append() -
     assert [row["seq"] for row in rows_of(storage.contents[f"/log/{name}"])] == [1, 2, 3, 4]
 
 
-async def test_a_folder_taken_away_under_a_running_broker_is_made_again_and_said_once(
+async def test_a_folder_removed_under_a_running_broker_is_made_again_and_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = ThreadStorage()
@@ -345,7 +345,7 @@ async def test_rows_beyond_the_bound_are_dropped_counted_and_leave_a_gap(
     assert seqs == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16]
 
 
-async def test_closing_gives_up_on_a_disk_that_stands_still(
+async def test_closing_gives_up_on_a_disk_that_hangs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(event_log, "CLOSE_TIMEOUT_S", 0.05)
@@ -476,7 +476,7 @@ def test_the_way_heartbeats_are_logged_changes_while_the_log_is_open() -> None:
     assert log.status().rows == 2
 
 
-def test_without_a_folder_nothing_is_summed_up() -> None:
+def test_heartbeats_are_not_summed_up_without_a_folder() -> None:
     log = make(FaultyStorage(), None, summary_of_s=1.0)
     log.heard(True, 5, 1, None, 1.0)
     log.write(MetaRow, {"op": "stop"})

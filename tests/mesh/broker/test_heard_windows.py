@@ -54,7 +54,7 @@ def test_windows_are_those_of_single_rows(
     assert len(told) == len(expected)
 
 
-def test_rows_fit_the_definition_and_what_is_over_is_told_once() -> None:
+def test_rows_fit_the_definition_and_a_finished_window_is_returned_once() -> None:
     windows = HeardWindows(1.0)
     for second in range(16):
         assert windows.heard(True, 2**64 - 1, second, None, 32.0 + second) is None or second == 0

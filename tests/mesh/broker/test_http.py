@@ -24,7 +24,7 @@ def node(broker: Broker) -> Node:
     return broker._node
 
 
-async def test_a_broker_is_ready_once_it_has_joined_and_says_what_it_waits_for() -> None:
+async def test_a_broker_is_ready_once_it_has_joined_and_names_the_address_that_it_waits_for() -> None:
     async with Broker(listen="tcp://127.0.0.1:7771", join="tcp://127.0.0.1:7770", http=HTTP) as joining:
         assert joining.statistics()["http"] == URL
         assert (await get(URL, "/livez")).status == 200
@@ -127,7 +127,7 @@ async def test_a_page_is_told_of_the_whole_mesh_and_of_a_death() -> None:
         page.close()
 
 
-async def test_without_a_page_nobody_is_asked() -> None:
+async def test_a_broker_makes_no_surveys_while_no_page_is_open() -> None:
     async with Broker(listen="tcp://127.0.0.1:7770", http=HTTP) as broker:
         asked = 0
         survey = node(broker).exchange.survey
@@ -161,7 +161,7 @@ async def test_an_address_that_is_taken_is_one_sentence_and_leaves_nothing_open(
         assert (await get(URL, "/livez")).status == 200, "both addresses are free again"
 
 
-async def test_a_password_is_asked_for() -> None:
+async def test_a_configured_password_is_required() -> None:
     async with Broker(listen="tcp://127.0.0.1:7770", http=HttpListen(HTTP, password="swordfish")):
         answer = await get(URL, "/metrics")
         assert answer.status == 401 and answer.headers["www-authenticate"].startswith("basic")

@@ -76,7 +76,7 @@ async def test_without_a_state_folder_the_id_is_for_this_run_and_nothing_is_writ
         b'{"schema": 1, "id": 1, "incarnation": 1, "peers": []}',
     ],
 )
-async def test_a_file_that_cannot_be_understood_costs_the_id_and_says_so(
+async def test_an_unreadable_file_costs_the_id_and_is_reported(
     content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The reason was in Python's words, such as "list indices must be integers" and "'schema'"."""
@@ -152,7 +152,7 @@ async def test_an_unwritable_state_folder_is_one_sentence_and_keeps_no_lock() ->
     assert storage.locked == {}
 
 
-async def test_a_state_folder_taken_away_as_it_is_opened_is_made_again(
+async def test_a_state_folder_removed_while_it_is_opened_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The new folder has its own lock, since a second broker might use it. If it is removed each time, that
@@ -201,7 +201,7 @@ async def test_changes_are_saved_together_and_a_failing_disk_is_tried_again(
     assert storage.locked == {}
 
 
-async def test_closing_gives_up_on_a_disk_that_stands_still_and_unlocks(
+async def test_closing_gives_up_on_a_disk_that_hangs_and_unlocks(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(identity_module, "CLOSE_TIMEOUT_S", 0.05)

@@ -27,7 +27,7 @@ def parts(view: Inspection) -> dict[str, Any]:
     return {name: getattr(view, name) for name in dir(view) if not name.startswith("_")}
 
 
-def test_a_view_agrees_with_the_status_and_with_what_the_other_broker_holds() -> None:
+def test_a_view_agrees_with_the_status_and_with_the_view_of_the_other_broker() -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=2)
         mesh.client("reader", subscribe, at="broker-2")

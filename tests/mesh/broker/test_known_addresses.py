@@ -33,7 +33,7 @@ def test_the_living_come_first_then_the_dead_then_the_addresses_of_an_earlier_ru
     assert kept(records, [known(5), known(6)]) == [url(2), url(3), url(4), url(5), url(6)]
 
 
-def test_an_earlier_address_gives_way_to_newer_news_of_the_same_member() -> None:
+def test_a_newer_address_of_a_member_replaces_the_earlier_one() -> None:
     assert kept([record(2, at=url(9))], [known(2)]) == [url(9)]
 
 
@@ -46,7 +46,7 @@ def test_an_address_is_kept_once() -> None:
     assert kept([record(7, State.DEAD, at=url(2))], [known(2), known(3)]) == [url(2), url(3)]
 
 
-def test_who_left_and_the_brokers_own_address_are_not_kept() -> None:
+def test_addresses_of_members_that_left_and_the_brokers_own_are_not_kept() -> None:
     assert kept([record(2, State.LEFT)], [known(1), known(2)]) == []
 
 

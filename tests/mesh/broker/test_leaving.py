@@ -62,7 +62,7 @@ def test_a_leave_that_is_cancelled_twice_still_ends(pauses: tuple[int, int]) -> 
         assert states["leaver"] == "left"
 
 
-def test_two_who_wait_for_a_leave_both_see_its_end_though_one_is_cancelled() -> None:
+def test_two_callers_of_leave_both_return_although_one_is_cancelled() -> None:
     async def main(process: Process) -> None:
         async with broker_of(process) as broker:
             await broker.wait_ready()
@@ -103,7 +103,7 @@ def test_a_program_that_is_cancelled_twice_ends_with_its_broker(turns: int) -> N
         assert run(world, main) is True
 
 
-def test_a_leave_is_cancelled_in_time_though_the_disk_stands_still() -> None:
+def test_a_leave_is_cancelled_in_time_although_the_disk_hangs() -> None:
     async def main(process: Process) -> None:
         async with broker_of(process) as broker:
             await broker.wait_ready()

@@ -103,7 +103,7 @@ def test_limits_are_the_brokers_own() -> None:
     assert said == ["refused"]
 
 
-def test_a_stopped_stock_subscriber_costs_a_bounded_number_of_bytes_and_nobody_a_message() -> None:
+def test_a_stopped_stock_subscriber_costs_bounded_memory_and_no_message_of_others() -> None:
     async def stopped(process: Process) -> None:
         async with Sub0(rng=process.stream("stock")) as sub:
             sub.subscribe(b"")
@@ -159,7 +159,7 @@ def test_a_stock_request_to_a_broker_that_leaves_is_not_told_that_it_was_accepte
 
 
 @pytest.mark.parametrize("socket", [Bus0, Surveyor0, Respondent0])
-def test_a_stock_socket_that_speaks_as_brokers_do_is_hung_up_on_with_a_warning(
+def test_a_stock_socket_that_sends_frames_of_brokers_is_disconnected_with_a_warning(
     socket: type[Socket], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def comes(process: Process) -> None:
@@ -228,7 +228,7 @@ def test_a_stock_publisher_of_bad_topics_is_named_in_the_log(caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_was_under_way_when_a_link_broke_is_delivered_or_counted(seed: int) -> None:
+def test_messages_in_flight_on_a_broken_link_are_delivered_or_counted(seed: int) -> None:
     """Links are cut while a flood passes: published = delivered + dropped, exactly."""
     reader, flood = Reader(), Flood(20_000, 0.002)
     with World(seed) as world:

@@ -21,7 +21,7 @@ def file(number: int, age_s: float, size: int = 100, *, boot: str = FORMER, end:
     return StoredFile(f"alpha-{boot}-{number}.jsonl{end}", size, age_s)
 
 
-def test_nothing_is_removed_unless_it_is_asked_for() -> None:
+def test_no_file_is_removed_without_a_configured_retention() -> None:
     assert outdated([file(0, 1e9), file(1, 1e8, 1 << 40)], STEM, Retention()) == []
 
 
@@ -57,7 +57,7 @@ def test_files_of_other_brokers_and_other_programs_stay() -> None:
     assert outdated(others, STEM, Retention(age_s=1.0, bytes_max=1)) == []
 
 
-async def test_a_disk_that_refuses_is_told_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_to_remove_is_reported_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     class Refusing(FaultyStorage):
         async def remove(self, path: str) -> None:
             raise PermissionError(13, "Permission denied")

@@ -37,7 +37,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Log:
     return Log(caplog)
 
 
-def test_a_death_and_its_end_are_told_and_a_suspicion_is_not(log: Log) -> None:
+def test_a_death_and_its_end_are_reported_and_a_suspicion_is_not(log: Log) -> None:
     log.notices.member("beta", "alive", "suspect", "missed 1")
     log.notices.member("beta", "suspect", "alive", "answered")
     assert log.take() == []
@@ -55,7 +55,7 @@ def test_a_link_that_ends_in_order_is_no_warning(log: Log) -> None:
     assert log.take() == ["the link to beta is lost: connection reset; it is made again if both are alive"]
 
 
-def test_isolation_is_told_with_its_end_once(log: Log) -> None:
+def test_isolation_and_its_end_are_reported_once(log: Log) -> None:
     for state in ("joining", "ready", "isolated", "ready", "ready"):
         log.notices.state(state)
     assert log.take() == [
@@ -64,7 +64,7 @@ def test_isolation_is_told_with_its_end_once(log: Log) -> None:
     ]
 
 
-def test_dropped_messages_are_told_by_interval_and_reason(log: Log) -> None:
+def test_dropped_messages_are_reported_by_interval_and_reason(log: Log) -> None:
     log.notices.drops({"slow_subscriber": 3, "duplicate": 7}, 5.0)
     log.notices.drops({"slow_subscriber": 3, "duplicate": 9}, 5.0)
     log.notices.drops({"slow_subscriber": 13, "slow_link": 1, "duplicate": 9}, 5.0)
@@ -75,7 +75,7 @@ def test_dropped_messages_are_told_by_interval_and_reason(log: Log) -> None:
     ]
 
 
-def test_another_broker_of_the_same_name_is_told_once_with_both_ids(log: Log) -> None:
+def test_another_broker_of_the_same_name_is_reported_once_with_both_ids(log: Log) -> None:
     log.notices.link_up("00aa", "00bb", "beta")
     assert log.take() == []
     for id in ("00cc", "00cc", "00dd"):
@@ -92,7 +92,7 @@ def test_the_ids_of_brokers_of_the_same_name_are_bounded(log: Log) -> None:
     assert len(log.take()) == NAMESAKES_MAX + 1 and len(log.notices._namesakes) == NAMESAKES_MAX
 
 
-def test_warnings_of_a_kind_are_bounded_and_those_left_out_are_counted(log: Log) -> None:
+def test_warnings_of_a_kind_are_bounded_and_omitted_ones_are_counted(log: Log) -> None:
     for number in range(1000):
         log.notices.member(f"b-{number}", "suspect", "dead", "missed 3")
     assert len(log.take()) == BURST
@@ -111,7 +111,7 @@ def test_warnings_of_a_kind_are_bounded_and_those_left_out_are_counted(log: Log)
     assert len(log.take()) == BURST
 
 
-def test_how_many_were_left_out_is_told_when_they_have_ended(log: Log) -> None:
+def test_the_number_of_omitted_warnings_is_reported_when_they_have_ended(log: Log) -> None:
     """The count came with the next warning of the kind, so that of the last flood was never reported."""
     for number in range(100):
         log.notices.member(f"b-{number}", "suspect", "dead", "missed 3")
@@ -127,7 +127,7 @@ def test_how_many_were_left_out_is_told_when_they_have_ended(log: Log) -> None:
     assert log.take() == []
 
 
-def test_a_notice_says_whose_it_is_and_of_which_kind(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_notice_names_its_broker_and_its_kind(caplog: pytest.LogCaptureFixture) -> None:
     Notices("alpha", lambda: 0.0).link_lost("beta", "reset")
     [record] = caplog.records
     assert (record.__dict__["broker"], record.__dict__["kind"]) == ("alpha", "lost links")
@@ -199,7 +199,7 @@ def test_isolation_and_its_end_are_warnings_of_a_real_broker(caplog: pytest.LogC
         mesh.finish()
 
 
-def test_a_broker_that_leaves_warns_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_leaves_causes_no_warnings(caplog: pytest.LogCaptureFixture) -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=3)
         world.run_for(3)

@@ -35,7 +35,7 @@ SECURE = "tls+tcp://:0"
         ({"listen": Listen(OPEN, serves=("clients",), require_proof=True)}, False, False),
     ],
 )
-async def test_a_broker_warns_of_whom_strangers_may_be(
+async def test_a_broker_warns_that_strangers_may_be_clients_or_peers(
     options: dict[str, Any], clients: bool, peers: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     tls = certificates.config(certificates.local())
@@ -59,7 +59,7 @@ async def test_a_broker_warns_of_whom_strangers_may_be(
         ({"listen": Listen(OPEN, serves=("peers",))}, False),
     ],
 )
-async def test_a_broker_that_no_client_of_another_host_can_use_says_what_to_set(
+async def test_a_broker_that_refuses_all_clients_of_other_hosts_names_the_setting(
     options: dict[str, Any], told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Broker(name="alpha", mesh_key="a secret", **options):

@@ -82,7 +82,7 @@ def wanted(broker: Broker) -> list[str]:
 
 
 @pytest.mark.parametrize("credential", [KeyCredential(KEY), TokenCredential(TOKEN)], ids=["key", "token"])
-def test_a_client_of_another_host_gets_in_by_what_it_proves(credential: Credential) -> None:
+def test_a_client_of_another_host_is_admitted_with_a_key_or_token(credential: Credential) -> None:
     async def act(process: Process, broker: Broker) -> None:
         async with client(process, broker, credential) as mesh:
             assert mesh._conversation.principal == "alice"
@@ -110,7 +110,7 @@ def test_an_anonymous_client_of_another_host_is_told_which_setting_lets_it_in() 
         (TokenCredential(TOKEN + b"!"), "no principal of this broker has this token"),
     ],
 )
-def test_a_key_or_token_that_nobody_has_is_refused(credential: Credential, sentence: str) -> None:
+def test_an_unknown_key_or_token_is_refused(credential: Credential, sentence: str) -> None:
     async def act(process: Process, broker: Broker) -> None:
         with pytest.raises(Disconnected, match=sentence):
             await client(process, broker, credential).open()
@@ -151,7 +151,7 @@ def test_wrong_and_oversized_proofs_end_the_session_with_a_sentence(
     at_a_broker(act, principals=Principal("alice", keys=(SHOWN,), **ALL))
 
 
-def test_whoever_guesses_waits_for_each_guess() -> None:
+def test_a_client_that_guesses_waits_after_each_guess() -> None:
     """The first few refusals come at once, later ones after up to two seconds. A right key is not kept
     out."""
 
@@ -177,7 +177,7 @@ def test_whoever_guesses_waits_for_each_guess() -> None:
     at_a_broker(act, 120.0, principals=Principal("alice", keys=(SHOWN,), **ALL))
 
 
-def test_a_proof_that_was_overheard_is_worth_nothing_in_another_session() -> None:
+def test_an_overheard_proof_is_refused_in_another_session() -> None:
     """Another client replays it with the same HELLO, byte by byte: the nonce is different."""
 
     class Overheard:
@@ -205,7 +205,7 @@ def test_a_proof_that_was_overheard_is_worth_nothing_in_another_session() -> Non
     at_a_broker(act, principals=Principal("alice", keys=(SHOWN,), **ALL))
 
 
-def test_a_challenge_that_nobody_answers_is_over_in_time() -> None:
+def test_an_unanswered_challenge_times_out() -> None:
     class Silent(Conversation):
         def _prove(self, challenge: bytes) -> None:
             """Sends nothing."""
@@ -294,7 +294,7 @@ def test_messages_of_level_sent_without_the_right_are_counted_and_the_client_say
     at_a_broker(act, **far(**NOTHING))
 
 
-def test_subscribing_asking_and_the_meshs_own_topics_without_the_right_are_refused_with_the_rule() -> None:
+def test_subscriptions_requests_and_system_topics_without_the_right_are_refused_with_the_rule() -> None:
     async def act(process: Process, broker: Broker) -> None:
         async with client(process, broker) as mesh:
             with pytest.raises(NotAccepted, match=r"principals\.anonymous\.subscribe has no pattern"):
@@ -358,7 +358,7 @@ def test_rules_that_overlap_deny() -> None:
 # --- a reload
 
 
-def test_a_reload_takes_rights_from_the_sessions_that_there_are() -> None:
+def test_a_reload_takes_rights_from_existing_sessions() -> None:
     async def act(process: Process, broker: Broker) -> None:
         async with client(process, broker, KeyCredential(KEY)) as mesh, mesh.subscribe("a") as kept:
             lost = await mesh.subscribe("b.*")
@@ -487,7 +487,7 @@ def test_stock_sockets_of_other_hosts_are_refused_unless_the_setting_lets_them_i
     at_a_broker(act)
 
 
-def test_a_stock_publisher_that_is_too_fast_is_read_no_further_for_a_while() -> None:
+def test_a_stock_publisher_that_is_too_fast_is_not_read_for_a_while() -> None:
     async def act(process: Process, broker: Broker) -> None:
         async with client(process, broker) as mesh, mesh.subscribe("t", window=100_000) as reader:
             began = process.loop.time()
@@ -503,7 +503,7 @@ def test_a_stock_publisher_that_is_too_fast_is_read_no_further_for_a_while() -> 
     at_a_broker(act, **far(**ALL, rate_max=100.0))
 
 
-def test_a_reload_reaches_the_stock_subscribers_that_are_there() -> None:
+def test_a_reload_applies_to_existing_stock_subscribers() -> None:
     async def act(process: Process, broker: Broker) -> None:
         async with Sub0(rng=process.stream("stock")) as sub:
             await sub.dial_once(broker.url)

@@ -45,7 +45,7 @@ def test_making_and_joining_a_durable_subscription_needs_the_right_to_all_its_pa
     at_a_broker(act, **storing(Principal("anonymous", subscribe=("jobs.small",))))
 
 
-def test_a_reload_ends_work_that_is_not_allowed_any_more_and_loses_no_message() -> None:
+def test_a_reload_ends_durable_work_without_the_right_and_loses_no_message() -> None:
     async def act(process: Process, broker: Broker) -> None:
         async with client(process, broker, KeyCredential(KEY)) as alice:
             async with client(process, broker) as mesh, mesh.subscribe("jobs", durable="jobs") as work:
@@ -80,7 +80,7 @@ def test_the_limits_of_a_principal_hold_for_durable_subscriptions() -> None:
     at_a_broker(act, **storing(Principal("anonymous", **ALL, subscriptions_max=1, window_max=2)))
 
 
-def test_an_outbox_keeps_what_its_principal_may_not_publish_until_it_may() -> None:
+def test_an_outbox_keeps_a_message_until_its_principal_has_the_right_to_publish_it() -> None:
     async def act(process: Process, broker: Broker) -> None:
         async with client(process, broker, KeyCredential(KEY)) as alice:
             async with alice.subscribe("jobs.#", durable="jobs") as work:

@@ -67,7 +67,7 @@ async def test_both_clients_prove_themselves_by_the_files_that_they_are_given(tm
             assert b"anonymous is 'nowhere'" in await req.recv(timeout=60)
 
 
-async def test_an_address_that_demands_a_proof_lets_in_who_has_one_and_others_elsewhere(
+async def test_an_address_that_requires_a_proof_refuses_anonymous_clients_and_another_admits_them(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "token").write_bytes(TOKEN)

@@ -65,7 +65,7 @@ def run(world: World, name: str, program: object) -> int:
     return publisher
 
 
-def test_who_steals_a_secret_cannot_make_brokers_take_a_principals_messages_for_retries() -> None:
+def test_a_stolen_secret_does_not_make_a_principals_messages_look_like_retries() -> None:
     """Mallory used up the numbers at another broker first: Alice's messages with these numbers were dropped
     as duplicates, at each broker that had received Mallory's."""
     reader = Reader()

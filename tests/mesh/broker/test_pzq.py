@@ -42,7 +42,7 @@ ELSEWHERE = {
     ),
     "a late acknowledgement": (
         "tests/mesh/broker/test_settling_in_vain.py"
-        "::test_what_a_program_settles_after_its_session_is_counted_and_comes_again",
+        "::test_a_message_settled_after_its_session_ended_is_counted_as_late_and_redelivered",
         "tests/mesh/dataplane/test_workers.py::test_a_former_holder_may_still_settle_what_it_gave_back",
         "tests/mesh/work/test_queue.py::test_a_late_done_counts_wherever_the_message_is_now",
     ),
@@ -152,7 +152,7 @@ def test_a_home_that_stands_still_is_waited_for_and_the_receipt_names_all() -> N
 
 @pytest.mark.parametrize("state", ["begins", "over"])
 @pytest.mark.parametrize("kind", ["full", "stale", "poison", "idle"])
-def test_every_warning_about_a_durable_subscription_has_its_words(
+def test_every_warning_about_a_durable_subscription_has_a_text(
     kind: str, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """PZQ: the line about a late acknowledgement had two placeholders and one argument."""

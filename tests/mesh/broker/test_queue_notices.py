@@ -39,7 +39,7 @@ class Watched:
         return heard
 
 
-def test_a_consumer_that_never_settles_is_told_of_once_and_others_are_served() -> None:
+def test_a_consumer_that_never_settles_is_reported_once_and_others_are_served() -> None:
     worked: list[bytes] = []
     released = asyncio.Event()
 
@@ -83,7 +83,7 @@ def test_a_consumer_that_never_settles_is_told_of_once_and_others_are_served() -
         assert home_of(mesh.broker(HOME)).queues()[0].waiting == 0
 
 
-def test_a_full_disk_is_told_of_when_it_begins_and_when_it_is_over() -> None:
+def test_a_full_disk_is_reported_when_it_begins_and_when_it_ends() -> None:
     stored: list[bytes] = []
     refused: list[str] = []
 
@@ -129,7 +129,7 @@ def test_a_full_disk_is_told_of_when_it_begins_and_when_it_is_over() -> None:
         assert mesh.run(drain) == [b"4"] == stored[1:]
 
 
-def test_a_journal_that_takes_most_of_its_room_is_told_of_before_it_is_full() -> None:
+def test_a_journal_is_reported_before_it_is_full() -> None:
     """A program was first told when its message was refused."""
 
     async def store(client: Client) -> None:
@@ -163,7 +163,7 @@ def test_a_journal_that_takes_most_of_its_room_is_told_of_before_it_is_full() ->
         assert [each["state"] for each in heard] == ["begins", "over"]
 
 
-def test_dead_letters_are_told_of_with_their_number_and_the_reason_of_the_last() -> None:
+def test_dead_letters_are_reported_with_their_number_and_the_reason_of_the_last() -> None:
     async def drop(client: Client) -> None:
         async with client.subscribe("jobs.#", durable="post.box") as jobs:
             for number in range(6):

@@ -24,7 +24,7 @@ def options(**given: object) -> BrokerOptions:
     return Broker(**given).options  # type: ignore[arg-type]
 
 
-def test_options_that_can_be_replaced_are_and_the_others_are_named() -> None:
+def test_replaceable_options_are_replaced_and_the_others_are_named() -> None:
     running = options(name="alpha", export=["#"], mesh="one")
     wanted = options(name="beta", export=["news.#"], mesh="two", stats_s=1.0)
     merged, replaced, kept = merge(running, wanted)
@@ -122,7 +122,7 @@ def test_a_broker_is_ready_when_it_has_joined_and_not_before() -> None:
         assert late.exposed == "ready"
 
 
-def test_who_waits_for_a_broker_that_leaves_while_joining_is_told() -> None:
+def test_wait_ready_fails_when_the_broker_leaves_while_joining() -> None:
     async def main(process: Process) -> None:
         broker = Broker(
             listen=url_of(process.address), join="tcp://10.9.9.9:7770", environment=environment_of(process)

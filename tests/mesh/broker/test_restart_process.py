@@ -74,7 +74,9 @@ async def reads(url: str, got: set[bytes], ready: asyncio.Event) -> None:
             got.add(bytes(delivery.body))
 
 
-async def test_what_a_restarted_broker_accepts_is_delivered_or_names_who_is_absent(tmp_path: Path) -> None:
+async def test_messages_accepted_by_a_restarted_broker_are_delivered_or_name_the_absent_brokers(
+    tmp_path: Path,
+) -> None:
     listen = ("--listen", "tcp://127.0.0.1:0")
     loop = asyncio.get_running_loop()
     async with processes(tmp_path, "alpha", "bravo", "charlie") as (alpha, bravo, charlie):

@@ -22,7 +22,7 @@ def queue(broker: Broker) -> QueueStatus:
     return found
 
 
-async def test_a_session_that_settles_what_it_was_never_given_settles_nothing_and_goes_on() -> None:
+async def test_settling_another_consumers_message_has_no_effect_and_the_session_continues() -> None:
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state")
         async with (
@@ -56,7 +56,7 @@ async def test_a_session_that_settles_what_it_was_never_given_settles_nothing_an
             assert queue(broker).waiting == 0
 
 
-async def test_a_retry_after_too_long_ends_a_foreign_session_and_its_message_comes_again() -> None:
+async def test_a_retry_with_too_long_a_delay_ends_a_foreign_session_and_its_message_is_redelivered() -> None:
     """The time was cut to seven days, and nobody was told."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state")
@@ -73,7 +73,7 @@ async def test_a_retry_after_too_long_ends_a_foreign_session_and_its_message_com
                 assert bytes((await anext(jobs)).body) == b"one"
 
 
-async def test_what_a_program_settles_after_its_session_is_counted_and_comes_again() -> None:
+async def test_a_message_settled_after_its_session_ended_is_counted_as_late_and_redelivered() -> None:
     """A restarted home may have given the row to another consumer."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state")

@@ -19,7 +19,7 @@ async def make(client: Client) -> None:
         pass
 
 
-def test_who_works_for_a_consumer_that_stands_still_gets_its_message_again_and_says_so() -> None:
+def test_the_message_of_a_consumer_that_hangs_is_redelivered_to_another_and_marked_so() -> None:
     held: list[Job] = []
     told: list[bool] = []
     taken: list[tuple[bytes, bool]] = []
@@ -59,7 +59,7 @@ def test_who_works_for_a_consumer_that_stands_still_gets_its_message_again_and_s
 
 
 @pytest.mark.parametrize("who", ["broker-1", "broker-2"])
-def test_a_publisher_does_not_take_a_broker_that_stands_still_for_a_refusal(who: str) -> None:
+def test_a_publisher_does_not_take_a_broker_that_hangs_for_a_refusal(who: str) -> None:
     """Either the home or the entry broker stands still: the outcome is unknown, and acknowledged messages are
     there."""
     stored: list[bytes] = []

@@ -14,7 +14,7 @@ HOME = "broker-1"
 
 
 @pytest.mark.parametrize("how", ["crash", "power_off"])
-def test_a_home_starts_on_a_disk_with_no_byte_left_and_its_messages_are_worked_off(
+def test_a_home_starts_on_a_full_disk_and_its_messages_are_processed(
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It ended with: cannot keep state in /state/broker-1: No space left on device."""
@@ -68,7 +68,7 @@ def test_a_home_that_was_stopped_starts_without_its_journal_and_says_what_to_do(
         assert settled(world, Worker(mesh), 3) == bodies(3)
 
 
-def test_a_broker_whose_id_is_not_on_the_disk_does_not_start_on_a_full_one() -> None:
+def test_a_broker_without_a_saved_id_does_not_start_on_a_full_disk() -> None:
     """It would have another id at each start."""
     with World(1) as world:
         world.keep_failures = True

@@ -229,7 +229,7 @@ def test_durable_subscriptions_are_in_the_status_and_in_stats_rows() -> None:
     assert status["queues_count"] == 1 and status["queues_twice"] == {"mail": ["alpha", "beta"]}
 
 
-def test_of_many_durable_subscriptions_those_with_most_messages_are_shown() -> None:
+def test_the_status_shows_the_durable_subscriptions_with_most_messages() -> None:
     queues = [QueueStatus(f"q{number:05}", (), number, 0, None, None) for number in range(10_000)]
     shown = HomeStatus(queues, None, {}, 0).entries(200)
     assert [queue["name"] for queue in shown] == [f"q{number:05}" for number in range(9_800, 10_000)]

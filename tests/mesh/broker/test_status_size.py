@@ -58,7 +58,7 @@ class Counted(dict[str, int]):
             yield pattern
 
 
-def test_no_more_patterns_are_looked_at_than_an_answer_may_have() -> None:
+def test_a_status_reads_no_more_patterns_than_an_answer_may_have() -> None:
     """Each answer encoded all 64 000 patterns of a broker in 0.2 s, to send the first 1000 of them."""
     patterns = Counted.fromkeys(f"{LONG}.{number}" for number in range(64_000))
     shown = json.loads(encode_status(status(interest=patterns)))
@@ -117,7 +117,7 @@ def test_asking_for_the_status_of_a_broker_with_many_patterns_costs_no_link() ->
         mesh.finish()
 
 
-def test_many_who_ask_at_once_get_one_answer_and_who_asks_later_a_new_one(
+def test_simultaneous_status_requests_get_one_answer_and_later_ones_a_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sixty requests for the status of a broker with many patterns blocked it for 15 s."""

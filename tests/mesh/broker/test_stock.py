@@ -149,7 +149,7 @@ def test_a_receipt_names_the_brokers_that_could_not_be_reached() -> None:
     assert ask(requests(exchange), b"a x") == b"accepted topic=a broker=alpha seq=1 absent=beta,gamma"
 
 
-def test_while_interest_is_not_known_a_request_waits_for_its_receipt() -> None:
+def test_a_request_waits_for_its_receipt_while_interest_is_unknown() -> None:
     exchange = FakeExchange()
     exchange.gate.close()
     desk, replies, (_, sending) = requests(exchange), list[bytes](), pipe()
@@ -161,7 +161,7 @@ def test_while_interest_is_not_known_a_request_waits_for_its_receipt() -> None:
     assert replies[2:] == [b"accepted topic=a broker=alpha seq=1"]
 
 
-def test_what_no_longer_fits_while_interest_is_not_known_is_refused_or_counted() -> None:
+def test_messages_beyond_the_gates_room_are_refused_or_counted_while_interest_is_unknown() -> None:
     exchange = FakeExchange()
     exchange.gate.close()
     assert exchange.gate.hold(BYTES_MAX - FRAME_COST - 10, lambda now: None)
@@ -271,14 +271,14 @@ def test_a_bad_topic_gets_one_sentence_back_and_is_counted(body: bytes, sentence
     assert exchange.published == []
 
 
-def test_the_brokers_own_topics_are_answered_with_what_they_hold() -> None:
+def test_the_brokers_system_topics_are_answered_with_their_content() -> None:
     desk = requests(FakeExchange())
     assert ask(desk, b"$sys.status") == b"{}"
     assert ask(desk, b"$sys.status ") == b"{}"
     assert ask(desk, b"$sys.other") == b"error: nobody answers $sys.other"
 
 
-def test_a_broker_that_takes_nothing_says_so() -> None:
+def test_a_broker_that_accepts_no_messages_says_so() -> None:
     exchange = FakeExchange()
     exchange.closed = True
     assert ask(requests(exchange), b"a b") == b"error: this broker is leaving"
@@ -302,7 +302,7 @@ def test_neighbours_of_one_topic_are_published_together_and_order_stays() -> Non
     assert publishers.published == 3
 
 
-def test_a_push_with_a_bad_topic_loses_its_connection_and_the_log_says_what_was_lost(
+def test_a_push_with_a_bad_topic_loses_its_connection_and_the_log_counts_the_lost_messages(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     exchange = FakeExchange()
@@ -325,7 +325,7 @@ def test_publishers_of_bad_topics_do_not_decide_how_much_is_logged(caplog: pytes
     assert publishers.refused == 1000 and 1 <= len(caplog.records) <= 20
 
 
-def test_what_a_stock_publisher_sends_to_a_broker_that_leaves_is_counted() -> None:
+def test_messages_of_a_stock_publisher_to_a_leaving_broker_are_counted() -> None:
     exchange = FakeExchange()
     exchange.closed = True
     publishers = StockPublishers(exchange, clock, everybody())
@@ -348,7 +348,7 @@ def test_a_stock_subscriber_makes_its_broker_want_the_export_while_it_is_attache
     assert list(exchange.subscribers.patterns) == [two]
 
 
-def test_another_export_reaches_the_stock_subscribers_that_are_there() -> None:
+def test_a_changed_export_applies_to_existing_stock_subscribers() -> None:
     exchange = FakeExchange()
     subscribers = StockSubscribers(exchange, [], clock, everybody())
     one = pipe()[1]

@@ -147,7 +147,7 @@ async def test_a_journal_that_was_cut_is_set_aside_and_the_next_start_says_where
     assert f"what waited in it is in {aside}" in caplog.text
 
 
-async def test_whoever_waits_for_a_journal_hears_why_it_cannot_be_made_whatever_that_is(
+async def test_a_client_that_waits_for_a_journal_learns_why_it_cannot_be_made(
     tmp_path: Path,
 ) -> None:
     """An error other than `StorageError` reached nobody, and the client waited in vain."""
@@ -173,7 +173,7 @@ async def test_whoever_waits_for_a_journal_hears_why_it_cannot_be_made_whatever_
             assert (await anext(jobs)).done()
 
 
-async def test_a_state_folder_whose_name_is_not_utf_8_is_named_as_it_can_be(tmp_path: Path) -> None:
+async def test_a_state_folder_whose_name_is_not_utf8_is_named_with_escapes(tmp_path: Path) -> None:
     """No frame could carry the sentence about it, so clients waited in vain."""
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/st\xffate")
     async with Broker(name="home", listen=LOCAL, state_dir=folder) as broker, Client(broker.url) as client:
