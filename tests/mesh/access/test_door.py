@@ -29,7 +29,7 @@ def door(*principals: Principal, **given: Any) -> Door:
     return Door(Policy(principals, **given))
 
 
-def test_strangers_on_this_machine_may_do_everything_and_those_elsewhere_nothing() -> None:
+def test_anonymous_clients_have_all_rights_on_this_machine_and_none_elsewhere() -> None:
     found = door().unproven(Origin())
     assert found.standing.name == ANONYMOUS and found.standing.rights is None
     with pytest.raises(NotAllowed, match="anonymous = 'everywhere'"):
@@ -39,7 +39,7 @@ def test_strangers_on_this_machine_may_do_everything_and_those_elsewhere_nothing
         door(anonymous="nowhere").unproven(Origin())
 
 
-def test_an_address_that_demands_a_proof_serves_nobody_anonymous() -> None:
+def test_an_address_that_requires_a_proof_refuses_anonymous_clients() -> None:
     asks = Origin(must_prove=True, url="tcp://:7770")
     with pytest.raises(NotAllowed, match="^tcp://:7770 serves no anonymous clients"):
         door(anonymous="everywhere").unproven(asks)
@@ -77,7 +77,7 @@ def test_wrong_and_unknown_proofs_are_refused() -> None:
         here.claim("password", b"secret", FAR, 0.0)
 
 
-def test_a_principal_that_a_reload_removes_while_it_is_challenged_does_not_get_in() -> None:
+def test_a_principal_that_a_reload_removes_during_its_challenge_is_refused() -> None:
     here = door(principal(keys=(proofs.key_text(KEY.public),)))
     about = proofs.statement(b"h", b"c")
     claim = here.claim("key", KEY.public, FAR, 0.0)
@@ -116,7 +116,7 @@ def test_back_off_grows_to_a_bound_and_its_memory_has_one() -> None:
     assert len(attempts._failed) == KEPT_MAX
 
 
-def test_a_reload_changes_rights_in_place_and_says_whose_proof_is_worth_nothing_now() -> None:
+def test_a_reload_changes_rights_in_place_and_invalidates_removed_proofs() -> None:
     shown = proofs.key_text(KEY.public)
     here = door(principal(keys=(shown,)), principal("old", certificates=("o",)))
     about = proofs.statement(b"h", b"c")
@@ -156,7 +156,7 @@ class Owed:
 
 
 @given(st.floats(1, 1e5), st.integers(1, 5000), st.lists(st.floats(0.001, 2.0), min_size=1, max_size=50))
-def test_a_bucket_gives_no_more_than_its_rate_whatever_the_steps(
+def test_a_bucket_gives_no_more_than_its_rate_for_any_steps(
     rate: float, size: int, steps: list[float]
 ) -> None:
     bucket = Bucket(rate, 0.0)
@@ -171,7 +171,7 @@ def test_a_bucket_gives_no_more_than_its_rate_whatever_the_steps(
         assert owed.granted >= rate * now - size - bucket.burst, "and no less, if it is called in time"
 
 
-def test_a_rate_that_a_reload_takes_away_lets_everybody_go_on() -> None:
+def test_a_reload_that_removes_a_rate_releases_all_delayed_clients() -> None:
     here = door(principal(certificates=("a",), rate_max=1.0))
     standing = here.unproven(Origin(names=("a",))).standing
     granted: list[str] = []
@@ -204,7 +204,9 @@ def test_a_rate_that_a_reload_takes_away_lets_everybody_go_on() -> None:
         ({"name": "anonymous", "certificates": ("a",)}, "is a reserved name"),
     ],
 )
-def test_what_a_principal_cannot_be_is_refused_with_its_key(given: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_principal_is_refused_with_the_name_of_the_key(
+    given: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         Principal(**{"name": "p", "publish": ("#",), **given})
     assert sentence in str(caught.value)

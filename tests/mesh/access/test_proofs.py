@@ -27,7 +27,7 @@ def test_a_token_proves_itself_and_nothing_else_does() -> None:
         assert not proofs.check_token(stored, about, wrong)
 
 
-def test_what_the_configuration_holds_of_a_token_makes_no_proof_of_it() -> None:
+def test_the_configured_hash_of_a_token_proves_nothing() -> None:
     stored = proofs.stored_key(proofs.client_key(TOKEN))
     about = proofs.statement(b"hello", b"challenge")
     assert not proofs.check_token(stored, about, proofs.token_proof(stored, about))
@@ -35,7 +35,7 @@ def test_what_the_configuration_holds_of_a_token_makes_no_proof_of_it() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_no_bytes_pass_for_a_proof(noise: bytes) -> None:
+def test_random_bytes_are_no_proof(noise: bytes) -> None:
     stored = proofs.stored_key(proofs.client_key(TOKEN))
     assert not proofs.check_token(stored, proofs.statement(b"h", b"c"), noise)
 
@@ -60,13 +60,13 @@ def test_texts_are_read_as_they_are_written() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ed25519:", "ed25519:!!", "ed25519:AAAA", "sha256:" + "0" * 64, "é"])
-def test_what_is_no_key_is_refused(text: str) -> None:
+def test_a_malformed_public_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no public key"):
         proofs.read_key(text)
 
 
 @pytest.mark.parametrize("text", ["", "sha256:", "sha256:xy", "sha256:" + "0" * 63, "0" * 64, "é"])
-def test_what_is_no_hash_of_a_token_is_refused(text: str) -> None:
+def test_a_malformed_hash_of_a_token_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no hash of a token"):
         proofs.read_token(text)
 

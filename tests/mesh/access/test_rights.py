@@ -31,7 +31,7 @@ def plain(allow: tuple[str, ...], deny: tuple[str, ...], topic: str) -> bool:
 
 
 @given(some, some)
-def test_deny_wins_whatever_the_detail_of_the_patterns(allow: tuple[str, ...], deny: tuple[str, ...]) -> None:
+def test_deny_wins_over_allow_for_all_patterns(allow: tuple[str, ...], deny: tuple[str, ...]) -> None:
     rights = Rights(principal(allow, deny))
     for topic in TOPICS:
         allowed = plain(allow, deny, topic)
@@ -41,7 +41,7 @@ def test_deny_wins_whatever_the_detail_of_the_patterns(allow: tuple[str, ...], d
 
 
 @given(some, some, st.sampled_from(PATTERNS))
-def test_a_subscription_that_is_allowed_hears_nothing_that_is_not(
+def test_an_allowed_subscription_matches_no_forbidden_topic(
     allow: tuple[str, ...], deny: tuple[str, ...], pattern: str
 ) -> None:
     rights = Rights(principal(allow, deny))
@@ -54,7 +54,7 @@ def test_a_subscription_that_is_allowed_hears_nothing_that_is_not(
 
 
 @given(some, some, some)
-def test_what_a_stock_subscriber_sees_is_what_is_shown_and_allowed(
+def test_a_stock_subscriber_sees_exported_topics_that_it_may_subscribe_to(
     allow: tuple[str, ...], deny: tuple[str, ...], shown: tuple[str, ...]
 ) -> None:
     rights = Rights(principal(allow, deny))
@@ -66,7 +66,7 @@ def test_what_a_stock_subscriber_sees_is_what_is_shown_and_allowed(
 
 
 @given(some, some, st.sampled_from(PATTERNS))
-def test_a_rule_more_to_deny_gives_nobody_a_right(
+def test_a_further_deny_rule_grants_no_right(
     allow: tuple[str, ...], deny: tuple[str, ...], more: str
 ) -> None:
     before, after = Rights(principal(allow, deny)), Rights(principal(allow, (*deny, more)))
@@ -104,7 +104,7 @@ def test_decisions_that_are_kept_are_bounded() -> None:
     assert len(rights.publishing) == 10
 
 
-def test_who_may_do_everything_needs_no_look_up() -> None:
+def test_a_principal_with_all_rights_needs_no_look_up() -> None:
     assert everything("anonymous").may_do_everything
     rights = dict.fromkeys(ACTIONS, ("#", "$sys.#"))
     assert Principal("p", **rights).may_do_everything

@@ -73,7 +73,7 @@ def test_a_figure_that_one_version_lacks_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("what", ["nothing.whl", ".", "broken.whl"])
-def test_what_is_no_version_is_refused_in_a_sentence(what: str, tmp_path: Path) -> None:
+def test_a_path_without_a_version_is_refused_in_one_sentence(what: str, tmp_path: Path) -> None:
     (tmp_path / "broken.whl").write_bytes(b"not a zip")
     with (
         pytest.raises(BenchError, match="neither a wheel nor a checkout|cannot unpack"),

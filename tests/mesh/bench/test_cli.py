@@ -66,7 +66,7 @@ def test_without_nats_server_the_command_says_so_and_goes_on() -> None:
 
 
 @pytest.mark.process
-def test_a_work_that_nobody_knows_is_one_sentence_with_those_there_are() -> None:
+def test_an_unknown_work_is_refused_with_a_list_of_all_works() -> None:
     command = [sys.executable, "-m", "mesh", "bench", "sockets", "--only", "nonsense"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode != 0

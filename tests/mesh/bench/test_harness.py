@@ -52,7 +52,7 @@ def test_rounds_go_through_all_systems_in_turn() -> None:
     assert order == ["ours", "peer", "ours", "peer"]
 
 
-def test_json_says_what_was_measured_wanted_and_left_out() -> None:
+def test_json_has_the_ratios_their_bounds_and_the_skipped_systems() -> None:
     outcome = run_cases(cases([1.0], [1.0]), 1, {"other": "not installed"}, quiet())
     document = json.loads(as_json("sockets", outcome, [RATE]))
     assert document["ratios"] == [

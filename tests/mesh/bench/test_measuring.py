@@ -44,7 +44,7 @@ def test_allocation_is_the_peak_of_a_burst_for_each_of_its_messages() -> None:
 
 
 @pytest.mark.skipif(not can_read_memory(), reason="memory is read from /proc")
-def test_peak_memory_is_what_was_there_at_the_worst_moment() -> None:
+def test_peak_memory_counts_memory_that_was_freed_again() -> None:
     memory = PeakMemory()
     with mmap.mmap(
         -1, 64 << 20
@@ -54,6 +54,6 @@ def test_peak_memory_is_what_was_there_at_the_worst_moment() -> None:
     assert 60 << 20 < memory.growth() < 80 << 20
 
 
-def test_a_missing_peer_is_told_with_the_way_to_install_it() -> None:
+def test_a_missing_peer_is_reported_with_the_way_to_install_it() -> None:
     assert missing("json") is None
     assert "pip install '.[bench]'" in (missing("no_such_package") or "")

@@ -33,10 +33,10 @@ from simulations import Mesh, World
 ELSEWHERE = {
     "acknowledged before a sync": (
         "tests/docs/guarantees/test_stored.py::test_stored_outlives_a_kill_of_all_and_the_loss_of_power",
-        "tests/mesh/journal/test_crash.py::test_a_journal_that_does_not_sync_is_found_out",
+        "tests/mesh/journal/test_crash.py::test_a_journal_that_does_not_sync_fails_this_test",
         "tests/mesh/journal/test_journal.py::test_a_commit_is_synced_when_it_returns",
         "tests/mesh/journal/test_journal.py::test_a_pragma_that_did_not_take_is_an_error",
-        "tests/mesh/outbox/test_crash.py::test_an_outbox_that_does_not_sync_is_found_out",
+        "tests/mesh/outbox/test_crash.py::test_an_outbox_that_does_not_sync_fails_this_test",
         "tests/simulations/kernel/test_crash_points.py::test_commits_that_are_not_synced_are_found_out",
         "tests/simulations/programs/test_power_loss.py::test_journals_that_do_not_sync_are_found_out",
     ),

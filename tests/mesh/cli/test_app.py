@@ -129,7 +129,7 @@ def test_each_kind_of_failure_has_its_code(error: Exception, code: int) -> None:
     assert "\n" not in sentence
 
 
-def test_a_fault_of_ours_is_a_sentence_unless_one_asks_for_the_traceback(
+def test_an_internal_error_is_a_sentence_unless_the_traceback_is_requested(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*patterns: str) -> int:
@@ -145,7 +145,7 @@ def test_a_fault_of_ours_is_a_sentence_unless_one_asks_for_the_traceback(
 
 
 @pytest.mark.parametrize("command", [["config", "check"], ["broker", "--config"]])
-def test_a_certificate_that_is_not_there_is_a_mistake_in_the_configuration(
+def test_a_missing_certificate_is_a_configuration_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
 ) -> None:
     """`config check` found no mistake. The broker ended with 69, so its unit restarted it for ever."""
@@ -155,7 +155,7 @@ def test_a_certificate_that_is_not_there_is_a_mistake_in_the_configuration(
     assert code == ExitCode.CONFIG and "nowhere.pem" in said
 
 
-def test_a_subscription_that_nobody_confirms_is_a_timeout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unconfirmed_subscription_is_a_timeout(capsys: pytest.CaptureFixture[str]) -> None:
     """It ended with 0 and no word, as one that had heard all there was."""
     with silent_listener() as (url, _):
         assert failed(capsys, "sub", "a", "--timeout", "0.05", "--url", url) == (
@@ -238,7 +238,7 @@ def test_python_m_mesh_is_mesh() -> None:
     assert ran.stdout.strip()
 
 
-def test_a_file_whose_heartbeat_cannot_work_does_not_pass_the_check(
+def test_a_file_with_impossible_heartbeat_times_fails_the_check(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "f.toml").write_text("[broker]\nperiod_s = 0.1\ndeadline_s = 3\n")
@@ -292,13 +292,13 @@ def test_closed_standard_streams_are_no_fault() -> None:
     assert shell("mesh pub news.uk --file - --url tcp://127.0.0.1:1 <&-").returncode == 69
 
 
-def test_a_full_disk_behind_standard_output_is_said() -> None:
+def test_a_full_disk_behind_standard_output_is_reported() -> None:
     ran = shell("mesh config init >/dev/full")
     assert ran.returncode == 1
     assert ran.stderr == "mesh config: standard output cannot be written: No space left on device\n"
 
 
-def test_a_configuration_that_finds_no_room_leaves_no_file(tmp_path: Path) -> None:
+def test_a_configuration_without_room_on_the_disk_leaves_no_file(tmp_path: Path) -> None:
     """`mesh config init` left an empty file on a full disk, which the next attempt found in its way. Files
     of at most 0 blocks stand for the disk."""
     ran = shell(f"ulimit -f 0; mesh config init {shlex.quote(str(tmp_path / 'm.toml'))}")
@@ -307,7 +307,7 @@ def test_a_configuration_that_finds_no_room_leaves_no_file(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def test_config_check_says_all_mistakes_and_what_no_value_shows_by_itself(tmp_path: Path) -> None:
+def test_config_check_names_all_mistakes_even_those_between_values(tmp_path: Path) -> None:
     path = tmp_path / "m.toml"
     path.write_text("[broker]\nnam = 'b'\nperiod_s = 0\n")
     ran = shell(f"mesh config check {shlex.quote(str(path))}")
@@ -327,7 +327,7 @@ def test_warnings_of_libraries_are_sentences_of_the_command() -> None:
     assert all(line.startswith("mesh cat: ") for line in ran.stderr.splitlines()), ran.stderr
 
 
-def test_a_broken_pipe_that_a_library_made_an_exit_of_is_141(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_pipe_that_a_library_turned_into_an_exit_is_141(monkeypatch: pytest.MonkeyPatch) -> None:
     dropped = []
 
     def broken(*patterns: str) -> int:

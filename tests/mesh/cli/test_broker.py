@@ -12,7 +12,7 @@ SECURE = ("tls+tcp://127.0.0.1:0",)
 PLAIN = ("tcp://127.0.0.1:0",)
 
 
-def test_each_tls_address_asks_a_certificate_of_those_it_serves() -> None:
+def test_each_tls_address_requires_certificates_of_the_roles_it_serves() -> None:
     config = BrokerConfig(
         listen=PLAIN, listen_peers=SECURE, listen_clients=SECURE, tls_require=("clients", "peers")
     )
@@ -23,7 +23,7 @@ def test_each_tls_address_asks_a_certificate_of_those_it_serves() -> None:
     ]
 
 
-def test_an_address_that_serves_nobody_who_must_show_a_certificate_asks_none() -> None:
+def test_an_address_for_roles_without_required_certificates_requires_none() -> None:
     peers, clients = listens(
         BrokerConfig(listen=(), listen_peers=SECURE, listen_clients=SECURE, tls_require=("clients",))
     )

@@ -40,7 +40,7 @@ async def test_silence_that_ends_before_the_broker_hangs_up_is_no_success() -> N
             assert end.value.code == ExitCode.UNAVAILABLE
 
 
-async def test_who_is_no_broker_is_not_taken_for_one() -> None:
+async def test_a_peer_that_is_no_broker_is_not_taken_for_one() -> None:
     async with Bus0() as bus:
         listener = await bus.listen("tcp://127.0.0.1:0")
         assert await broker_at(listener.url, SocketOptions()) is None

@@ -114,7 +114,7 @@ def test_silent_leaves_the_exit_code_only(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr() == ("", "")
 
 
-def test_nobody_there_is_69_and_names_the_address(
+def test_a_missing_peer_is_69_and_names_the_address(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CONNECT_S", 0.05)
@@ -162,7 +162,7 @@ def engine(request: pytest.FixtureRequest) -> tuple[str, str]:
     return "--engine", request.param
 
 
-async def test_count_and_interval_repeat_what_is_sent(engine: tuple[str, str]) -> None:
+async def test_count_and_interval_repeat_the_message(engine: tuple[str, str]) -> None:
     async with cat("--pull", "-L0", *engine) as pull:
         url = await pull.listening()
         await finished("--push", "--dial", url, "-D", "x", "-C3", *engine)
@@ -189,7 +189,7 @@ async def test_a_requester_prints_its_answer_and_ends(engine: tuple[str, str]) -
         assert req.shown == [b"pong\n"] * 3
 
 
-async def test_a_request_that_nobody_answers_is_75(engine: tuple[str, str]) -> None:
+async def test_an_unanswered_request_is_75(engine: tuple[str, str]) -> None:
     async with cat("--rep", "-L0", *engine) as mute:
         url = await mute.listening()
         with pytest.raises(CommandFailed, match="no answer within 0.1 s") as failed:
@@ -224,7 +224,7 @@ async def test_a_pair_talks_both_ways(engine: tuple[str, str]) -> None:
                 assert await two.printed(1) == [b"from one\n"]
 
 
-async def test_a_star_reaches_those_behind_others() -> None:
+async def test_a_star_reaches_peers_behind_others() -> None:
     async with cat("--star", "-L0") as middle:
         url = await middle.listening()
         async with cat("--star", "--dial", url, "-L0") as far:
@@ -305,7 +305,7 @@ def test_each_body_is_flushed_and_a_reader_that_goes_away_is_no_fault() -> None:
 
 
 @pytest.mark.process
-def test_verbose_says_who_comes_who_goes_and_who_is_refused_why() -> None:
+def test_verbose_reports_peers_that_connect_leave_or_are_refused() -> None:
     process = start("--pull", "-L0", "-v", "--count", "1", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     url = wait_until_ready(process)
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as stranger:

@@ -43,7 +43,9 @@ def theirs(name: str, protocol: str) -> str:
 
 
 @pytest.mark.parametrize(("sender", "receiver"), SENDER_TO_RECEIVER)
-async def test_it_prints_what_we_send(name: str, way: tuple[str, str], sender: str, receiver: str) -> None:
+async def test_the_other_program_prints_our_message(
+    name: str, way: tuple[str, str], sender: str, receiver: str
+) -> None:
     url, engine = way
     async with program(name, theirs(name, receiver), "--bind", url, "--quoted") as peer:
         body = 'two words\t"\x01'
@@ -54,7 +56,9 @@ async def test_it_prints_what_we_send(name: str, way: tuple[str, str], sender: s
 
 
 @pytest.mark.parametrize(("sender", "receiver"), SENDER_TO_RECEIVER)
-async def test_we_print_what_it_sends(name: str, way: tuple[str, str], sender: str, receiver: str) -> None:
+async def test_we_print_the_other_programs_message(
+    name: str, way: tuple[str, str], sender: str, receiver: str
+) -> None:
     url, engine = way
     arguments = (f"--{receiver}", "--listen", url, "--quoted", "--count", "1", "--engine", engine)
     async with cat(*arguments) as we:
@@ -64,7 +68,9 @@ async def test_we_print_what_it_sends(name: str, way: tuple[str, str], sender: s
 
 
 @pytest.mark.parametrize(("asker", "answerer"), ASKER_TO_ANSWERER)
-async def test_it_answers_what_we_ask(name: str, way: tuple[str, str], asker: str, answerer: str) -> None:
+async def test_the_other_program_answers_our_question(
+    name: str, way: tuple[str, str], asker: str, answerer: str
+) -> None:
     url, engine = way
     async with program(name, f"--{answerer}", "--bind", url, "-D", "the answer", "-A") as peer:
         we = await finished(f"--{asker}", "--dial", url, "-D", "question", "-A", "--engine", engine)
@@ -73,7 +79,9 @@ async def test_it_answers_what_we_ask(name: str, way: tuple[str, str], asker: st
 
 
 @pytest.mark.parametrize(("asker", "answerer"), ASKER_TO_ANSWERER)
-async def test_we_answer_what_it_asks(name: str, way: tuple[str, str], asker: str, answerer: str) -> None:
+async def test_we_answer_the_other_programs_question(
+    name: str, way: tuple[str, str], asker: str, answerer: str
+) -> None:
     url, engine = way
     arguments = (f"--{answerer}", "--listen", url, "-D", "the answer", "--count", "1", "--engine", engine)
     async with cat(*arguments) as we:

@@ -40,7 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.mark.parametrize("url", ["tls+tcp://127.0.0.1:0", "wss://127.0.0.1:0/cat"])
-async def test_a_certificate_and_who_signed_it_are_enough(files: Files, url: str) -> None:
+async def test_a_certificate_and_its_authority_are_enough(files: Files, url: str) -> None:
     async with cat("--rep", "--listen", url, "-E", files.both, "-D", "pong") as rep:
         asking = ("--req", "--dial", await rep.listening(), "-D", "ping")
         assert (await finished(*asking, "--cacert", files.ca)).shown == [b"pong\n"]
@@ -65,7 +65,7 @@ async def test_plain_websocket_needs_no_flags() -> None:
         assert await pull.printed(1) == [b"hello\n"]
 
 
-async def test_a_stranger_is_refused_and_the_sentence_says_why(
+async def test_an_untrusted_peer_is_refused_with_the_reason(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CONNECT_S", 0.5)
@@ -135,7 +135,7 @@ async def test_nngcat_is_understood_both_ways(files: Files, form: str) -> None:
     ],
 )
 @pytest.mark.parametrize("engine", ["native", pytest.param("nng", marks=pytest.mark.isolated)])
-def test_what_is_missing_is_one_sentence(
+def test_missing_certificate_flags_and_files_are_one_sentence(
     capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], sentence: str, engine: str
 ) -> None:
     assert application.main(["cat", "--pull", *flags, "--engine", engine]) in (64, 66)
@@ -144,7 +144,7 @@ def test_what_is_missing_is_one_sentence(
     assert said.count("\n") == 1
 
 
-def test_insecure_and_authority_mean_what_they_say(files: Files) -> None:
+def test_insecure_and_cacert_set_the_verification(files: Files) -> None:
     def verify(*flags: str) -> str | None:
         tls = job("--pull", *flags).options.tls
         assert tls is not None

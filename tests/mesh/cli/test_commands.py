@@ -195,7 +195,7 @@ def test_no_broker_is_one_sentence_and_69(sandbox: Sandbox, arguments: list[str]
     assert url in ran.stderr
 
 
-def test_a_request_nobody_answers_fails_at_once(sandbox: Sandbox) -> None:
+def test_a_request_without_a_responder_fails_at_once(sandbox: Sandbox) -> None:
     alpha = sandbox.broker("alpha")
     ran = sandbox.mesh("request", "time.now", "--timeout", "20", "--url", alpha.url)
     assert ran.returncode == 69
@@ -283,7 +283,7 @@ def test_a_port_in_use_names_the_broker_that_holds_it(sandbox: Sandbox) -> None:
     assert "alpha" in ran.stderr
 
 
-def test_a_log_folder_that_cannot_be_written_is_said_at_the_start(sandbox: Sandbox) -> None:
+def test_an_unwritable_log_folder_is_reported_at_the_start(sandbox: Sandbox) -> None:
     (sandbox.folder / "logs").write_text("a file where a folder should be")
     ran = sandbox.mesh("broker", "--listen", "tcp://127.0.0.1:0", "--log-dir", "logs")
     assert ran.returncode == 1
@@ -293,7 +293,7 @@ def test_a_log_folder_that_cannot_be_written_is_said_at_the_start(sandbox: Sandb
     )
 
 
-def test_a_state_folder_that_is_a_file_is_said(sandbox: Sandbox) -> None:
+def test_a_state_folder_that_is_a_file_is_reported(sandbox: Sandbox) -> None:
     (sandbox.folder / "state").write_text("")
     ran = sandbox.mesh("broker", "--name", "a", "--listen", "tcp://127.0.0.1:0", "--state-dir", "state")
     assert ran.returncode == 1
@@ -320,7 +320,7 @@ def test_a_ports_file_that_cannot_be_written_is_73(sandbox: Sandbox) -> None:
     )
 
 
-def test_listening_at_a_regular_file_says_what_it_is(sandbox: Sandbox) -> None:
+def test_listening_at_a_regular_file_names_the_mistake(sandbox: Sandbox) -> None:
     path = sandbox.folder / "precious"
     path.write_text("data")
     ran = sandbox.mesh("broker", "--listen", f"ipc://{path}")
@@ -330,7 +330,7 @@ def test_listening_at_a_regular_file_says_what_it_is(sandbox: Sandbox) -> None:
     assert path.read_text() == "data"
 
 
-def test_a_host_to_join_that_nobody_knows_is_said_once(sandbox: Sandbox) -> None:
+def test_an_unknown_host_to_join_is_reported_once(sandbox: Sandbox) -> None:
     sandbox.environment["LC_ALL"] = "C.UTF-8"
     alpha = sandbox.start("broker", "--listen", "tcp://127.0.0.1:0", "--join", "tcp://nohost.invalid:1")
     assert "and joins tcp://nohost.invalid:1" in first_line(alpha)
@@ -361,7 +361,7 @@ def test_top_ends_with_141_when_its_reader_goes_away(sandbox: Sandbox) -> None:
     assert top.stderr.read() == ""
 
 
-def test_a_state_folder_in_use_is_said(sandbox: Sandbox) -> None:
+def test_a_state_folder_in_use_is_reported(sandbox: Sandbox) -> None:
     sandbox.broker("alpha", "--state-dir", "state")
     ran = sandbox.mesh("broker", "--name", "alpha", "--listen", "tcp://127.0.0.1:0", "--state-dir", "state")
     assert ran.returncode == 69

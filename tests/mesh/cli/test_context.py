@@ -127,7 +127,7 @@ def test_a_file_that_is_wrong_says_where(home: Path, text: str, sentence: str) -
     assert BrokerFlags(url=["tcp://other:1"]).settings().url == "tcp://other:1", "it is not needed for this"
 
 
-def test_there_is_a_bound() -> None:
+def test_the_number_of_contexts_is_bounded() -> None:
     contexts = read_contexts(os.environ)
     for number in range(CONTEXTS_MAX):
         contexts = contexts.with_context(f"c{number}", {"url": TEST})

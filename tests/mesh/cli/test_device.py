@@ -134,7 +134,7 @@ async def test_a_chain_ends_where_the_hops_do() -> None:
 
 @pytest.mark.process
 @pytest.mark.interop
-async def test_strangers_at_both_ends_do_not_notice_it() -> None:
+async def test_other_implementations_work_at_both_ends() -> None:
     dialled = ("--proto", "req", "--front", "tcp://127.0.0.1:0")
     async with cat("--rep", "-L0", "-D", "unused") as spare:
         backs = ("--back", "tcp://127.0.0.1:0", "--back-dial", await spare.listening())

@@ -30,7 +30,7 @@ def hangups_reach_brokers() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-def test_what_a_reload_did_is_one_sentence() -> None:
+def test_the_result_of_a_reload_is_one_sentence() -> None:
     assert reload_sentence(Reloaded((), (), 0)) == "the configuration is as it was"
     assert reload_sentence(Reloaded(("export",), ("mesh", "name"), 2)) == (
         "certificates of 2 addresses are read again for new connections; export replaced; "
@@ -45,7 +45,7 @@ def line_about(process: subprocess.Popen[str], word: str) -> str:
 
 
 @pytest.mark.process
-def test_a_hangup_signal_reloads_and_says_by_name_what_needs_a_restart(sandbox: Sandbox) -> None:
+def test_a_hangup_signal_reloads_and_names_the_options_that_need_a_restart(sandbox: Sandbox) -> None:
     """It used to kill the broker without a goodbye, which the others counted as a crash."""
     file = sandbox.folder / "broker.toml"
     file.write_text('[broker]\nexport = ["news.#"]\n')
@@ -65,7 +65,7 @@ def test_a_hangup_signal_reloads_and_says_by_name_what_needs_a_restart(sandbox: 
 
 
 @pytest.mark.process
-def test_a_broker_whose_terminal_goes_leaves_with_a_goodbye(tmp_path: Path) -> None:
+def test_a_broker_leaves_with_a_goodbye_when_its_terminal_closes(tmp_path: Path) -> None:
     terminal, inside = pty.openpty()
     ports, logs = tmp_path / "ports", tmp_path / "logs"
     command = [sys.executable, "-m", "mesh", "broker", "--name", "alpha", "--listen", "tcp://127.0.0.1:0"]
@@ -96,7 +96,7 @@ def become_its_terminal() -> None:
 
 
 @pytest.mark.process
-def test_a_broker_that_joins_nobody_yet_says_that_it_listens_and_not_that_it_is_ready(
+def test_a_broker_that_has_not_joined_yet_says_that_it_listens_and_not_that_it_is_ready(
     sandbox: Sandbox,
 ) -> None:
     alpha: Running = sandbox.broker("alpha", "--join", "tcp://127.0.0.1:1")

@@ -17,7 +17,7 @@ from mesh.config import load
 
 
 @pytest.mark.parametrize(("command", "kind", "flag"), [("new", "keys", 0), ("token", "tokens", 1)])
-def test_a_key_or_token_that_was_made_proves_what_was_printed(
+def test_a_new_key_or_token_matches_the_printed_configuration(
     command: str, kind: str, flag: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "secret"
@@ -42,7 +42,7 @@ def test_a_key_or_token_that_was_made_proves_what_was_printed(
 
 
 @pytest.mark.parametrize("command", ["new", "token"])
-def test_a_file_that_is_there_is_left_alone(
+def test_an_existing_file_is_not_overwritten(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "secret"
@@ -53,7 +53,7 @@ def test_a_file_that_is_there_is_left_alone(
     assert main(["key", command, str(tmp_path / "no" / "folder")]) == ExitCode.CANNOT_CREATE
 
 
-def test_what_is_neither_key_nor_token_is_said_to_be_so(
+def test_a_file_that_is_neither_key_nor_token_is_named_as_such(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "notes"

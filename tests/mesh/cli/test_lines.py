@@ -63,7 +63,7 @@ async def test_a_device_that_is_always_ready_is_read() -> None:
         await gather(LineReader(file.fileno()))
 
 
-async def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+async def test_an_unreadable_input_is_named(tmp_path: Path) -> None:
     """The error of a folder did not say what is a directory."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:

@@ -56,7 +56,9 @@ async def test_clients_and_topics_of_all_brokers_are_listed() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_trace_says_who_gets_a_topic_and_by_which_link(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_trace_names_the_receivers_of_a_topic_and_the_links_to_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async with Cluster() as cluster:
         alpha, bravo, _ = brokers = await cluster.mesh(*NAMES)
         await eventually(lambda: all(len(each.members()) == 3 for each in brokers), "all know all")
@@ -104,7 +106,7 @@ async def test_events_are_followed_over_the_death_of_the_broker_that_was_asked(
 
 
 @pytest.mark.virtual
-async def test_an_older_mesh_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_older_mesh_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Broker(name="alpha", listen="tcp://127.0.0.1:7770") as broker:
         monkeypatch.setattr(
             broker._node.exchange.looking, "answer", lambda body: b'{"id": "1", "error": "?"}'

@@ -57,7 +57,7 @@ def test_a_broker_and_its_status_need_no_user_name(tmp_path: Path) -> None:
     assert (broker.returncode, rest) == (0, goodbye)
 
 
-def test_a_key_file_below_a_home_that_nobody_knows_is_one_sentence(tmp_path: Path) -> None:
+def test_a_key_file_below_an_unknown_home_folder_is_one_sentence(tmp_path: Path) -> None:
     broker = nameless(tmp_path, "broker", "--mesh-key-file", "~/key")
     _, err = broker.communicate(timeout=60)
     assert (broker.returncode, err) == (

@@ -20,7 +20,7 @@ def pub(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
 
 
-async def test_messages_of_runs_that_found_no_broker_are_stored_by_the_next_that_does(
+async def test_messages_of_runs_without_a_broker_are_stored_by_the_next_run_with_one(
     tmp_path: Path,
 ) -> None:
     outbox = str(tmp_path / "shell.outbox")
@@ -50,7 +50,7 @@ def test_level_outbox_and_its_file_go_together(wrong: tuple[str, ...], tmp_path:
     assert ran.returncode == 64 and "--outbox PATH and level outbox go together" in ran.stderr
 
 
-def test_an_empty_path_is_used_wrongly() -> None:
+def test_an_empty_path_is_a_usage_error() -> None:
     """It was called a fault of the program."""
     ran = pub("t", "x", "--outbox", "", "--url", "tcp://127.0.0.1:1")
     assert ran.returncode == 64 and ran.stderr == "mesh pub: --outbox is empty; it is the path of a file\n"

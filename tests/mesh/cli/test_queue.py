@@ -122,7 +122,7 @@ async def test_a_home_that_is_gone_is_forgotten_and_one_that_lives_is_not(
             assert code == 1 and "no broker 'beta' is known here" in err
 
 
-async def test_of_two_homes_of_one_name_one_is_to_be_chosen_and_the_status_warns(
+async def test_a_name_with_two_homes_needs_a_choice_and_the_status_warns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with Broker(name="beta", listen=LOCAL, state_dir=tmp_path / "beta") as apart:

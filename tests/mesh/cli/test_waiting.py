@@ -56,7 +56,9 @@ async def test_the_wait_ends_at_the_timeout_and_says_so() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_broker_that_joins_says_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_joining_broker_names_the_addresses_that_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     said: list[str] = []
     monkeypatch.setattr(serving, "tell", said.append)
     async with Broker(name="beta", listen="tcp://127.0.0.1:7771", join=URL) as broker:

@@ -104,9 +104,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def test_a_command_gets_each_message_and_its_exit_code_says_what_became_of_it(
-    served: ServedHome, tmp_path: Path
-) -> None:
+def test_a_command_gets_each_message_and_its_exit_code_settles_it(served: ServedHome, tmp_path: Path) -> None:
     served.publish(b"good")
     served.publish(b"later", b"bad", topic="jobs.b")
     command = (
@@ -130,7 +128,7 @@ def test_a_command_gets_each_message_and_its_exit_code_says_what_became_of_it(
     assert "jobs.b 0000000000000005-6-3 ended with exit code 3 at attempt 2, is tried again" in err
 
 
-def test_outcomes_are_told_as_json(served: ServedHome) -> None:
+def test_outcomes_are_printed_as_json(served: ServedHome) -> None:
     served.publish(b"1")
     out, _ = served.ok("mail", "--exec", "kill -9 $$", "--count", "1", "--json")
     told = json.loads(out)
@@ -147,7 +145,7 @@ def test_outcomes_are_told_as_json(served: ServedHome) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_what_is_done_when_its_session_is_over_is_not_told_as_done(
+def test_a_message_done_after_its_session_ended_is_reported_as_late(
     served: ServedHome, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     """It comes again, and was counted twice as done."""
@@ -219,7 +217,7 @@ def test_the_second_signal_ends_them_and_others_get_their_messages(
     wait_for((tmp_path / "ended").exists)
 
 
-def test_printing_leaves_in_order_when_it_is_terminated(served: ServedHome) -> None:
+def test_printing_leaves_the_subscription_when_it_is_terminated(served: ServedHome) -> None:
     """What it had not settled was taken for what killed it, and came to others one by one."""
     process = served.start("mail", "jobs.#")
     assert process.stderr is not None and process.stdout is not None
@@ -268,7 +266,7 @@ def test_flags_that_would_do_nothing_or_less_are_refused(
     assert served.home.left == 1
 
 
-def test_what_commands_print_is_not_among_the_lines_of_json(served: ServedHome) -> None:
+def test_output_of_commands_is_not_among_the_lines_of_json(served: ServedHome) -> None:
     """A command that ended its output without a line feed had the object on the same line."""
     served.publish(b"one")
     out, err = served.ok("mail", "--exec", "printf loud", "--count", "1", "--json")
@@ -276,7 +274,7 @@ def test_what_commands_print_is_not_among_the_lines_of_json(served: ServedHome) 
     assert "loud" in err
 
 
-def test_what_cannot_be_worked_on_is_one_sentence(served: ServedHome) -> None:
+def test_an_impossible_subscription_is_one_sentence(served: ServedHome) -> None:
     served.home.detach = ("other_patterns", "mail is to x.#", "")
     for arguments, code, sentence in (
         (("mail", "jobs.#"), 1, "mesh work: broker home: mail is to x.#\n"),

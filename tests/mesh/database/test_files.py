@@ -12,7 +12,7 @@ import pytest
 from mesh.database.files import RealFiles
 
 
-def test_what_is_not_there_is_none_or_empty(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_size_and_no_content(tmp_path: Path) -> None:
     files, path = RealFiles(), str(tmp_path / "none")
     assert files.size(path) is None
     assert files.read(path) == b""
@@ -48,7 +48,7 @@ def test_a_copy_is_another_file_and_a_renamed_one_the_same(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="only Linux tells")
-def test_who_holds_the_lock_of_a_file_is_found_without_opening_it(tmp_path: Path) -> None:
+def test_the_holder_of_a_file_lock_is_found_without_opening_the_file(tmp_path: Path) -> None:
     files, path = RealFiles(), tmp_path / "a"
     path.write_bytes(b"abc")
     assert files.locked_by(str(path)) == 0

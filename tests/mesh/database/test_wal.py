@@ -104,7 +104,7 @@ def test_a_log_cut_anywhere_opens_with_the_commits_before(tmp_path: Path) -> Non
         assert found.frames == (whole[-1] + 1 if whole else 0)
 
 
-def test_a_last_commit_of_which_any_frames_are_missing_is_torn(tmp_path: Path) -> None:
+def test_a_last_commit_with_any_missing_frames_is_torn(tmp_path: Path) -> None:
     data = log_of(tmp_path, 4)
     for frame in range(ends(data)[-2] + 1, frames_of(data)):
         assert scan(blank(data, frame), PAGE).damaged_at is None
@@ -129,7 +129,7 @@ def test_frames_of_an_older_generation_behind_the_end_are_no_damage(tmp_path: Pa
     assert scan(torn, PAGE).damaged_at is None
 
 
-def test_what_failed_commits_left_behind_is_no_damage(tmp_path: Path) -> None:
+def test_remains_of_failed_commits_are_no_damage(tmp_path: Path) -> None:
     """The remains of two torn commits of one generation, both with their last frames, are two commits behind
     a bad frame but no loss."""
     data = log_of(tmp_path, 5)
@@ -157,7 +157,7 @@ def test_copies_that_fill_a_sector_are_one_commit(tmp_path: Path) -> None:
     assert scan(torn, PAGE).damaged_at is None
 
 
-def test_pages_behind_a_bad_header_are_told_as_the_last_commit_left_them(tmp_path: Path) -> None:
+def test_pages_behind_a_bad_header_are_read_as_of_the_last_commit(tmp_path: Path) -> None:
     data = log_of(tmp_path, 3)
     step = FRAME.size + PAGE
     last = {}

@@ -47,7 +47,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(out: str) -> None:
     assert caught.value.code == ExitCode.CANNOT_CREATE
 
 
-def test_a_missing_spark_is_said_before_anything_is_started(
+def test_a_missing_spark_is_reported_before_anything_is_started(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -84,7 +84,7 @@ def test_a_demonstration_that_is_told_to_end_leaves_no_broker(
     assert process is not None and process.returncode == -signal.SIGKILL
 
 
-def test_the_faults_of_the_story_are_not_warned_of(
+def test_the_demonstrations_own_faults_cause_no_warnings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Clients warned of the broker that the demonstration had killed, in the middle of its story."""

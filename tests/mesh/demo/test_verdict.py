@@ -31,7 +31,7 @@ def test_one_finding_answers_for_one_deed_only() -> None:
     assert differences([DONE[0], DONE[0]], [DONE[0]]) == [f"done but not found: {DONE[0]}"]
 
 
-def test_something_found_that_nobody_did_is_a_difference() -> None:
+def test_a_finding_without_a_deed_is_a_difference() -> None:
     assert differences([], [Event("partition", "", 0.0)]) == [
         "found but not done: partition of  at 00:00:00.0"
     ]

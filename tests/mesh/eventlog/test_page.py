@@ -14,7 +14,7 @@ def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text() == page(), "run: python -m mesh.eventlog.page > docs/reference/event-log.md"
 
 
-def test_each_kind_has_a_section_and_says_what_is_needed() -> None:
+def test_each_kind_has_a_section_with_its_columns() -> None:
     titles = [line for line in page().splitlines() if line.startswith("## `")]
     assert [title.split("`")[1] for title in titles] == list(KINDS)
     assert "| `hb_seq` | int | the round, numbered by the broker that asked |" in page()

@@ -87,7 +87,7 @@ async def test_a_pipeline_is_answered_a_few_requests_a_turn() -> None:
         caller.close()
 
 
-async def test_a_head_that_drips_has_ten_seconds_and_no_more() -> None:
+async def test_a_head_that_arrives_byte_by_byte_times_out_after_ten_seconds() -> None:
     """Slow loris: if each byte renewed the time limit, a byte now and then would keep a connection
     forever."""
     async with serving() as (http, site, _):
@@ -153,7 +153,7 @@ async def test_an_idle_connection_outlives_the_pause_between_scrapes() -> None:
         (b"GET / HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n", 400),
     ],
 )
-async def test_what_is_no_request_is_refused_and_costs_the_connection(said: bytes, status: int) -> None:
+async def test_a_malformed_request_is_refused_and_ends_the_connection(said: bytes, status: int) -> None:
     async with serving() as (http, site, _):
         caller = await Caller.dial(http.url)
         caller.say(said)
@@ -179,7 +179,7 @@ async def test_a_client_that_does_not_read_is_not_read_from_and_then_cut_off() -
         caller.close()
 
 
-async def test_a_stream_gets_what_is_pushed_until_the_client_goes() -> None:
+async def test_a_stream_gets_pushed_chunks_until_its_client_disconnects() -> None:
     async with serving() as (http, _, pages):
         caller = await Caller.dial(http.url)
         caller.ask("/live")
@@ -224,7 +224,7 @@ async def test_one_connection_too_many_takes_the_place_of_the_oldest_quiet_one()
             caller.close()
 
 
-async def test_pages_beyond_the_bound_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_beyond_the_limit_are_told_to_retry_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MAX", STREAMS_MAX + 1)
     async with serving() as (http, _, pages):
         callers = [await Caller.dial(http.url) for _ in range(STREAMS_MAX + 1)]

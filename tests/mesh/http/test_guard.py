@@ -30,7 +30,7 @@ def refused(
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PRI", "get"])
-def test_nothing_but_reading_is_served(method: str) -> None:
+def test_methods_other_than_get_and_head_are_refused(method: str) -> None:
     assert refused(method=method) == HTTPStatus.METHOD_NOT_ALLOWED
 
 
@@ -53,7 +53,7 @@ def test_addresses_and_own_names_are_served(host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:9770", "localhost.evil.example", "[evil]", "a b"]
 )
-def test_a_name_that_was_made_to_point_here_is_not_served(host: str) -> None:
+def test_a_foreign_host_name_that_resolves_to_this_host_is_refused(host: str) -> None:
     """DNS rebinding: to the browser, the page that asks and this broker have one name."""
     assert refused(host=host, path="/") == HTTPStatus.MISDIRECTED_REQUEST
     assert refused(host=host, path="/livez") == HTTPStatus.MISDIRECTED_REQUEST
@@ -92,7 +92,7 @@ def test_other_hosts_read_health_and_no_more() -> None:
     assert refused(HttpListen(":9770", anybody=True), local=False) is None
 
 
-def test_a_password_is_asked_of_everybody_and_taken_in_both_forms() -> None:
+def test_a_password_is_required_of_all_clients_and_accepted_in_both_forms() -> None:
     listen = HttpListen(":9770", password="swordfish ü")
     assert "swordfish" not in repr(listen)
     assert refused(listen) == refused(listen, local=False) == HTTPStatus.UNAUTHORIZED
@@ -107,7 +107,7 @@ def test_a_password_is_asked_of_everybody_and_taken_in_both_forms() -> None:
     "given",
     ["", "Basic", "Basic !", "Basic YQ==", "Bearer", "Bearer wrong", "Digest x", "Basic /w==", "\x00"],
 )
-def test_what_is_no_password_is_refused(given: str) -> None:
+def test_a_malformed_or_wrong_password_is_refused(given: str) -> None:
     assert refused(HttpListen("9770", password="swordfish"), authorization=given) == HTTPStatus.UNAUTHORIZED
 
 

@@ -17,7 +17,9 @@ from mesh.http import health
         ("leaving", 503, "is leaving"),
     ],
 )
-def test_ready_is_joined_and_the_rest_says_what_is_missing(state: str, status: int, said: str) -> None:
+def test_a_broker_is_ready_when_joined_and_otherwise_says_what_is_missing(
+    state: str, status: int, said: str
+) -> None:
     answer = health.ready("alpha", state, ("tcp://10.0.0.7:7770", "beta"))
     assert answer.status == status and said in answer.body.decode()
     assert answer.body.decode().count("\n") == 1
@@ -29,5 +31,5 @@ def test_names_of_others_cannot_forge_lines_and_many_are_counted() -> None:
     assert "the members of its mesh" in health.ready("alpha", "joining", ()).body.decode()
 
 
-def test_a_broker_that_answers_lives() -> None:
+def test_a_broker_that_answers_is_live() -> None:
     assert health.live("alpha").status == 200

@@ -61,7 +61,7 @@ def test_figures_of_a_status_come_out_in_base_units() -> None:
     assert seen["mangrove_start_time_seconds",] == pytest.approx(NOW_US / 1e6 - FULL.status["uptime_s"])
 
 
-def test_what_is_not_known_has_no_sample() -> None:
+def test_unknown_figures_have_no_sample() -> None:
     names = {key[0] for key in read(figures())}
     assert not [name for name in names if name.startswith(("mangrove_journal", "mangrove_event_log"))]
     assert not [name for name in names if name.startswith(("mangrove_queue", "mangrove_certificate"))]
@@ -84,7 +84,7 @@ def test_reasons_beyond_the_bound_are_summed() -> None:
     assert len(counts) == REASONS_MAX + 1 and sum(counts) == 500
 
 
-def test_who_has_a_series_keeps_it_and_frees_it_by_going() -> None:
+def test_a_name_keeps_its_series_until_it_is_gone() -> None:
     named = Named(2)
     assert named.choose(["b", "c", "a"]) == {"b", "c"}
     assert named.choose(["a", "b", "c"]) == {"b", "c"}, "an order that changes moves nobody"

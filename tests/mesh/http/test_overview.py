@@ -38,7 +38,7 @@ def test_a_calm_mesh_has_no_trouble() -> None:
     assert found["schema"] == 1 and found["connected"] == broker_id("alpha")
 
 
-def test_a_death_is_told_with_its_history() -> None:
+def test_a_death_is_shown_with_its_history() -> None:
     found = frame(statuses.after_a_kill(), ("beta",))
     beta = named(found, "beta")
     assert beta["state"] == "dead" and beta["in_s"] is None
@@ -47,7 +47,7 @@ def test_a_death_is_told_with_its_history() -> None:
     assert any("612 ms late" in each["text"] for each in found["trouble"])
 
 
-def test_a_split_mesh_says_who_is_where() -> None:
+def test_a_split_mesh_names_the_brokers_of_each_part() -> None:
     found = frame(statuses.split())
     assert [len(part) for part in found["parts"]] == [3, 2]
     assert any(
@@ -95,7 +95,7 @@ def test_answers_that_are_no_status_are_left_out(body: bytes) -> None:
     assert named(found, "alpha")["answered"]
 
 
-def test_of_a_large_mesh_those_in_trouble_are_shown_and_the_rest_counted() -> None:
+def test_a_large_mesh_shows_brokers_in_trouble_and_counts_the_rest() -> None:
     members = [member("alpha", is_self=True), *(member(f"b{number:04}") for number in range(999))]
     members[900]["state"] = "dead"
     found = frame([status("alpha", members)])
@@ -104,7 +104,7 @@ def test_of_a_large_mesh_those_in_trouble_are_shown_and_the_rest_counted() -> No
     assert len(json.dumps(found)) < 200_000
 
 
-def test_looks_without_end_keep_a_few_minutes() -> None:
+def test_the_history_of_rates_is_bounded_to_a_few_minutes() -> None:
     """For a page left open, the broker keeps a bounded past; `test_day` has a whole day."""
     made = Overview()
     sizes = []

@@ -64,7 +64,7 @@ def test_other_paths_are_not_found_and_the_answer_names_those_that_are(path: str
     assert "\x1b" not in answer.body.decode() and answer.body.count(b"\n") == 1
 
 
-def test_the_stream_is_for_those_who_ask_for_events() -> None:
+def test_the_stream_is_served_only_to_requests_for_events() -> None:
     """An image on another site held one of the places for open pages until its page was closed."""
     served = site()
     assert served.answer(Request("GET", "/live", {"accept": "text/event-stream"})).stream
@@ -83,7 +83,7 @@ def test_the_page_may_load_its_own_files_only() -> None:
         assert "http://" not in foreign and "https://" not in foreign and "innerHTML" not in text, name
 
 
-def test_what_costs_something_is_made_at_most_once_a_second() -> None:
+def test_expensive_documents_are_made_at_most_once_a_second() -> None:
     clock = Clock()
     served = site(clock)
     for number in range(1000):

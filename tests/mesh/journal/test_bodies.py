@@ -98,7 +98,7 @@ def test_another_body_under_the_same_number_is_a_conflict(tmp_path: Path) -> Non
     journal.close()
 
 
-def test_what_is_left_of_unfinished_bodies_goes_at_the_start_and_may_come_again(tmp_path: Path) -> None:
+def test_pieces_of_unfinished_bodies_are_removed_at_the_start_and_may_come_again(tmp_path: Path) -> None:
     """The pieces' numbers are removed with them. Otherwise a retry would be a duplicate of something that
     does not exist."""
     journal = opened(tmp_path)
@@ -114,7 +114,7 @@ def test_what_is_left_of_unfinished_bodies_goes_at_the_start_and_may_come_again(
     journal.close()
 
 
-def test_an_unfinished_body_goes_when_its_publisher_gives_it_up(tmp_path: Path) -> None:
+def test_an_unfinished_body_is_removed_when_its_publisher_gives_it_up(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     done(journal, *pieces(5, mail, body=BODY)[:-1])
@@ -125,7 +125,7 @@ def test_an_unfinished_body_goes_when_its_publisher_gives_it_up(tmp_path: Path) 
     journal.close()
 
 
-def test_an_unfinished_body_goes_when_its_publisher_is_silent_for_seven_days(tmp_path: Path) -> None:
+def test_an_unfinished_body_is_removed_when_its_publisher_is_silent_for_seven_days(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     done(journal, *pieces(5, mail, body=BODY)[:-1])

@@ -106,7 +106,7 @@ def test_a_power_loss_at_any_operation_loses_nothing_that_was_committed() -> Non
     assert losses(seed=1) == 0
 
 
-def test_a_journal_that_does_not_sync_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_that_does_not_sync_fails_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail."""
     pragmas = tuple((name, 0 if name == "synchronous" else value) for name, value in settings.PRAGMAS)
     monkeypatch.setattr(settings, "PRAGMAS", pragmas)

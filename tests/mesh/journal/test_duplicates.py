@@ -19,7 +19,7 @@ def came(journal: Journal) -> int:
     return int(found[0])
 
 
-def test_a_retry_is_a_duplicate_in_one_commit_after_a_restart_and_once_worked_off(
+def test_a_retry_is_a_duplicate_within_a_commit_after_a_restart_and_after_settlement(
     tmp_path: Path,
 ) -> None:
     journal = opened(tmp_path)
@@ -64,7 +64,7 @@ def test_a_publisher_and_its_boots_are_told_apart(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_what_a_publisher_waits_for_no_more_is_forgotten_and_not_kept_again(tmp_path: Path) -> None:
+def test_numbers_below_the_publishers_lowest_are_forgotten_and_refused_as_past(tmp_path: Path) -> None:
     """A copy that another broker still had came after its numbers were forgotten, and was kept twice."""
     journal = opened(tmp_path)
     mail = subscribed(journal)
@@ -80,7 +80,7 @@ def test_what_a_publisher_waits_for_no_more_is_forgotten_and_not_kept_again(tmp_
     journal.close()
 
 
-def test_a_block_that_begins_below_the_mark_is_past_whatever_was_forgotten(tmp_path: Path) -> None:
+def test_a_block_that_begins_below_the_lowest_number_is_always_past(tmp_path: Path) -> None:
     """The verdict depended on whether the commit that raised the mark had already forgotten the numbers."""
     for in_one_commit in (True, False):
         folder = tmp_path / str(in_one_commit)
@@ -95,7 +95,7 @@ def test_a_block_that_begins_below_the_mark_is_past_whatever_was_forgotten(tmp_p
         journal.close()
 
 
-def test_a_publisher_cannot_give_up_what_it_sends(tmp_path: Path) -> None:
+def test_a_publisher_cannot_give_up_the_block_that_it_sends(tmp_path: Path) -> None:
     """A ``lowest`` above a block's own numbers would forget the block with its commit."""
     journal = opened(tmp_path)
     mail = subscribed(journal)
@@ -153,7 +153,7 @@ def test_a_publisher_silent_for_seven_days_is_forgotten_in_bounded_steps(tmp_pat
     journal.close()
 
 
-def test_a_clock_that_goes_back_forgets_nobody(tmp_path: Path) -> None:
+def test_a_clock_that_goes_back_forgets_no_publisher(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     done(journal, store(1, mail))

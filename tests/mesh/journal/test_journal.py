@@ -27,7 +27,7 @@ from tests.mesh.database.disks import FaultyFiles, faulty_disk
 from tests.mesh.journal.journals import NOW_US, bodies, done, opened, sealed, store, subscribed, waiting
 
 
-def test_what_was_committed_is_found_again(tmp_path: Path) -> None:
+def test_committed_rows_are_found_again_after_a_restart(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     (answer,) = done(journal, store(1, mail, count=3))
@@ -68,7 +68,7 @@ def test_a_row_number_is_never_used_twice(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_the_pragmas_are_what_the_promise_needs(tmp_path: Path) -> None:
+def test_the_pragmas_are_those_that_durability_needs(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     db = journal._db
     for name, wanted in (
@@ -155,7 +155,7 @@ def test_a_row_is_settled_in_parts(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_settling_what_is_not_there_changes_nothing_three_times_over(tmp_path: Path) -> None:
+def test_settling_unknown_messages_repeatedly_changes_nothing(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     (answer,) = done(journal, store(1, mail))
@@ -230,7 +230,7 @@ def test_a_removed_subscription_is_emptied_in_steps_and_its_name_is_free_at_once
     journal.close()
 
 
-def test_a_block_that_nobody_wants_any_more_is_not_kept(tmp_path: Path) -> None:
+def test_a_block_without_a_subscription_is_not_kept(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     answers = done(journal, Unsubscribe(mail), store(1, mail))
@@ -387,7 +387,7 @@ def test_a_failed_checkpoint_ends_storing_and_loses_nothing(tmp_path: Path) -> N
 # --- a full disk
 
 
-def test_on_a_full_disk_publishes_are_refused_and_consuming_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_publishes_and_allows_consuming(tmp_path: Path) -> None:
     """Without a reserve, 0 of 373 rows could be consumed on a full disk."""
     with faulty_disk() as disk:
         files = FaultyFiles(disk)
@@ -417,7 +417,7 @@ def test_on_a_full_disk_publishes_are_refused_and_consuming_goes_on(tmp_path: Pa
         journal.close()
 
 
-def test_its_room_is_what_it_holds_and_what_is_not_kept_for_working_off(tmp_path: Path) -> None:
+def test_the_room_of_a_journal_excludes_the_reserve_for_consuming(tmp_path: Path) -> None:
     with faulty_disk() as disk:
         journal = opened(tmp_path, vfs=disk.name, files=FaultyFiles(disk))
         mail = subscribed(journal)
@@ -439,7 +439,7 @@ def test_its_room_is_what_it_holds_and_what_is_not_kept_for_working_off(tmp_path
 
 
 @pytest.mark.parametrize("gone", ["journal.db", "journal.db-wal"])
-def test_a_journal_whose_file_was_removed_acknowledges_nothing(tmp_path: Path, gone: str) -> None:
+def test_a_journal_with_a_removed_file_acknowledges_nothing(tmp_path: Path, gone: str) -> None:
     """SQLite continued in a file without a name: acknowledged messages were gone at the next start."""
     journal = opened(tmp_path)
     mail = subscribed(journal)
@@ -452,7 +452,7 @@ def test_a_journal_whose_file_was_removed_acknowledges_nothing(tmp_path: Path, g
     journal.close()
 
 
-def test_a_journal_whose_folder_was_removed_says_so(tmp_path: Path) -> None:
+def test_a_journal_with_a_removed_folder_says_so(tmp_path: Path) -> None:
     """It told each publisher ``[Errno 2] No such file or directory``, and logged no warning."""
     folder = tmp_path / "state"
     folder.mkdir()
@@ -464,7 +464,7 @@ def test_a_journal_whose_folder_was_removed_says_so(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_journal_in_whose_place_another_was_put_acknowledges_nothing(tmp_path: Path) -> None:
+def test_a_journal_with_a_replaced_file_acknowledges_nothing(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     shutil.copy(tmp_path / "journal.db", tmp_path / "backup")
@@ -533,7 +533,7 @@ def test_every_look_up_is_by_key(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_commit_does_the_same_work_however_much_waits(tmp_path: Path) -> None:
+def test_the_work_of_a_commit_does_not_depend_on_the_backlog(tmp_path: Path) -> None:
     """Counted in statements, each of which looks up by key."""
     journal = opened(tmp_path)
     mail = subscribed(journal)

@@ -24,7 +24,7 @@ def buried(block: bytes, index: int, reason: str = "bad") -> bytes:
     )
 
 
-def test_a_dead_letter_is_the_message_with_its_id_and_what_it_died_of() -> None:
+def test_a_dead_letter_is_the_message_with_its_id_and_its_cause_of_death() -> None:
     letter = buried(sealed(10, 5, publisher=7, boot=8), 3)
     opened_block = blocks.open_block(letter)
     assert list(opened_block.bodies) == [b"body 13"]

@@ -142,7 +142,7 @@ while True:
 
 
 @pytest.mark.process
-def test_what_a_killed_process_had_committed_is_there_and_it_held_the_lock(tmp_path: Path) -> None:
+def test_commits_of_a_killed_process_are_there_and_it_held_the_lock(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -178,7 +178,7 @@ def test_what_a_killed_process_had_committed_is_there_and_it_held_the_lock(tmp_p
 # --- its place
 
 
-def test_a_folder_in_its_place_is_named(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_journal_is_named(tmp_path: Path) -> None:
     (tmp_path / "journal.db").mkdir()
     assert "is a folder, and the journal is a file" in refused(tmp_path, JournalForeign)
 
@@ -204,7 +204,7 @@ def test_a_disk_without_room_for_a_new_journal_is_named_and_nothing_is_left(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.db"]
 
 
-def test_a_journal_whose_log_may_have_no_name_on_disk_is_not_used(tmp_path: Path) -> None:
+def test_a_journal_is_not_used_when_the_folder_cannot_be_synced(tmp_path: Path) -> None:
     """Each commit is in the log until it is moved, and would be lost with the log's name."""
 
     class Unsynced(RealFiles):
@@ -321,7 +321,7 @@ def test_a_bad_header_of_a_log_that_the_database_does_not_hold_is_damage(tmp_pat
     assert "its log is damaged at byte 0, with" in refused(tmp_path, JournalDamaged)
 
 
-def test_what_a_torn_commit_left_is_no_damage_at_the_next_crash(tmp_path: Path) -> None:
+def test_remains_of_a_torn_commit_are_no_damage_at_the_next_crash(tmp_path: Path) -> None:
     """Its last frame was behind newer commits of the same generation, if the log was not restarted."""
     mail = filled(tmp_path, killed=True)
     log = tmp_path / "journal.db-wal"
@@ -347,7 +347,7 @@ def test_a_journal_that_was_cut_is_damage(tmp_path: Path, size: int) -> None:
     damaged(tmp_path)
 
 
-def test_a_journal_whose_pages_are_still_in_the_log_was_not_cut(tmp_path: Path) -> None:
+def test_a_journal_with_pages_only_in_the_log_is_not_damaged(tmp_path: Path) -> None:
     """A crash leaves a database without the pages that only the log has."""
     mail = filled(tmp_path, commits=200, killed=True)
     journal = opened(tmp_path)
@@ -365,7 +365,7 @@ def damage(folder: Path, table: str) -> None:
         file.write(b"\xff" * 200)
 
 
-def test_damage_in_what_waits_ends_the_journal_with_advice_that_helps(tmp_path: Path) -> None:
+def test_damage_in_waiting_messages_ends_the_journal_with_useful_advice(tmp_path: Path) -> None:
     """The advice was to restart the broker, which found the same damage."""
     mail = filled(tmp_path)
     damage(tmp_path, "waiting")
@@ -392,7 +392,7 @@ def test_a_damaged_page_of_blocks_costs_their_age_and_nothing_else(tmp_path: Pat
 
 
 @pytest.mark.parametrize("table", ["meta", "subscription", "part"])
-def test_damage_in_what_is_read_at_the_opening_is_found_there(tmp_path: Path, table: str) -> None:
+def test_damage_in_a_table_that_opening_reads_is_found_at_opening(tmp_path: Path, table: str) -> None:
     """In ``subscription`` it was an SQLite error that kept the broker from starting, and in ``part`` one that
     returned at each start."""
     filled(tmp_path)
@@ -425,9 +425,7 @@ def test_a_journal_without_its_tables_is_damage(tmp_path: Path) -> None:
         (b"MNGJ", b"MNGK", "its header has another program's number"),
     ],
 )
-def test_a_flipped_bit_in_what_says_what_the_tables_are_is_damage(
-    tmp_path: Path, before: bytes, after: bytes, why: str
-) -> None:
+def test_a_flipped_bit_in_the_schema_is_damage(tmp_path: Path, before: bytes, after: bytes, why: str) -> None:
     """Stored swarm, seed 1796000585: a column had another name, and nothing could be read any more."""
     filled(tmp_path)
     path = tmp_path / "journal.db"
@@ -444,7 +442,7 @@ def test_a_flipped_bit_in_the_number_of_its_schema_is_damage(tmp_path: Path) -> 
     assert "its header says schema 33, and this version has 1" in damaged(tmp_path)
 
 
-def test_a_journal_to_which_somebody_added_an_index_is_used(tmp_path: Path) -> None:
+def test_a_journal_with_an_added_index_is_used(tmp_path: Path) -> None:
     mail = filled(tmp_path)
     db = apsw.Connection(str(tmp_path / "journal.db"))
     db.execute("create index mine on came(last)")

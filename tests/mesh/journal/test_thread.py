@@ -75,7 +75,7 @@ async def running(open_journal: Callable[[], Any]) -> JournalThread:
     return journal
 
 
-async def test_what_gathers_during_a_commit_is_the_next_one(tmp_path: Path) -> None:
+async def test_submissions_during_a_commit_form_the_next_one(tmp_path: Path) -> None:
     gated: list[Gated] = []
 
     def open_journal() -> Gated:
@@ -113,7 +113,7 @@ async def test_what_gathers_during_a_commit_is_the_next_one(tmp_path: Path) -> N
         journal.submit([], told)
 
 
-async def test_closing_finishes_what_was_handed_over(tmp_path: Path) -> None:
+async def test_closing_finishes_all_submissions(tmp_path: Path) -> None:
     journal = await running(lambda: opened(tmp_path))
     told = Told()
     journal.submit([Subscribe("mail", ("p",))], told)
@@ -154,7 +154,7 @@ async def test_a_removed_subscription_is_emptied_while_nothing_else_is_done(tmp_
     await journal.aclose()
 
 
-async def test_a_question_that_fails_tells_who_asked(tmp_path: Path) -> None:
+async def test_a_failing_question_reports_the_error_to_its_caller(tmp_path: Path) -> None:
     journal = await running(lambda: opened(tmp_path))
     told = Told()
     journal.ask(lambda one: 1 // 0, told)
@@ -165,7 +165,9 @@ async def test_a_question_that_fails_tells_who_asked(tmp_path: Path) -> None:
     await journal.aclose()
 
 
-async def test_more_than_the_disk_takes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_submissions_beyond_the_queue_limit_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(background, "WAITING_MAX", 100_000)
     gated: list[Gated] = []
 
@@ -196,7 +198,7 @@ class Broken(Gated):
         raise RuntimeError("nobody thought of that")
 
 
-async def test_when_the_worker_ends_by_a_defect_all_who_wait_are_told(tmp_path: Path) -> None:
+async def test_all_callers_are_told_when_the_worker_ends_by_a_defect(tmp_path: Path) -> None:
     """They waited forever, and so did later callers."""
     gated: list[Broken] = []
 
@@ -246,7 +248,7 @@ def submissions() -> list[Submission]:
     ]
 
 
-def test_on_a_full_disk_what_consumes_is_carried_out() -> None:
+def test_consuming_is_carried_out_on_a_full_disk() -> None:
     full = StoreFull("full")
     failing = Failing(full, stores_only=True)
     results = carry_out(cast(Journal, failing), submissions(), 0)
@@ -255,7 +257,7 @@ def test_on_a_full_disk_what_consumes_is_carried_out() -> None:
     assert failing.commits == [4, 3]
 
 
-def test_when_nothing_can_be_carried_out_everybody_is_told() -> None:
+def test_all_callers_are_told_when_nothing_can_be_carried_out() -> None:
     for error, tries in ((StoreFull("full"), [4, 3]), (JournalFailed("gone"), [4]), (ValueError("bug"), [4])):
         failing = Failing(error, stores_only=False)
         assert carry_out(cast(Journal, failing), submissions(), 0) == [error] * 3

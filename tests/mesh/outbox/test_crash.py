@@ -122,7 +122,7 @@ def test_a_power_loss_at_any_operation_loses_nothing_and_brings_nothing_back() -
     assert not any(losses(seed=1))
 
 
-def test_an_outbox_that_does_not_sync_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outbox_that_does_not_sync_fails_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """It shows that the test above can fail."""
     pragmas = tuple((name, 0 if name == "synchronous" else value) for name, value in settings.PRAGMAS)
     monkeypatch.setattr(settings, "PRAGMAS", pragmas)

@@ -133,7 +133,7 @@ def test_rows_are_sent_in_order_as_a_window_holds_and_freed_when_stored() -> Non
     assert took(file, draining) == [11]
 
 
-def test_a_new_session_sends_again_what_is_not_freed() -> None:
+def test_a_new_session_sends_all_rows_that_are_not_freed_again() -> None:
     file, draining = filled(b"a", b"a", b"a")
     draining.session_began(1)
     assert took(file, draining) == [1, 2, 3]
@@ -149,7 +149,7 @@ def test_a_new_session_sends_again_what_is_not_freed() -> None:
     assert not file.rows
 
 
-def test_what_may_have_been_sent_before_says_so() -> None:
+def test_rows_that_may_have_been_sent_before_are_marked() -> None:
     file, draining = filled(b"a")
     draining.appended([file.append(b"a")])
     draining.session_began(1)
@@ -194,7 +194,7 @@ def test_each_boot_has_a_session_of_its_own_and_the_older_goes_first() -> None:
     assert draining.drained
 
 
-def test_a_refused_topic_is_held_and_others_go_on() -> None:
+def test_a_refused_topic_is_held_and_others_continue() -> None:
     file, draining = filled(b"a", b"b", b"a", b"b")
     draining.session_began(1)
     assert took(file, draining) == [1, 2, 3, 4]
@@ -219,7 +219,7 @@ def test_a_refused_topic_is_held_and_others_go_on() -> None:
     assert draining.held() == {}
 
 
-def test_a_block_says_whether_it_follows_another_of_its_topic_that_is_under_way() -> None:
+def test_a_block_says_whether_it_follows_one_of_its_topic_in_flight() -> None:
     file = File()
     for topic in (b"a", b"b", b"a"):
         file.append(topic)
@@ -315,7 +315,7 @@ def test_more_refused_topics_than_can_be_held_pause_everything() -> None:
     assert draining.drained
 
 
-def test_what_is_damaged_is_counted_and_not_sent() -> None:
+def test_damaged_rows_are_counted_and_not_sent() -> None:
     file, draining = filled(b"a", b"a", b"a")
     file.damage(2)
     draining.session_began(1)
@@ -342,7 +342,7 @@ def test_a_body_with_a_damaged_piece_is_damaged_and_nothing_waits_for_it() -> No
     assert sorted(file.rows) == [1, 2, 3, 4, 5]
 
 
-def test_a_body_that_takes_long_is_sent_again_ever_more_rarely_until_it_is_answered() -> None:
+def test_a_slow_body_is_sent_again_with_growing_pauses_until_it_is_answered() -> None:
     """Its home had restarted in the middle of it, lost the first pieces, and waited for them forever."""
     file = File()
     file.append_body(b"a", 3)
@@ -395,7 +395,7 @@ def test_a_read_that_was_asked_before_a_topic_was_probed_is_void() -> None:
     assert took(file, draining, 1.0) == [5]
 
 
-def test_what_was_under_way_goes_first_when_its_session_ends_though_its_topic_is_held() -> None:
+def test_rows_in_flight_at_the_end_of_a_session_go_first_although_their_topic_is_held() -> None:
     """Swarm seed 950011 with durable subscriptions: homes were slow with a block, and refused the next one.
     In the next session the topic was tried from the second one on, and the first one was not sent at all."""
     file, draining = filled(b"a", b"a", b"b")
@@ -414,7 +414,7 @@ def test_what_was_under_way_goes_first_when_its_session_ends_though_its_topic_is
     assert draining.drained and not file.rows
 
 
-def test_a_body_that_is_sent_again_goes_first_though_its_topic_is_held() -> None:
+def test_a_body_that_is_sent_again_goes_first_although_its_topic_is_held() -> None:
     file = File()
     file.append_body(b"a", 3)
     file.append(b"a")
@@ -474,7 +474,7 @@ def test_a_pause_of_everything_does_not_wait_for_a_body_that_is_not_sent_whole(s
     assert sorted(draining._under_way) == [2, 3, 4, 5]
 
 
-def test_what_is_refused_during_a_pause_of_everything_is_not_held() -> None:
+def test_a_row_refused_during_a_pause_of_everything_does_not_hold_its_topic() -> None:
     """Its topic was held from there on, and never went back to the block refused before the pause."""
     file, _ = filled(b"a", b"b", b"a")
     draining = Draining(file.last, held_max=1)
@@ -489,7 +489,7 @@ def test_what_is_refused_during_a_pause_of_everything_is_not_held() -> None:
     assert took(file, draining, PAUSE_MIN_S) == [2, 3]
 
 
-def test_what_homes_hold_for_past_was_stored_before_the_outbox_was_opened() -> None:
+def test_a_row_refused_as_past_counts_as_stored_if_it_precedes_the_opening() -> None:
     """A disk that lied had lost the freeing: the row came back, and everything behind it stopped."""
     file, draining = filled(b"a", b"a")
     draining.session_began(1)
@@ -501,7 +501,7 @@ def test_what_homes_hold_for_past_was_stored_before_the_outbox_was_opened() -> N
     assert draining.drained
 
 
-def test_what_was_appended_since_and_is_past_is_another_programs_and_stays() -> None:
+def test_a_row_appended_since_the_opening_and_refused_as_past_stays() -> None:
     """A machine was restored to its state of minutes ago, and its program went on under numbers that were
     taken."""
     file, draining = filled(b"a")
@@ -524,7 +524,7 @@ def test_the_lowest_number_does_not_rise_above_a_damaged_row() -> None:
     assert [4 - it.below for it in draining.take(0.0, 1 << 20)] == [2]
 
 
-def test_no_more_is_sent_than_there_is_credit_for() -> None:
+def test_no_more_is_sent_than_credit_allows() -> None:
     file, draining = filled()
     draining.session_began(1)
     draining.appended([file.append(b"a", 2), file.append(b"a", 2), file.append(b"a", 2)])

@@ -125,7 +125,7 @@ class Refusing(RealFiles):
         (errno.EIO, OutboxError, "cannot be opened: Input/output error; name another file"),
     ],
 )
-def test_a_disk_on_which_no_outbox_can_be_made_is_told_with_what_to_do(
+def test_a_disk_that_allows_no_outbox_is_reported_with_advice(
     tmp_path: Path, error: int, type_: type[StorageError], advice: str
 ) -> None:
     """For a disk mounted read-only, the error said only that the outbox cannot be opened."""

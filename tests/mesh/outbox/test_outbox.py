@@ -18,7 +18,7 @@ from tests.mesh.outbox.outboxes import NOW_US, appended, numbers, opened, sealed
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_what_is_appended_is_read_from_the_oldest_and_freed(tmp_path: Path) -> None:
+def test_appended_rows_are_read_from_the_oldest_and_freed(tmp_path: Path) -> None:
     outbox = opened(tmp_path)
     made = [sealed(outbox, first, 10) for first in range(1, 100, 10)]
     rows = appended(outbox, *made)
@@ -175,7 +175,7 @@ def test_a_full_disk_refuses_and_an_error_of_the_disk_ends_it(tmp_path: Path) ->
     outbox.close()
 
 
-def test_an_outbox_whose_file_was_removed_takes_nothing(tmp_path: Path) -> None:
+def test_an_outbox_with_a_removed_file_refuses_appends(tmp_path: Path) -> None:
     """SQLite went on in a file that had no name any more: its messages were lost when the program ended."""
     outbox = opened(tmp_path)
     appended(outbox, sealed(outbox, 1))
@@ -215,7 +215,7 @@ def test_its_log_is_moved_when_it_has_grown(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["outbox.db"]
 
 
-def test_what_was_freed_is_used_again(tmp_path: Path) -> None:
+def test_freed_pages_are_used_again(tmp_path: Path) -> None:
     """The file of an outbox that drains does not grow without end."""
     outbox = opened(tmp_path)
     sizes = []

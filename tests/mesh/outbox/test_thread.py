@@ -75,7 +75,7 @@ async def gate(folder: Path) -> tuple[OutboxThread, Gated]:
     return outbox, made[0]
 
 
-async def test_what_gathers_during_a_commit_is_the_next_one(tmp_path: Path) -> None:
+async def test_changes_during_a_commit_form_the_next_one(tmp_path: Path) -> None:
     outbox, gated = await gate(tmp_path)
     real = gated._outbox
     told, read, counted = Told(), Told(), Told()
@@ -106,7 +106,7 @@ async def test_what_gathers_during_a_commit_is_the_next_one(tmp_path: Path) -> N
     reopened.close()
 
 
-async def test_errors_of_opening_reach_who_opens(tmp_path: Path) -> None:
+async def test_errors_of_opening_reach_the_caller_of_open(tmp_path: Path) -> None:
     holder = opened(tmp_path)
     outbox = threaded(lambda: opened(tmp_path))
     with pytest.raises(Locked):
@@ -167,7 +167,7 @@ def test_a_wrong_change_spoils_no_other(tmp_path: Path) -> None:
     outbox.close()
 
 
-def test_after_a_failure_of_the_disk_everybody_is_told(tmp_path: Path) -> None:
+def test_all_callers_are_told_after_a_failure_of_the_disk(tmp_path: Path) -> None:
     outbox = opened(tmp_path)
     outbox._database.fail(OSError("the disk is gone"))
     looked = Question(lambda outbox: outbox.read(0, 1), lambda _: None)
@@ -194,7 +194,7 @@ class Broken(Gated):
         raise RuntimeError("nobody thought of that")
 
 
-async def test_when_the_worker_ends_by_a_defect_all_who_wait_are_told(tmp_path: Path) -> None:
+async def test_all_callers_are_told_when_the_worker_ends_by_a_defect(tmp_path: Path) -> None:
     """They waited forever: only the journal told its callers."""
     made: list[Broken] = []
 

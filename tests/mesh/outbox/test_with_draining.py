@@ -82,7 +82,7 @@ class Program:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_over_power_losses_all_that_was_appended_is_stored_in_order(
+def test_all_appended_rows_are_stored_in_order_across_power_losses(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "CHECKPOINT_PAGES", 8)

@@ -57,7 +57,9 @@ def test_relations_are_those_of_the_topics_that_match(one: str, other: str) -> N
         ("$sys.#", "$sys.status", "$sys.status"),
     ],
 )
-def test_what_both_match(one: str, other: str, both: str | None) -> None:
+def test_the_meet_of_two_patterns_is_the_pattern_of_common_topics(
+    one: str, other: str, both: str | None
+) -> None:
     assert meet(one, other) == both
 
 

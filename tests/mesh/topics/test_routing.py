@@ -16,7 +16,7 @@ from mesh.topics.routing import Router
 from mesh.wire.session_frames import Role
 
 
-def test_roles_tell_listeners_from_those_who_answer() -> None:
+def test_roles_tell_listeners_from_responders() -> None:
     router: Router[str, str] = Router()
     router.subscribe(["a.*"], Role.LISTEN, "listens")
     router.subscribe(["a.#", "a.b"], Role.ANSWERS, "answers")
@@ -28,7 +28,7 @@ def test_roles_tell_listeners_from_those_who_answer() -> None:
     assert route.topic == "a.b"
 
 
-def test_a_route_is_kept_until_anybody_changes_interest() -> None:
+def test_a_route_is_cached_until_interest_in_it_changes() -> None:
     router: Router[str, str] = Router()
     first = router.route(b"t")
     assert router.route(b"t") is first and router.cache[b"t"] is first
@@ -38,7 +38,7 @@ def test_a_route_is_kept_until_anybody_changes_interest() -> None:
     assert router.route(b"t").local == ()
 
 
-def test_a_forgotten_broker_is_on_no_route_though_its_patterns_go_in_parts() -> None:
+def test_a_forgotten_broker_is_on_no_route_while_its_patterns_are_removed_in_parts() -> None:
     router: Router[str, str] = Router()
     wants = [("a", 0), ("b", 1), ("a.*", 1), ("#", 0)]
     router.change_remote("far", wants, [])
@@ -58,7 +58,7 @@ def test_a_forgotten_broker_is_on_no_route_though_its_patterns_go_in_parts() -> 
     assert len(router._remote) == 2 and len(router._remote_answers) == 0
 
 
-def test_who_is_hidden_is_on_no_route_though_its_patterns_go_in_parts() -> None:
+def test_a_hidden_taker_is_on_no_route_while_its_patterns_are_removed_in_parts() -> None:
     router: Router[str, str] = Router()
     for taker in ("goes", "stays"):
         router.subscribe(["a", "a.*", "b"], Role.ANSWERS, taker)
@@ -86,7 +86,7 @@ def test_a_bad_pattern_changes_nothing() -> None:
     assert router.route(b"a").remote == ("far",) and router.route(b"b").local == ()
 
 
-def test_what_is_no_topic_has_no_route() -> None:
+def test_an_invalid_topic_has_no_route() -> None:
     router: Router[str, str] = Router()
     for topic in (b"", b"a b", b"\xff", b"a.*"):
         with pytest.raises(TopicError):
@@ -94,7 +94,7 @@ def test_what_is_no_topic_has_no_route() -> None:
     assert not router.cache
 
 
-def test_a_flood_of_topics_costs_the_cache_and_not_the_memory() -> None:
+def test_a_flood_of_topics_empties_the_cache_and_does_not_grow_memory() -> None:
     router: Router[str, str] = Router(cache_bytes_max=50_000)
     largest = 0
     for number in range(1000):
@@ -184,7 +184,7 @@ CHANGES = st.tuples(st.sampled_from(["local", "remote"]), st.booleans(), PATTERN
 
 
 @given(st.lists(CHANGES, max_size=30), st.integers(1, 5_000))
-def test_a_cached_route_is_what_a_new_router_would_find(
+def test_a_cached_route_equals_that_of_a_new_router(
     changes: list[tuple[str, bool, str, int]], bytes_max: int
 ) -> None:
     router: Router[str, str] = Router(cache_bytes_max=bytes_max)
@@ -232,7 +232,7 @@ def test_one_more_pattern_among_100_000_costs_under_a_millisecond_beside_100_000
     assert min(costs) < 0.001
 
 
-def test_who_has_gone_is_not_kept_by_cached_routes() -> None:
+def test_cached_routes_do_not_keep_takers_that_have_gone() -> None:
     class Taker: ...
 
     router: Router[Taker, str] = Router()

@@ -51,7 +51,7 @@ def test_a_pattern_with_few_stars_stays_and_one_with_more_keeps_the_first() -> N
 
 
 @given(PATTERN, TOPIC)
-def test_what_stands_for_a_pattern_is_one_with_few_stars_that_wants_at_least_the_same(
+def test_a_widened_pattern_has_few_stars_and_matches_at_least_the_same_topics(
     pattern: str, topic: str
 ) -> None:
     wide = check_pattern(widened(pattern))
@@ -59,7 +59,9 @@ def test_what_stands_for_a_pattern_is_one_with_few_stars_that_wants_at_least_the
     assert matches(wide, topic) or not matches(pattern, topic)
 
 
-def test_a_look_up_follows_few_nodes_whatever_other_brokers_want(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_up_follows_few_nodes_for_any_patterns_of_other_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It visited 65 535 of them for every new topic, in vain: 39 ms each time."""
     monkeypatch.setattr(trie, "_Node", CountedNode)
     router: Router[str, int] = Router()
@@ -76,7 +78,7 @@ def test_a_look_up_follows_few_nodes_whatever_other_brokers_want(monkeypatch: py
     assert not router._wanted and not len(router._remote)
 
 
-def test_other_brokers_patterns_that_one_stands_for_go_with_the_last_of_them_and_by_role() -> None:
+def test_a_widened_pattern_is_removed_with_the_last_pattern_that_it_replaces_by_role() -> None:
     router: Router[str, str] = Router()
     first, second, itself = "*.*.*.a.*", "*.*.*.b.*", "*.*.*.#"
 

@@ -46,13 +46,13 @@ def test_topics_of_the_grammar_pass(topic: str) -> None:
         ("a\n", "token"),
     ],
 )
-def test_a_bad_topic_is_refused_with_what_is_wrong(topic: str, word: str) -> None:
+def test_a_bad_topic_is_refused_with_the_reason(topic: str, word: str) -> None:
     with pytest.raises(TopicError, match=word.replace("$", r"\$")) as caught:
         check_topic(topic)
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_text_is_refused_too() -> None:
+def test_a_topic_of_bytes_is_refused() -> None:
     with pytest.raises(TopicError, match="bytes"):
         check_topic(b"news")  # type: ignore[arg-type]
 
@@ -90,7 +90,7 @@ def test_a_bad_pattern_is_refused(pattern: str) -> None:
         ("$sys.*", "sys.status", False),
     ],
 )
-def test_what_a_pattern_wants(pattern: str, topic: str, wanted: bool) -> None:
+def test_a_pattern_matches_its_topics(pattern: str, topic: str, wanted: bool) -> None:
     trie: PatternTrie[int] = PatternTrie()
     trie.add(pattern, 1)
     assert matches(pattern, topic) is wanted
@@ -100,7 +100,7 @@ def test_what_a_pattern_wants(pattern: str, topic: str, wanted: bool) -> None:
 @given(
     st.lists(st.tuples(PATTERN, st.integers(0, 3), st.booleans()), max_size=30), st.lists(TOPIC, max_size=10)
 )
-def test_the_trie_finds_what_the_obvious_way_finds(
+def test_the_trie_agrees_with_matching_each_pattern(
     steps: list[tuple[str, int, bool]], topics: list[str]
 ) -> None:
     trie: PatternTrie[int] = PatternTrie()

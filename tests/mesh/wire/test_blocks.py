@@ -48,7 +48,7 @@ def test_the_header_is_as_documented() -> None:
 
 
 @given(BODIES, st.booleans(), st.integers(0, 1), st.integers(0, 1 << 62), st.booleans())
-def test_what_is_sealed_is_what_is_opened(
+def test_an_opened_block_equals_the_sealed_one(
     bodies: list[bytes], equal: bool, level: int, sequence: int, headed: bool
 ) -> None:
     if equal:
@@ -71,7 +71,7 @@ def test_what_is_sealed_is_what_is_opened(
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_refused_and_never_anything_worse(data: bytes) -> None:
+def test_garbage_is_refused_with_a_block_error_only(data: bytes) -> None:
     for read in (open_block, lambda data: check(data, 0)):
         try:
             read(data)
@@ -251,7 +251,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("encoded", FOREIGN.values(), ids=FOREIGN.keys())
-def test_headers_nobody_could_read_are_refused_where_the_block_comes_in(encoded: bytes) -> None:
+def test_unreadable_headers_are_refused_when_the_block_arrives(encoded: bytes) -> None:
     with pytest.raises(BlockError, match=r"header.*[^ :]$"):
         unpack_headers(encoded)
     block = sealed(b"good", b"bad", headers=[pack_headers({"a": 1}), encoded])
@@ -273,7 +273,7 @@ def test_foreign_headers_are_plain_values_or_a_block_error(encoded: bytes) -> No
 
 
 @given(MAPS)
-def test_what_may_be_packed_passes_the_check(headers: dict[str, blocks.HeaderValue]) -> None:
+def test_headers_that_can_be_packed_pass_the_check(headers: dict[str, blocks.HeaderValue]) -> None:
     try:
         encoded = pack_headers(headers)
     except ValueError:
@@ -402,7 +402,7 @@ def test_pieces_that_do_not_fit_their_body_are_refused() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 5)), max_size=60))
-def test_seen_knows_a_repeated_block_from_a_new_one(steps: list[tuple[int, int]]) -> None:
+def test_seen_tells_a_repeated_block_from_a_new_one(steps: list[tuple[int, int]]) -> None:
     """Blocks never change their bounds, so two blocks are either the same or disjoint."""
     seen, known = Seen(), set()
     for number, _ in steps:

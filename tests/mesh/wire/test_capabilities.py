@@ -34,7 +34,7 @@ def test_both_sides_come_to_the_same_agreement(one: Offer, other: Offer) -> None
 
 
 @given(OFFERS, st.lists(st.none()))
-def test_an_offer_is_read_as_it_was_packed_whatever_stands_behind_it(offer: Offer, later: list[None]) -> None:
+def test_an_offer_is_read_as_it_was_packed_despite_later_fields(offer: Offer, later: list[None]) -> None:
     assert read_offer(offer.newest, [offer.packed(), *later]) == offer
     assert read_offer(offer.newest, [[*offer.packed(), *later]]) == offer
 
@@ -44,7 +44,7 @@ def test_a_frame_without_an_offer_speaks_that_version_alone_and_has_no_capabilit
 
 
 @pytest.mark.parametrize("ours", [LINK, SESSION])
-def test_what_is_spoken_here_agrees_with_version_1_and_with_versions_to_come(ours: Offer) -> None:
+def test_the_present_offers_agree_with_version_1_and_with_later_versions(ours: Offer) -> None:
     assert ours.agree(FIRST).version == 1
     assert ours.agree(FIRST).capabilities == frozenset()
     later = Offer.of(2, 7, [*ours.capabilities, "not known yet"])
@@ -52,7 +52,7 @@ def test_what_is_spoken_here_agrees_with_version_1_and_with_versions_to_come(our
     assert ours.agree(later).capabilities == ours.capabilities
 
 
-def test_no_common_version_is_said_with_the_versions_of_both() -> None:
+def test_an_error_about_no_common_version_names_the_versions_of_both() -> None:
     with pytest.raises(VersionMismatch, match="the peer speaks version 1, this side versions 2 to 3"):
         Offer.of(2, 3, []).agree(FIRST)
 
@@ -75,6 +75,6 @@ def test_a_missing_capability_is_refused_by_its_name() -> None:
         ([1, ["x"] * (NAMES_MAX + 1)], "a list of at most 64"),
     ],
 )
-def test_a_malformed_offer_is_refused_with_what_is_wrong(packed: Any, complaint: str) -> None:
+def test_a_malformed_offer_is_refused_with_the_reason(packed: Any, complaint: str) -> None:
     with pytest.raises(FieldError, match=complaint):
         read_offer(2, [packed])

@@ -99,7 +99,7 @@ def test_an_attempt_beyond_the_field_is_shown_as_the_most() -> None:
         7,
     ],
 )
-def test_what_is_settled_is_read_strictly(settled: object) -> None:
+def test_settlements_are_read_strictly(settled: object) -> None:
     with pytest.raises(SessionError, match="settled"):
         decode(encode(Durable.DONE, 1, [settled]))
 

@@ -29,7 +29,7 @@ from mesh.wire.fields import (
         (list_of(number(1), 2), [[], [0, 1]], [[0, 0, 0], (0,), None], "a list of at most 2"),
     ],
 )
-def test_a_check_lets_pass_what_is_right_and_says_what_is_wrong(
+def test_a_check_passes_good_values_and_names_what_is_wrong_with_bad_ones(
     check: Check, good: list[Any], bad: list[Any], complaint: str
 ) -> None:
     for value in good:

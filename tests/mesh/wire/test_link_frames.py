@@ -213,7 +213,7 @@ LATER = {"of": ["a version", b"to come", None]}
 
 
 @pytest.mark.parametrize("kind", sorted(LAYOUTS))
-def test_what_stands_behind_the_known_fields_is_ignored(kind: int) -> None:
+def test_further_fields_of_a_frame_are_ignored(kind: int) -> None:
     """A later version changes frames in no other way."""
     record = [1, 2, 0, 3, "name", "host", "", ""]
     fields = {
@@ -237,7 +237,7 @@ def test_what_stands_behind_the_known_fields_is_ignored(kind: int) -> None:
     assert decode(encode(kind, *fields, LATER)) == known
 
 
-def test_what_stands_behind_a_records_or_a_patterns_fields_is_ignored() -> None:
+def test_further_fields_of_a_record_or_a_pattern_are_ignored() -> None:
     record = [1, 2, 0, 3, "name", "host", "", ""]
     one, other = (decode(encode(LinkKind.MEMBERS, 0, [each])) for each in (record, [*record, LATER]))
     assert one == other
@@ -250,6 +250,6 @@ def test_what_stands_behind_a_records_or_a_patterns_fields_is_ignored() -> None:
     assert one == other
 
 
-def test_interest_names_its_owner_or_nobody() -> None:
+def test_interest_names_its_owner_or_0() -> None:
     assert decode(encode(LinkKind.INTEREST, 1, 0, 1, [["a", 1]]))[-1] == 0
     assert decode(encode(LinkKind.INTEREST_CHANGE, 1, 2, [], [], 7))[-1] == 7

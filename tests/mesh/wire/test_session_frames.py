@@ -247,7 +247,7 @@ def test_a_session_lapses_after_three_silent_intervals() -> None:
     assert not Keepalive(0.0, 0.0).lapsed(1e9), "0 is no keepalive"
 
 
-def test_a_late_timer_judges_nobody() -> None:
+def test_a_late_timer_ends_no_session() -> None:
     keepalive = Keepalive(1.0, 0.0)
     assert not keepalive.lapsed(100.0, late_s=90.0)
     assert not keepalive.lapsed(101.0)
@@ -285,7 +285,7 @@ print(len(wrong), wrong[:1])
 
 
 @pytest.mark.process
-def test_threads_do_not_share_what_packs_their_frames() -> None:
+def test_threads_do_not_share_a_packer() -> None:
     """Blocking clients in several threads pack at once. Pure-Python msgpack, used where there is no wheel,
     showed the fault."""
     environment = {**os.environ, "MSGPACK_PUREPYTHON": "1"}

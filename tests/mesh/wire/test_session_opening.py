@@ -112,7 +112,7 @@ def test_a_wrong_offer_of_a_broker_is_a_session_error() -> None:
         read_welcome([2, 9, "alpha", "mesh", 3, 10, 20, 5], SESSION)
 
 
-def test_the_hello_of_today_is_refused_by_the_first_version_with_the_sentence_that_is_looked_for() -> None:
+def test_the_first_version_refuses_a_present_hello_with_the_expected_sentence() -> None:
     fields = decode(hello(SESSION, SECRET, 7, "me", 0.0))[1:]
     assert f"a HELLO frame has {len(fields)} fields, expected 5" == TOO_LONG_FOR_FIRST
 
@@ -154,7 +154,7 @@ def test_a_malformed_claim_is_refused_with_its_field(claim: object, field: str) 
         read_hello(heard(encode(Kind.HELLO, *fields)))
 
 
-def test_a_welcome_names_the_principal_and_one_without_it_names_nobody() -> None:
+def test_a_welcome_names_the_principal_or_has_an_empty_name() -> None:
     agreed = Agreed(2, SESSION.capabilities)
     frame = welcome(agreed, 9, "alpha", "mesh", 3, 10, 20, "alice")
     assert read_welcome(heard(frame), SESSION).principal == "alice"

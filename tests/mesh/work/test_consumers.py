@@ -13,7 +13,7 @@ def a_row(count: int) -> Row:
     return Row(Kept(1, block, count))
 
 
-def test_turns_go_round_among_those_who_hold_as_much() -> None:
+def test_turns_rotate_among_consumers_that_hold_as_much() -> None:
     roster, row = Roster(), a_row(9)
     consumers = [Consumer(number, 2, 1 << 20) for number in range(3)]
     for consumer in consumers:
@@ -29,7 +29,7 @@ def test_turns_go_round_among_those_who_hold_as_much() -> None:
     assert roster.next() is None and len(roster) == 0
 
 
-def test_who_holds_twice_as_much_comes_later() -> None:
+def test_a_consumer_that_holds_twice_as_much_comes_later() -> None:
     roster, row = Roster(), a_row(64)
     busy, idle = Consumer(1, 100, 1 << 20), Consumer(2, 100, 1 << 20)
     busy.take(row, (1 << 32) - 1)
@@ -58,7 +58,7 @@ def test_a_consumer_is_in_the_roster_once_and_out_when_it_has_no_room_or_probes(
     assert roster.next() is None
 
 
-def test_a_suspect_is_over_when_it_is_released_and_not_when_others_are() -> None:
+def test_a_probe_ends_when_its_suspect_is_released_and_not_when_others_are() -> None:
     row, one = a_row(9), Consumer(1, 9, 1 << 20)
     one.take(row, 0b111)
     one.suspect, one.stuck = (1, 1), 2

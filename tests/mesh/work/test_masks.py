@@ -21,7 +21,7 @@ def test_a_set_gives_back_its_members_in_order(members: set[int]) -> None:
 
 
 @given(SETS)
-def test_what_is_packed_is_what_is_unpacked(members: set[int]) -> None:
+def test_an_unpacked_set_equals_the_packed_one(members: set[int]) -> None:
     floor, bitmap = packed(mask_of(members))
     assert unpacked(floor, bitmap) == mask_of(members)
     assert set(range(floor)) <= members and floor not in members

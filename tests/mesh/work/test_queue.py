@@ -46,7 +46,7 @@ def test_a_window_that_changes_gives_room_or_takes_none_away() -> None:
     assert parts(home.run()) == [(1, 1, 4, 5)]
 
 
-def test_a_window_of_bytes_counts_what_each_message_has_and_comes_back_as_they_are_settled() -> None:
+def test_a_window_of_bytes_counts_the_size_of_each_message_until_it_is_settled() -> None:
     home = Home()
     home.store(10, size=100)
     each = len(home.kept[1].block) // 10
@@ -72,7 +72,7 @@ def test_a_large_body_takes_as_many_bytes_of_a_window_as_its_pieces() -> None:
     assert [order.row for order in home.run()] == [2, 3]
 
 
-def test_who_holds_least_comes_first() -> None:
+def test_the_consumer_that_holds_least_comes_first() -> None:
     home = home_with(20)
     home.attach(1, 2, window=10)
     home.run()
@@ -91,7 +91,7 @@ def test_a_consumer_is_attached_once() -> None:
 # --- the end of a session
 
 
-def test_what_a_session_that_leaves_did_not_settle_goes_to_others_at_once_and_without_suspicion() -> None:
+def test_unsettled_messages_of_a_leaving_session_go_to_others_at_once_without_suspicion() -> None:
     home = home_with(6)
     home.attach(1, window=4)
     home.run()
@@ -104,7 +104,7 @@ def test_what_a_session_that_leaves_did_not_settle_goes_to_others_at_once_and_wi
     assert {(order.attempt, order.suspect) for order in again} == {(1, False)}
 
 
-def test_what_was_in_flight_when_its_consumer_died_comes_one_at_a_time() -> None:
+def test_messages_in_flight_at_a_consumers_death_are_redelivered_one_at_a_time() -> None:
     home = home_with(3, 2)
     home.attach(1, window=3)
     home.run()
@@ -118,7 +118,7 @@ def test_what_was_in_flight_when_its_consumer_died_comes_one_at_a_time() -> None
     assert parts(home.run()) == [(2, 2, 0, 2)]
 
 
-def test_a_consumer_settles_what_it_has_before_it_gets_a_suspect() -> None:
+def test_a_consumer_gets_a_suspect_only_after_it_settled_its_other_messages() -> None:
     home = home_with(4)
     home.attach(1, 2, window=2)
     mine, _ = home.run()
@@ -132,7 +132,7 @@ def test_a_consumer_settles_what_it_has_before_it_gets_a_suspect() -> None:
     assert suspect.suspect and suspect.count == 1
 
 
-def test_half_of_the_consumers_go_on_with_other_work() -> None:
+def test_half_of_the_consumers_continue_with_other_work() -> None:
     home = home_with(40)
     home.attach(1, 2, 3, 4, window=10)
     home.run()
@@ -145,7 +145,7 @@ def test_half_of_the_consumers_go_on_with_other_work() -> None:
     assert sum(order.count for order in found if not order.suspect) == 10
 
 
-def test_a_death_counts_for_the_one_message_that_was_alone() -> None:
+def test_a_death_counts_as_an_attempt_only_for_a_message_that_was_alone() -> None:
     home = home_with(1)
     home.attach(1)
     home.run()
@@ -156,7 +156,7 @@ def test_a_death_counts_for_the_one_message_that_was_alone() -> None:
     assert (order.attempt, order.suspect) == (2, True)
 
 
-def test_a_death_counts_for_nobody_in_a_window() -> None:
+def test_a_death_counts_for_no_message_of_a_window() -> None:
     home = home_with(2)
     for consumer in range(1, 50):
         home.attach(consumer, window=2)
@@ -214,7 +214,7 @@ def test_the_back_off_doubles_to_a_minute_and_the_twentieth_attempt_is_the_last(
     ("after_s", "waits_s"),
     [(0.0, 0.0), (5.0, 5.0), (-1.0, 0.0), (math.nan, 0.0), (7 * 86400.0, 7 * 86400.0)],
 )
-def test_a_consumer_may_say_when(after_s: float, waits_s: float) -> None:
+def test_a_consumer_may_choose_the_delay_of_a_retry(after_s: float, waits_s: float) -> None:
     home = home_with(1)
     home.attach(1)
     home.run()
@@ -225,7 +225,7 @@ def test_a_consumer_may_say_when(after_s: float, waits_s: float) -> None:
     assert (order.attempt, order.redelivered, order.suspect) == (2, True, False)
 
 
-def test_others_go_on_while_one_waits_for_its_retry() -> None:
+def test_other_messages_are_delivered_while_one_waits_for_its_retry() -> None:
     home = home_with(3)
     home.attach(1)
     home.run()
@@ -269,7 +269,7 @@ def test_attempts_outlive_the_broker() -> None:
 # --- dead letters
 
 
-def test_what_is_dropped_is_a_dead_letter_with_its_reason_in_one_commit_with_its_settlement() -> None:
+def test_a_dropped_message_becomes_a_dead_letter_in_the_commit_that_settles_it() -> None:
     home = home_with(2)
     home.attach(1, window=2)
     home.run()
@@ -343,7 +343,7 @@ def test_the_last_eight_sessions_that_held_records_of_a_row_are_remembered() -> 
     assert not home.kept
 
 
-def test_what_cannot_be_settled_is_counted_and_ignored_three_times_over() -> None:
+def test_invalid_settlements_are_counted_and_ignored() -> None:
     home = home_with(4, 1)
     home.attach(1, 2, window=2)
     home.run()
@@ -368,7 +368,7 @@ def test_what_cannot_be_settled_is_counted_and_ignored_three_times_over() -> Non
     assert counters.settled == 1
 
 
-def test_a_done_for_more_than_is_held_settles_what_is_held() -> None:
+def test_a_done_for_more_than_is_held_settles_the_held_messages() -> None:
     home = home_with(6)
     home.attach(1, 2, window=3)
     home.run()
@@ -381,7 +381,7 @@ def test_a_done_for_more_than_is_held_settles_what_is_held() -> None:
 # --- writing
 
 
-def test_what_is_settled_is_written_after_50_ms_or_with_the_next_commit() -> None:
+def test_settlements_are_written_after_50_ms_or_with_the_next_commit() -> None:
     home = home_with(10)
     home.attach(1, window=10)
     home.run()
@@ -416,7 +416,7 @@ def test_a_backlog_is_read_ahead_and_then_rows_are_taken_as_they_come() -> None:
     assert messages(home.delivered)[-1] == (4, 0) and home.reads == []
 
 
-def test_a_row_that_was_committed_behind_the_back_of_a_read_is_read_next() -> None:
+def test_a_row_committed_during_a_read_is_read_next() -> None:
     home = Home(slow=True)
     home.attach(1, window=10)
     home.step()
@@ -431,7 +431,7 @@ def test_a_row_that_was_committed_behind_the_back_of_a_read_is_read_next() -> No
     assert messages(home.delivered) == [(1, 0)]
 
 
-def test_damaged_rows_hold_up_nobody() -> None:
+def test_damaged_rows_delay_no_other_rows() -> None:
     """An answer with only damaged rows does not mean the end of the journal."""
     home = Home(WorkOptions(ahead_bytes=1000))
     home.store(*[1] * 30, tell=False)
@@ -444,7 +444,7 @@ def test_damaged_rows_hold_up_nobody() -> None:
     assert set(home.kept) == home.damaged
 
 
-def test_a_large_body_is_one_message_whose_pieces_the_broker_reads() -> None:
+def test_a_large_body_is_one_message_and_the_broker_reads_its_pieces() -> None:
     home = Home()
     home.store(1, tell=False)
     home.kept[1] = Kept(1, b"", 1, parts=(7, 8, 9))
@@ -457,7 +457,7 @@ def test_a_large_body_is_one_message_whose_pieces_the_broker_reads() -> None:
     assert home.fetches == 0
 
 
-def test_a_row_that_vanished_from_the_journal_is_not_asked_for_again_and_again() -> None:
+def test_a_row_that_vanished_from_the_journal_is_not_read_repeatedly() -> None:
     home = Home(slow=True)
     home.store(1)
     del home.kept[1]
@@ -485,7 +485,7 @@ def test_rows_that_are_only_known_to_be_there_are_read_in_their_turn() -> None:
     assert messages(home.delivered) == [(1, 0), (2, 0)]
 
 
-def test_nothing_is_kept_in_memory_while_nobody_works() -> None:
+def test_rows_are_not_kept_in_memory_without_consumers() -> None:
     home = Home()
     home.store(*[5] * 10)
     assert not home.queue._rows
@@ -502,7 +502,7 @@ def test_nothing_is_kept_in_memory_while_nobody_works() -> None:
     assert len(got) == 51 and sorted(got[7:]) == got[7:]
 
 
-def test_an_answer_from_before_everybody_left_is_read_again() -> None:
+def test_an_answer_from_before_all_consumers_left_is_read_again() -> None:
     """Rows that were forgotten when the last consumer left lie before it; they were never delivered."""
     home = Home(WorkOptions(ahead_bytes=3000), slow=True)
     home.store(*[10] * 40, tell=False)
@@ -527,7 +527,7 @@ def test_an_answer_from_before_everybody_left_is_read_again() -> None:
     ]
 
 
-def test_the_bytes_of_what_is_in_flight_are_read_again_when_they_are_needed() -> None:
+def test_blocks_in_flight_are_read_again_when_they_are_needed() -> None:
     home = home_with(*[2] * 50)
     home.attach(1, window=100)
     home.run()
@@ -581,7 +581,7 @@ def test_a_row_that_cannot_be_read_is_tried_again_and_condemns_nothing() -> None
     assert home.queue.counters.unreadable == 90
 
 
-def test_what_could_not_be_delivered_is_tried_again_and_no_attempt_counts() -> None:
+def test_an_undeliverable_message_is_tried_again_without_counting_an_attempt() -> None:
     home = home_with(4)
     home.attach(1, window=4)
     home.run()
@@ -595,7 +595,7 @@ def test_what_could_not_be_delivered_is_tried_again_and_no_attempt_counts() -> N
     assert (order.first, order.count, order.attempt) == (1, 2, 1)
 
 
-def test_nothing_fresh_is_read_while_too_much_is_held_back() -> None:
+def test_fresh_messages_are_not_read_while_too_many_are_held_back() -> None:
     home = Home(WorkOptions(held_max=10, ahead_bytes=3000))
     home.store(*[1] * 100, tell=False)
     home.attach(1, window=5)
@@ -624,7 +624,7 @@ def test_an_empty_queue_has_nothing_to_do() -> None:
     assert queue.orders(0.0, commit=True) == [] and queue.next_due is None
 
 
-def test_the_counters_say_what_happened() -> None:
+def test_the_counters_count_each_outcome() -> None:
     home = home_with(4)
     home.attach(1, window=4)
     home.run()

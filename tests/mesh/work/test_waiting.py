@@ -20,7 +20,7 @@ def test_a_shelf_gives_rows_in_the_order_in_which_they_came() -> None:
     assert list(shelf.rows(9)) == [3, 9, 5]
 
 
-def test_what_is_not_on_a_shelf_is_not_taken_from_it() -> None:
+def test_discarding_messages_that_are_not_on_a_shelf_has_no_effect() -> None:
     shelf = Shelf()
     shelf.add(1, 0b101)
     assert shelf.discard(1, 0b110) == 0b100 and shelf.discard(2, 1) == 0 == shelf.discard(1, 0b10)
@@ -30,7 +30,7 @@ def test_what_is_not_on_a_shelf_is_not_taken_from_it() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50), st.floats(0, 100)), unique_by=lambda e: e[:2])
 )
-def test_what_is_due_comes_once_in_the_order_of_time(entries: list[tuple[int, int, float]]) -> None:
+def test_due_messages_come_once_in_the_order_of_time(entries: list[tuple[int, int, float]]) -> None:
     delays = Delays()
     for row, index, due in entries:
         delays.add(row, index, due)
@@ -41,7 +41,7 @@ def test_what_is_due_comes_once_in_the_order_of_time(entries: list[tuple[int, in
     assert len(list(delays.due(100.0))) == len(entries) - len(early) and list(delays.due(1e9)) == []
 
 
-def test_what_was_settled_is_never_due() -> None:
+def test_a_settled_message_is_never_due() -> None:
     delays = Delays()
     delays.add(1, 4, 1.0)
     delays.add(1, 5, 1.0)
@@ -49,7 +49,7 @@ def test_what_was_settled_is_never_due() -> None:
     assert list(delays.due(2.0)) == [(1, 5)]
 
 
-def test_what_was_settled_does_not_pile_up_until_it_would_be_due() -> None:
+def test_settled_messages_do_not_pile_up_until_their_due_time() -> None:
     delays = Delays()
     for row in range(10_000):
         delays.add(row, 0, 3600.0)

@@ -25,7 +25,7 @@ def test_a_worker_ten_times_slower_costs_its_share_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("window", [8, 256])
-def test_wider_windows_share_what_there_is(window: int) -> None:
+def test_wide_windows_share_a_backlog_evenly(window: int) -> None:
     """A backlog that all windows together could take is shared out evenly, and not given to the first that
     come."""
     home = Home()
@@ -77,7 +77,7 @@ def test_several_poison_messages_are_each_found() -> None:
     assert not home.kept and home.queue.counters.settled == 251
 
 
-def test_a_consumer_that_never_settles_holds_up_nobody() -> None:
+def test_a_consumer_that_never_settles_does_not_block_others() -> None:
     home = Home()
     home.store(*[10] * 100)
     home.attach(99, window=16)  # it hangs
@@ -142,7 +142,7 @@ def test_a_poison_that_takes_a_minute_to_kill_is_found_too() -> None:
     assert deaths <= 25
 
 
-def test_what_waits_takes_no_memory() -> None:
+def test_waiting_messages_take_no_memory() -> None:
     """A million messages wait in the journal; memory holds only those read ahead."""
     options = WorkOptions(ahead_bytes=64 << 10)
     home = Home(options)

@@ -54,7 +54,7 @@ def test_a_crash_ends_a_file_and_begins_another(
     assert stops == truth.brokers, "a crash leaves no stop row"
 
 
-def test_nothing_is_heard_of_the_dead_or_across_the_cut(
+def test_no_heartbeat_comes_from_the_dead_or_across_the_cut(
     logs: tuple[Truth, dict[str, list[dict[str, Any]]]],
 ) -> None:
     truth, files = logs
@@ -73,7 +73,7 @@ def test_nothing_is_heard_of_the_dead_or_across_the_cut(
             assert (ends[0] in truth.cut_off) == (ends[1] in truth.cut_off)
 
 
-def test_what_is_written_as_it_happens_is_the_same_but_for_the_clock(tmp_path: Path) -> None:
+def test_rows_written_in_real_time_equal_those_written_at_once_except_for_the_clock(tmp_path: Path) -> None:
     truth = invent(6, 2, 120, SEED)
     whole = write_logs(tmp_path / "whole", truth, SEED)
     waited: list[float] = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BURN = "import time\nwhile time.process_time() < 0.5: pass"
 
 
-def test_every_target_is_of_a_work_that_is_measured() -> None:
+def test_every_target_belongs_to_a_measured_work() -> None:
     pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
     skipped: dict[str, str] = {}
     measured = {(case.work, case.system) for case in cases(1.0, skipped)}
@@ -29,7 +29,7 @@ def test_every_target_is_of_a_work_that_is_measured() -> None:
     assert AGAIN in {work for work, _ in measured}
 
 
-def test_time_of_the_processor_counts_what_was_started_and_ended() -> None:
+def test_cpu_time_includes_child_processes_that_have_ended() -> None:
     before = cpu_of_tree()
     subprocess.run([sys.executable, "-c", BURN], check=True, timeout=240)
     assert cpu_of_tree() - before >= 0.4
