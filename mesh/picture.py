@@ -1,9 +1,9 @@
 """One picture of the mesh, made from the statuses of its brokers.
 
 A broker's status (``$sys.status``) has its own figures and its view of every member. Several of them make a
-`Picture`: nodes, links as both ends see them, the parts of the mesh, and one feed of events. Brokers may
-disagree: the shown state is that of the broker asked first, with the number of brokers that agree. The
-console (`mesh.console`) and the page (`mesh.http`) show pictures.
+`Picture`: nodes, links as both ends see them, the parts of the mesh, and one feed of events (`mesh.news`).
+Brokers may disagree: the shown state is that of the broker asked first, with the number of brokers that
+agree. The console (`mesh.console`) and the page (`mesh.http`) show pictures.
 
 Pure, and tolerant of its input: a broker of another version may have other keys. All text of a picture is
 printable, since names, hosts and reasons come from others.
@@ -16,14 +16,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Final
 
+from mesh.news import News, feed
 from mesh.printable import printable, printable_document
 
 Status = Mapping[str, Any]
 LIVE: Final = ("alive", "suspect")
-EVENTS_MAX: Final = 200
-LINKS_GATHERED: Final = 3
-SAME_NEWS_S: Final = 5.0
-"""Observers that report the same change of the same member within this time share one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +84,6 @@ class Edge:
     def whole(self) -> bool:
         """Every end that could be asked reports the link."""
         return self.ends == self.heard
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """A line of the feed: ``observers`` brokers reported it, the first at ``ts``."""
-
-    ts: str
-    kind: str
-    text: str
-    state: str
-    observers: tuple[str, ...]
-    ends: tuple[str, ...] = ()
-    """For a link: the names of its two brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +161,7 @@ def assemble(
         nodes=nodes,
         edges=edges,
         parts=_parts(nodes, edges),
-        news=_news(statuses, {node.id: node.name for node in named}),
+        news=feed(_events(statuses), {node.id: node.name for node in named}),
         drops=_summed(statuses, "drops"),
         refused=_summed(statuses, "refused"),
         silent=tuple(map(printable, silent)),
@@ -201,6 +185,13 @@ def _journals(statuses: Iterable[Status]) -> Iterator[tuple[str, Mapping[str, An
         journal = status.get("journal")
         if isinstance(journal, dict):
             yield str(status.get("name")), journal
+
+
+def _events(statuses: Iterable[Status]) -> Iterator[Mapping[str, Any]]:
+    for status in statuses:
+        for row in listed(status, "events"):
+            if isinstance(row, dict):
+                yield row
 
 
 def _twice(statuses: Iterable[Status]) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -457,93 +448,3 @@ def _summed(statuses: Sequence[Status], key: str) -> dict[str, int]:
         for reason in counts if isinstance(counts, dict) else ():
             total[reason] = total.get(reason, 0) + int(number_in(counts, reason) or 0)
     return {reason: count for reason, count in sorted(total.items(), key=lambda item: -item[1]) if count}
-
-
-def _news(statuses: Sequence[Status], names: Mapping[str, str]) -> tuple[News, ...]:
-    """The events of all brokers as one feed, newest last, with each change reported once."""
-    rows: dict[tuple[Any, Any, Any], Mapping[str, Any]] = {}
-    for status in statuses:
-        for row in listed(status, "events"):
-            if isinstance(row, dict):
-                rows[(row.get("node"), row.get("boot"), row.get("seq"))] = row
-    told: list[News] = []
-    latest: dict[str, int] = {}
-    for row in sorted(rows.values(), key=lambda row: str(row.get("ts", ""))):
-        what, reason, state = _told(row, names)
-        observer = names.get(str(row.get("node")), str(row.get("node"))[:8])
-        index = latest.get(what)
-        if index is not None and _seconds_between(told[index].ts, str(row.get("ts", ""))) <= SAME_NEWS_S:
-            same = told[index]
-            if observer not in same.observers:
-                told[index] = replace(same, observers=(*same.observers, observer))
-            continue
-        latest[what] = len(told)
-        text = f"{what} ({reason})" if reason and reason != state else what  # not "left (left)"
-        ends = _ends(row, names) if row.get("kind") == "link" else ()
-        told.append(News(str(row.get("ts", "")), str(row.get("kind", "")), text, state, (observer,), ends))
-    return tuple(told[-EVENTS_MAX:])
-
-
-def _ends(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(sorted((names.get(str(row.get("node")), "?"), names.get(str(row.get("peer")), "?"))))
-
-
-def with_links_gathered(news: Sequence[News]) -> list[News]:
-    """The same feed, with one line if `LINKS_GATHERED` links of one broker came up or went down within
-    `SAME_NEWS_S`: a broker that dies ends its links to all others."""
-    gathered: list[News] = []
-    taken: set[int] = set()
-    for place, item in enumerate(news):
-        if place in taken:
-            continue
-        same = [
-            at
-            for at in range(place, len(news))
-            if at not in taken
-            and news[at].ends
-            and news[at].state == item.state
-            and _seconds_between(item.ts, news[at].ts) <= SAME_NEWS_S
-        ]
-        counts: dict[str, int] = {}
-        for name in (name for at in same for name in news[at].ends):
-            counts[name] = counts.get(name, 0) + 1
-        whose = max((name for name in item.ends), key=lambda name: counts.get(name, 0), default="")
-        if counts.get(whose, 0) < LINKS_GATHERED:
-            gathered.append(item)
-            continue
-        mine = [at for at in same if whose in news[at].ends]
-        taken.update(mine)
-        observers = dict.fromkeys(name for at in mine for name in news[at].observers)
-        text = f"{len(mine)} links of {whose} {item.state.removeprefix('link-')}"
-        gathered.append(replace(item, text=text, observers=tuple(observers), ends=()))
-    return gathered
-
-
-def _told(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, str, str]:
-    """The event, its reason (other brokers may give another), and the state that determines its colour."""
-    reason = str(row.get("reason") or "")
-    if row.get("kind") == "mem":
-        subject = str(names.get(str(row.get("subject"))) or row.get("subject_name") or "?")
-        state = str(row.get("to_state", "unknown"))
-        return f"{subject} {row.get('from_state', '?')} → {state}", reason, state
-    if row.get("kind") == "link":
-        ends = _ends(row, names)
-        state = str(row.get("state", "?"))
-        return f"link {' - '.join(ends)} {state}", reason if state == "down" else "", f"link-{state}"
-    if row.get("kind") == "meta":
-        name = str(row.get("name") or names.get(str(row.get("node")), "?"))
-        op = {"start": "started", "stop": "stopped"}.get(str(row.get("op")), str(row.get("op")))
-        return f"{name} {op}", reason, f"meta-{row.get('op')}"
-    return str(row.get("kind", "?")), reason, ""
-
-
-def _seconds_between(earlier: str, later: str) -> float:
-    """Seconds between two RFC 3339 times. Brokers' clocks may differ, so this is only for grouping."""
-    return abs(_day_seconds(later) - _day_seconds(earlier)) if earlier[:10] == later[:10] else 86400.0
-
-
-def _day_seconds(ts: str) -> float:
-    try:
-        return int(ts[11:13]) * 3600 + int(ts[14:16]) * 60 + float(ts[17:].rstrip("Z"))
-    except ValueError:
-        return 0.0

@@ -56,7 +56,8 @@ def _said(names: list[str], one: str, many: str) -> str:
 def _members(picture: Picture) -> Iterator[Trouble]:
     dead = _names(picture, lambda node: node.state == "dead" and not node.answered)
     if dead:
-        yield Trouble(BAD, _said(dead, "is dead", "are dead"))
+        # This side cannot tell a process that is gone from one behind a broken network.
+        yield Trouble(BAD, _said(dead, "is dead or cut off", "are dead or cut off"))
     if len(picture.parts) > 1:
         names = {node.id: node.name for node in picture.nodes}
         parts = "; ".join(listed([names[id] for id in part]) for part in picture.parts[:4])
@@ -75,14 +76,18 @@ def _members(picture: Picture) -> Iterator[Trouble]:
 def _links(picture: Picture, missing: Sequence[tuple[str, str]]) -> Iterator[Trouble]:
     names = {node.id: node.name for node in picture.nodes}
     if missing:
-        yield Trouble(WARN, f"no link: {listed([f'{names[a]} - {names[b]}' for a, b in missing])}")
+        yield Trouble(WARN, f"no link: {listed([_pair(names[a], names[b]) for a, b in missing])}")
     half = [
-        f"{names.get(edge.a, edge.a)} - {names.get(edge.b, edge.b)}"
+        _pair(names.get(edge.a, edge.a), names.get(edge.b, edge.b))
         for edge in picture.edges
         if not edge.whole
     ]
     if half:
         yield Trouble(WARN, f"a link that only one end reports: {listed(half)}")
+
+
+def _pair(one: str, other: str) -> str:
+    return " - ".join(sorted((one, other)))
 
 
 def _drops(picture: Picture, drops_s: Mapping[str, float | None]) -> Iterator[Trouble]:
@@ -98,9 +103,13 @@ def _rate(rate: float) -> str:
 
 
 def _late(picture: Picture) -> Iterator[Trouble]:
-    late = [(node.late_ms, node.name) for node in picture.nodes if (node.late_ms or 0) > LATE_MS]
+    late = [(node.late_ms or 0.0, node.name) for node in picture.nodes if (node.late_ms or 0) > LATE_MS]
     for late_ms, name in sorted(late, reverse=True):
-        yield Trouble(WARN, f"the event loop of {name} was {late_ms:.0f} ms late")
+        yield Trouble(WARN, f"the event loop of {name} was {_duration(late_ms)} late")
+
+
+def _duration(late_ms: float) -> str:
+    return f"{late_ms:.0f} ms" if late_ms < 9999.5 else f"{late_ms / 1e3:.0f} s"
 
 
 def _disks(picture: Picture) -> Iterator[Trouble]:

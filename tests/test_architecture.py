@@ -330,13 +330,15 @@ LAYERS = (
             "protocols",
         ),
     ),
-    Layer(("mesh.picture",), ("mesh.printable",), pure=True),
+    Layer(("mesh.news",), ("mesh.printable",), pure=True),
+    Layer(("mesh.picture",), ("mesh.news", "mesh.printable"), pure=True),
     Layer(("mesh.trouble",), ("mesh.picture", "mesh.printable"), pure=True),
     Layer(
         tuple(f"mesh.http.{name}" for name in PURE_HTTP),
         (
             "mesh.dataplane.counters",
             "mesh.listen",
+            "mesh.news",
             "mesh.picture",
             "mesh.printable",
             "mesh.trouble",
@@ -416,7 +418,7 @@ LAYERS = (
     ),
     Layer(
         ("mesh.console",),
-        ("mesh.console", "mesh.clients", "mesh.errors", "mesh.picture", "mesh.trouble", "mesh"),
+        ("mesh.console", "mesh.clients", "mesh.errors", "mesh.news", "mesh.picture", "mesh.trouble", "mesh"),
         ("pyspark", "pandas", "pynng", "cyclopts"),
     ),
     Layer(("mesh.analysis",), ("mesh.analysis", "mesh.errors", "mesh.eventlog"), ("pynng", "zmq")),

@@ -44,6 +44,8 @@ def _key(of: Callable[[Vertex], Any]) -> Callable[[BrokerRow], Any]:
 def state_word(node: Vertex, signs: Signs) -> str:
     """The state, and how many brokers agree where not all do: ``dead 3/4``."""
     word = node.mode if node.answered and node.mode in ("joining", "isolated", "leaving") else node.state
+    if word == "dead" and node.answered:
+        word = "cut off"  # others believe it dead, and it has just said that it is not
     if 0 < node.agree < node.observers:
         return f"{signs.of(node.state)} {word} {node.agree}/{node.observers}"
     return f"{signs.of(node.state)} {word}"

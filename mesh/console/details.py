@@ -46,15 +46,8 @@ def broker_details(
     about = [
         ("broker", Text(f"{node.name} ({node.id}), incarnation {node.incarnation}")),
         ("state", state),
-        ("address", Text(f"{node.url}, host {node.host}, up {duration(node.uptime_s)}")),
-        ("clients", Text(f"{number(node.sessions)} sessions, {number(node.subscriptions)} subscriptions")),
-        (
-            "since its start",
-            Text(
-                f"{number(node.published)} published, {number(node.delivered)} delivered, "
-                f"{number(node.dropped)} dropped, {number(node.lost)} lost on links"
-            ),
-        ),
+        ("address", Text(f"{node.url}, host {node.host}, {_up(node)}")),
+        *(_counts(node) if node.answered else ()),
         *(("trouble", Text(trouble, "bold yellow")) for trouble in (*node.disk, node.filling) if trouble),
     ]
     samples = [] if past is None else list(past.brokers.get(node.id, ()))
@@ -72,6 +65,25 @@ def broker_details(
     room = height - len(above)
     links = [table(LINK_COLUMNS, rows, width, room, signs)] if rows and room > 2 else []
     return Group(*above, *links)
+
+
+def _up(node: Vertex) -> str:
+    if node.answered:
+        return f"up {duration(node.uptime_s)}"
+    return "does not answer: dead or cut off" if node.state == "dead" else "did not answer"
+
+
+def _counts(node: Vertex) -> list[tuple[str, Text]]:
+    return [
+        ("clients", Text(f"{number(node.sessions)} sessions, {number(node.subscriptions)} subscriptions")),
+        (
+            "since its start",
+            Text(
+                f"{number(node.published)} published, {number(node.delivered)} delivered, "
+                f"{number(node.dropped)} dropped, {number(node.lost)} lost on links"
+            ),
+        ),
+    ]
 
 
 def link_details(row: LinkRow, past: History | None, width: int, signs: Signs) -> RenderableType:

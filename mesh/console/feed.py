@@ -10,7 +10,8 @@ from typing import Any
 
 from mesh.console.signs import Signs
 from mesh.console.view import plain_news
-from mesh.picture import Picture, listed, with_links_gathered
+from mesh.news import gathered
+from mesh.picture import Picture, listed
 
 
 class Feed:
@@ -25,7 +26,7 @@ class Feed:
         """New events, one line each."""
         fresh = [item for item in picture.news if (item.ts, item.text) not in self._told]
         self._told = {(item.ts, item.text): None for item in picture.news}
-        return [plain_news(item, self._signs) for item in with_links_gathered(fresh)]
+        return [plain_news(item, self._signs) for item in gathered(fresh)]
 
     def rows(self, statuses: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """New events as their brokers wrote them, by time."""

@@ -30,7 +30,8 @@ from mesh.console.signs import UNICODE, Shown, Signs
 from mesh.console.tables import Column, fitting, in_order, rows_shown, table, window
 from mesh.console.topology import ALL_LINKS_OF, DRAWN_MAX, topology
 from mesh.console.view import WIDE, head, news_lines, trouble_lines
-from mesh.picture import Picture, with_links_gathered
+from mesh.news import gathered
+from mesh.picture import Picture
 
 SMALL_WIDTH: Final = 50
 SMALL_HEIGHT: Final = 12
@@ -39,6 +40,7 @@ FRAME: Final = 2
 """Lines, and columns without padding, of a panel's frame."""
 HEAD: Final = 2
 HINTS: Final = 1
+TROUBLE_LINES: Final = 30
 
 DETAILS: Final = {View.MESH: "broker", View.LINKS: "link", View.CLIENTS: "client"}
 
@@ -131,7 +133,7 @@ class Screen:
                     lambda row: " ".join((row.pattern, *row.brokers)),
                 )
             case View.EVENTS:
-                news = with_links_gathered(picture.news)
+                news = gathered(picture.news)
                 return self._chosen(news, (), lambda item: (item.ts, item.text), lambda item: item.text)
             case View.MATRIX:
                 return Rows(picture.nodes, [node.id for node in picture.nodes], ())
@@ -227,7 +229,12 @@ class Screen:
         queues = self.picture.queues
         rows = min(len(queues) + 3, max(5, (height - HEAD - HINTS) * 2 // 7)) if queues else 0
         feed = max(3, feed - rows // 3)
-        return max(4, height - HEAD - HINTS - feed - rows), feed, rows
+        body = max(4, height - HEAD - HINTS - feed - rows)
+        # Trouble gets the lines that it needs, from what the brokers can spare.
+        wanted = len(trouble_lines(self.picture, TROUBLE_LINES, self.past, _aside(width) - 4)) + FRAME
+        spare = body - min(len(self.picture.nodes) + 1 + FRAME, (height - HEAD - HINTS) // 2)
+        more = max(0, min(wanted - feed, spare))
+        return body - more, feed + more, rows
 
     def _mesh(self, width: int, height: int) -> RenderableType:
         picture, signs = self.picture, self.signs
@@ -246,8 +253,8 @@ class Screen:
             rows.insert(2, Layout(panel, name="queues", size=queues))
         frame.split_column(*rows)
         frame["body"].split_row(*self._body(width, body))
-        news = news_lines(with_links_gathered(picture.news), feed - FRAME, width, signs)
-        aside = min(34, width // 2) if width < WIDE else min(48, width // 3)
+        aside = _aside(width)
+        news = news_lines(gathered(picture.news), feed - FRAME, width, signs, width - aside - 4)
         trouble = trouble_lines(picture, feed - FRAME, self.past, aside - 4)
         side = Layout(self._panel(_joined(trouble), "trouble", pad=1), name="trouble", size=aside)
         frame["feed"].split_row(Layout(self._panel(_joined(news), "events", pad=1), name="events"), side)
@@ -298,7 +305,9 @@ class Screen:
             last = len(rows.rows) if place is None else max(place + 1, room)
             news = rows.rows[max(0, last - room) : last]
             said = f"{len(rows.rows)} events, the newest last"
-            return self._panel(_joined(news_lines(news, room, width, signs)), "events", pad=1, below=said)
+            return self._panel(
+                _joined(news_lines(news, room, width, signs, inner)), "events", pad=1, below=said
+            )
         return self._panel(self._table(inner, room), control.view, pad=1, below=self._below(rows))
 
     def _below(self, rows: Rows) -> str:
@@ -338,4 +347,9 @@ def _link_text(row: LinkRow) -> str:
 
 
 def _joined(lines: Sequence[Text]) -> Text:
-    return Text("\n", no_wrap=True, overflow="crop").join(lines)
+    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+
+
+def _aside(width: int) -> int:
+    """Columns of the trouble beside the events."""
+    return min(38, width // 2) if width < WIDE else min(48, width // 3)

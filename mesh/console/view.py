@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +16,8 @@ from mesh.console.figures import counted, duration, latency, milliseconds, numbe
 from mesh.console.history import History
 from mesh.console.queues import queues_table
 from mesh.console.signs import UNICODE, Signs, colour
-from mesh.picture import News, Picture, listed, missing_links, omitted
+from mesh.news import News
+from mesh.picture import Picture, listed, missing_links, omitted
 from mesh.printable import printable_document
 from mesh.trouble import BAD, troubles
 
@@ -72,15 +74,21 @@ def _does(picture: Picture, width: int, past: History | None) -> Text:
     return does
 
 
-def news_lines(news: Sequence[News], rows: int, width: int = 200, signs: Signs = UNICODE) -> list[Text]:
-    """The newest events, newest last, one line each."""
+def news_lines(
+    news: Sequence[News], rows: int, width: int = 200, signs: Signs = UNICODE, cells: int | None = None
+) -> list[Text]:
+    """The newest events, newest last, one line each. An event that is longer than ``cells`` is told in its
+    first shorter form that fits."""
     lines = []
     for item in news[len(news) - rows if rows < len(news) else 0 :]:
+        at, by = item.ts[11:19] + " ", _said_by(item.observers, width)
+        by = f" {by}" if by else ""
+        forms = [text.replace(UNICODE.arrow, signs.arrow) for text in (item.text, *item.shorter)]
+        room = cell_len(forms[0]) if cells is None else max(1, cells - cell_len(at + by))
+        said = Text(next((form for form in forms if cell_len(form) <= room), forms[-1]), colour(item.state))
+        said.truncate(room, overflow="ellipsis")
         line = Text(no_wrap=True, overflow="ellipsis", end="")
-        line.append(item.ts[11:19] + " ", "bright_black")
-        line.append(item.text.replace(UNICODE.arrow, signs.arrow), colour(item.state))
-        line.append(f" {_said_by(item.observers, width)}", "bright_black")
-        lines.append(line)
+        lines.append(line.append(at, "bright_black").append(said).append(by, "bright_black"))
     return lines
 
 

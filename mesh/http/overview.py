@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mesh.picture import Picture, Status, Vertex, assemble, listed, missing_links, with_links_gathered
+from mesh.news import gathered
+from mesh.picture import Picture, Status, Vertex, assemble, listed, missing_links
 from mesh.printable import printable_document
 from mesh.trouble import troubles
 
@@ -78,7 +79,7 @@ class Overview:
                 "trouble": [trouble._asdict() for trouble in troubles(picture, rates, missing)],
                 "news": [
                     {"ts": item.ts, "text": item.text, "state": item.state, "by": len(item.observers)}
-                    for item in with_links_gathered(picture.news)[-NEWS_MAX:]
+                    for item in gathered(picture.news)[-NEWS_MAX:]
                 ],
                 "drops": dict(list(picture.drops.items())[:REASONS_MAX]),
                 "refused": dict(list(picture.refused.items())[:REASONS_MAX]),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mesh.console.screen import Screen
 from mesh.console.view import status_report
-from mesh.picture import News, compose, missing_links, with_links_gathered
+from mesh.picture import compose, missing_links
 from mesh.trouble import troubles
 from tests.mesh.console import statuses
 from tests.mesh.console.statuses import NAMES, broker_id, link, member, status
@@ -196,31 +196,3 @@ def test_a_broker_of_another_version_does_not_break_the_picture(odd: dict[str, o
         assert len(picture.nodes) >= 5
         drawn(Screen(picture))
         drawn(status_report(picture, answers[0], 80))
-
-
-def down(a: str, b: str, ts: str, state: str = "link-down") -> News:
-    return News(f"2026-11-21T{ts}Z", "link", f"link {a} - {b} down (closed)", state, (a,), (a, b))
-
-
-def test_links_that_go_with_one_broker_are_one_line() -> None:
-    """One death among five brokers caused four more lines, among forty brokers thirty-nine."""
-    death = News("2026-11-21T10:00:02Z", "mem", "beta suspect → dead", "dead", ("alpha",))
-    news = [
-        down("alpha", "beta", "10:00:00"),
-        down("beta", "gamma", "10:00:01"),
-        death,
-        down("beta", "delta", "10:00:03"),
-        down("alpha", "gamma", "10:00:04"),
-        down("beta", "epsilon", "10:00:30"),
-    ]
-    told = with_links_gathered(news)
-    assert [item.text for item in told] == [
-        "3 links of beta down",
-        "beta suspect → dead",
-        "link alpha - gamma down (closed)",
-        "link beta - epsilon down (closed)",
-    ]
-    assert told[0].observers == ("alpha", "beta") and told[0].state == "link-down"
-    assert with_links_gathered(news[:2]) == news[:2], "two are told one by one"
-    up = [*news[:2], down("beta", "delta", "10:00:03", "link-up")]
-    assert with_links_gathered(up) == up, "coming and going are two things"

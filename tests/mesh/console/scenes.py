@@ -115,7 +115,7 @@ def overload(step: int) -> list[dict[str, Any]]:
 
 def forty(step: int) -> list[dict[str, Any]]:
     names = tuple(f"broker-{number:02d}" for number in range(1, 41))
-    answers = mesh(names, step, dead=("broker-17",) if step >= STEPS - 2 else ())
+    answers = mesh(names, step, dead=("broker-17",) if step >= STEPS - 20 else ())
     for answer in answers:
         for one, other in (("broker-03", "broker-29"), ("broker-08", "broker-11")):
             if answer["name"] in (one, other):

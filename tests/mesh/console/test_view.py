@@ -13,9 +13,11 @@ from mesh.console.brokers import broker_rows, brokers_table
 from mesh.console.figures import duration, milliseconds, number, shortened
 from mesh.console.screen import Screen
 from mesh.console.signs import ASCII, signs_for
-from mesh.console.view import head, plain_line, plain_news, status_report, trouble_lines
+from mesh.console.view import head, news_lines, plain_line, plain_news, status_report, trouble_lines
+from mesh.news import gathered
 from mesh.picture import compose
 from tests.mesh.console import statuses
+from tests.mesh.console.scenes import seen
 
 
 def drawn(renderable: RenderableType, width: int = 80, height: int = 24) -> list[str]:
@@ -47,7 +49,7 @@ def test_at_80x24_everything_one_needs_at_night_is_there() -> None:
     for title in ("topology", "brokers", "events", "trouble", "rtt ms", "in/s", "out/s", "drop", "late"):
         assert title in text
     assert "✕ dead" in text
-    assert "beta suspect → dead (missed 3) x4" in text
+    assert "beta suspect → dead x4" in text
     assert "beta is dead" in text and "delta misses heartbeats" in text
     assert "09:01:07  q quits" in lines[-1]
 
@@ -60,9 +62,51 @@ def test_the_feed_has_room_for_all_trouble_however_few_the_events() -> None:
         assert said in text
 
 
+def test_each_trouble_is_whole_beside_the_queues_at_80x24() -> None:
+    """Each of four sentences ended in the middle of a word, while the brokers had empty lines."""
+    picture, past = seen("overload")
+    lines = drawn(Screen(picture, "", past=past))
+    title = next(place for place, line in enumerate(lines) if "─ trouble ─" in line)
+    said = " ".join(line[41:-1].strip("│ ") for line in lines[title + 1 :])
+    for sentence in (
+        "gamma drops 400 messages a second",
+        "the event loop of gamma was 12 s late",
+        "gamma: journal 86 % full",
+        "messages wait without a consumer in mail",
+    ):
+        assert sentence in said.replace("\u202f", " ")
+    assert "durable subscriptions" in "\n".join(lines) and "● alive" in "\n".join(lines)
+
+
+def test_a_cut_off_side_is_not_called_dead_alone() -> None:
+    """A broker cannot tell a process that is gone from one behind a broken network."""
+    text = "\n".join(drawn(Screen(compose(statuses.split()[:3]), "")))
+    assert "✕ dead" in text and "delta, epsilon are dead or cut off" in " ".join(text.split())
+    answering = "\n".join(drawn(Screen(compose(statuses.split()), "")))
+    assert "✕ cut off" in answering and "✕ dead " not in answering, "what answers lives"
+
+
+def test_an_event_that_is_too_long_is_told_in_a_shorter_form() -> None:
+    """Lines of 80 columns ended before the new state."""
+    answers = statuses.split()[:3]
+    for answer in answers:
+        answer["events"] = [
+            statuses.changed(
+                answer["name"], number, "09:01:05.0", other, "suspect", "dead", "missed 3 rounds"
+            )
+            for number, other in enumerate(("delta", "epsilon"))
+        ]
+    news = gathered(compose(answers).news)
+    (full,), (short,), (count,), (cut,) = (news_lines(news, 5, 80, cells=cells) for cells in (70, 36, 30, 20))
+    assert full.plain == "09:01:05 delta, epsilon suspect → dead (missed 3 rounds) x3"
+    assert short.plain == "09:01:05 delta, epsilon → dead x3"
+    assert count.plain == "09:01:05 2 brokers → dead x3"
+    assert cut.plain == "09:01:05 2 broke… x3"
+
+
 def test_trouble_in_one_line_says_what_it_is_before_how_much_more_there_is() -> None:
     (line,) = trouble_lines(compose(statuses.after_a_kill(), silent=("beta", "gamma")), 1)
-    assert line.plain == "1 of 3: beta is dead"
+    assert line.plain == "1 of 3: beta is dead or cut off"
 
 
 def test_a_split_is_seen_before_anything_is_read() -> None:
@@ -81,7 +125,7 @@ def test_a_wide_screen_has_more_columns_and_says_who_saw_what() -> None:
 
 
 def test_disagreement_shows_how_many_agree() -> None:
-    assert "✕ dead 3/4" in "\n".join(drawn(Screen(compose(statuses.split()))))
+    assert "✕ cut off 3/4" in "\n".join(drawn(Screen(compose(statuses.split()))))
 
 
 def test_an_isolated_broker_says_so() -> None:
@@ -279,7 +323,7 @@ def test_a_dead_broker_is_trouble_and_an_old_refusal_is_none() -> None:
     assert [line.plain for line in trouble_lines(compose(answers), 9)] == ["none"]
     answers[0]["members"][1] |= {"state": "dead", "link": None}
     del answers[1]
-    assert trouble_lines(compose(answers), 9)[0].plain == "beta is dead"
+    assert trouble_lines(compose(answers), 9)[0].plain == "beta is dead or cut off"
 
 
 def test_a_journal_that_fills_is_seen_in_status_and_top() -> None:

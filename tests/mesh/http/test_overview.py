@@ -43,7 +43,7 @@ def test_a_death_is_shown_with_its_history() -> None:
     beta = named(found, "beta")
     assert beta["state"] == "dead" and beta["in_s"] is None
     assert [change[1] for change in beta["changes"]] == ["suspect", "dead"], "four reports are one change"
-    assert {"level": "bad", "text": "beta is dead"} in found["trouble"]
+    assert {"level": "bad", "text": "beta is dead or cut off"} in found["trouble"]
     assert any("612 ms late" in each["text"] for each in found["trouble"])
 
 
@@ -127,7 +127,7 @@ def test_news_are_bounded_and_trouble_too() -> None:
         changed(
             "alpha",
             number,
-            f"10:{number // 60:02}:{number % 60:02}.000000",
+            f"10:{number // 20:02}:{3 * number % 60:02}.000000",
             f"b{number}",
             "alive",
             "dead",
