@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Final
 
 from protocols.pipe import Pipe, PipeStatistics
@@ -64,7 +65,8 @@ class Departures:
         self.recent.append(ClosedPipe(pipe.id, pipe.url, pipe.remote_address, cause, pipe.close_reason))
 
 
+_counts: Final = attrgetter(*(field.name for field in fields(PipeStatistics)))
+
+
 def sum_of(*counters: PipeStatistics) -> PipeStatistics:
-    return PipeStatistics(
-        *(sum(getattr(each, field.name) for each in counters) for field in fields(PipeStatistics))
-    )
+    return PipeStatistics(*map(sum, zip(*map(_counts, counters), strict=True)))

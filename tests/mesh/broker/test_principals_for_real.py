@@ -4,30 +4,20 @@ guessing."""
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from mesh import BlockingClient, Broker, Client, ConfigError, Disconnected, Listen, NotAccepted, Principal
 from mesh.access import proofs
 from mesh.access.keys import SigningKey
 from mesh.cli.serving import reloaded
-from mesh.wire.capabilities import SESSION
-from mesh.wire.session_frames import Kind, decode, encode
-from mesh.wire.session_opening import hello
 from protocols import HandshakeError, Req0, SocketOptions, SPError
-from tests.mesh.broker.raw_sessions import ADDRESS
-from tests.mesh.loopback import LOCAL, REQ, Stranger, eventually
+from tests.mesh.broker.guessers import broker_that_knows, by_guessers, guess
+from tests.mesh.loopback import LOCAL, eventually
 from tests.support import certificates
-from tests.support.children import ends_with_tests
-from tests.support.ports import free_port
 
 TOKEN = b"a-token-of-some-random-text"
 HASHED = proofs.token_text(proofs.stored_key(proofs.client_key(TOKEN)))
@@ -161,65 +151,19 @@ async def test_a_reload_with_a_mistake_keeps_the_old_rights_and_says_so() -> Non
 # --- what wrong proofs cost
 
 
-async def guess(url: str, public: bytes) -> str:
-    """Send one wrong proof on its own connection. Returns the broker's answer."""
-    stranger = await Stranger.connect(url, REQ)
-    try:
-        stranger.send(ADDRESS + hello(SESSION, os.urandom(32), 7, "guesser", 0.0, ("key", public)))
-        said = decode(await stranger.receive(), 4)
-        if said[0] == Kind.CHALLENGE:
-            stranger.send(ADDRESS + encode(Kind.PROVE, os.urandom(64)))
-            said = decode(await stranger.receive(), 4)
-        return str(said[1])
-    finally:
-        await stranger.close()
-
-
 @pytest.mark.long
 @pytest.mark.process
 async def test_guessers_that_never_stop_cost_a_broker_less_than_a_twentieth_of_a_core(tmp_path: Path) -> None:
     """A hundred connections that keep guessing would make some thousand attempts a second. The broker holds
     its refusals back, so that there are fewer than a hundred a second. Its own processor time is measured."""
     public = SigningKey.generate().public
-    url = f"tcp://127.0.0.1:{free_port()}"
-    config = tmp_path / "mangrove.toml"
-    config.write_text(
-        f'[broker]\nname = "alpha"\nlisten = ["{url}"]\nanonymous = "nowhere"\n'
-        f'[principals.alice]\nkeys = ["{proofs.key_text(public)}"]\npublish = ["#"]\n'
-    )
-    command = [sys.executable, "-m", "mesh", "broker", "--config", str(config)]
-    with open(tmp_path / "log", "wb") as log:
-        process = subprocess.Popen(ends_with_tests(command), stderr=log)
-    try:
-        said = tmp_path / "log"
-        await eventually(
-            lambda: "is ready" in said.read_text() or process.poll() is not None, "it is ready", 120
-        )
-        assert process.poll() is None, said.read_text()
-        broker = next(
-            each
-            for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-            if each.cmdline()[-1] == str(config) and "broker" in each.cmdline()
-        )
+    with broker_that_knows(public, tmp_path) as (found, url):
+        await eventually(found, "it is ready", 120)
+        broker = found()
+        assert broker is not None
         for _ in range(10):
             assert await guess(url, public) == "wrong_proof"
-        count = 0
-
-        async def go_on(until: float) -> None:
-            nonlocal count
-            while time.monotonic() < until:
-                assert await guess(url, public) == "wrong_proof"
-                count += 1
-
-        began, before = time.monotonic(), sum(broker.cpu_times()[:2])
-        await asyncio.gather(*(go_on(began + 20.0) for _ in range(100)))
-        took_s, used_s = time.monotonic() - began, sum(broker.cpu_times()[:2]) - before
-        print(
-            f"{count / took_s:.0f} guesses/s by 100 guessers: {used_s / took_s:.1%} of a core, "
-            f"{1000 * used_s / count:.2f} ms each"
-        )
-        assert count / took_s < 100
-        assert used_s / took_s < 0.05
-    finally:
-        process.terminate()
-        process.wait(60)
+        guessed = await by_guessers(broker, url, public, 100, 20.0)
+        print(f"by 100 guessers: {guessed}")
+        assert guessed.rate < 100
+        assert guessed.share < 0.05
