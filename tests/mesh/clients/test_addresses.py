@@ -14,7 +14,7 @@ HOSTS = [f"tcp://10.0.0.{number}:7770" for number in range(1, 9)]
 UNSAFE = ["ipc:///run/a.sock", "inproc://a", "tcp://127.0.0.1:7770", "tcp://localhost:1", "ws://[::1]:80/"]
 
 
-def test_one_address_is_dialled_for_ever_and_what_is_told_changes_nothing() -> None:
+def test_a_single_address_is_dialled_forever_and_announced_ones_change_nothing() -> None:
     addresses = Addresses(Place(("tcp://a:1",)), random.Random(1))
     for _ in range(3):
         assert addresses.next() == "tcp://a:1"
@@ -23,7 +23,7 @@ def test_one_address_is_dialled_for_ever_and_what_is_told_changes_nothing() -> N
         assert addresses.lost(lasted=True) == 0
 
 
-def test_the_default_places_are_dialled_in_order_while_nobody_listens_and_the_first_session_stays() -> None:
+def test_the_default_addresses_are_dialled_in_order_until_one_listens() -> None:
     addresses = Addresses(Place(("ipc:///a", "tcp://b:1")), random.Random(1))
     assert addresses.next() == "ipc:///a" and addresses.failed("refused", refused=True) == 1
     assert addresses.next() == "tcp://b:1" and addresses.tried == "nobody listens at ipc:///a, and "
@@ -79,11 +79,11 @@ def test_sessions_that_end_at_once_are_attempts_of_one_round() -> None:
         ("tcp://" + "b" * 250 + ":1", "tcp://a:1", False),
     ],
 )
-def test_a_told_address_must_be_as_safe_as_those_given(url: str, given: str, taken: bool) -> None:
+def test_an_announced_address_must_be_as_safe_as_those_given(url: str, given: str, taken: bool) -> None:
     assert is_acceptable(url, [given]) is taken
 
 
-def test_a_client_with_one_plain_address_may_be_told_plain_ones() -> None:
+def test_a_client_with_one_plain_address_accepts_announced_plain_ones() -> None:
     assert is_acceptable("tcp://b:1", ["tls+tcp://a:1", "tcp://a:2"])
 
 

@@ -58,7 +58,7 @@ def test_messages_are_a_topic_and_bodies_or_pairs_of_both() -> None:
         by_topic([("a", "text")], None)  # type: ignore[list-item]
 
 
-def test_what_is_no_list_of_pairs_is_told_by_what_was_given() -> None:
+def test_bad_messages_are_refused_with_an_error_that_shows_the_argument() -> None:
     for messages, bodies, sentence in (
         (5, None, "a topic and bodies, or pairs of both, not 5"),
         (5, [b""], "a topic and bodies, or pairs of both, not 5"),

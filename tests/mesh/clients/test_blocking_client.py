@@ -132,7 +132,7 @@ def test_ipc_works_as_tcp_does(tmp_path: Path) -> None:
         broker.kill()
 
 
-def test_misuse_and_missing_brokers_are_told(url: str) -> None:
+def test_misuse_and_missing_brokers_are_errors(url: str) -> None:
     with BlockingClient(url) as mesh:
         with pytest.raises(TopicError):
             mesh.publish("a b", b"")
@@ -153,7 +153,7 @@ def test_misuse_and_missing_brokers_are_told(url: str) -> None:
             BlockingClient(missing, connect_timeout=1.0).open()
 
 
-def test_arguments_that_cannot_be_used_are_told_before_anything_is_done(url: str) -> None:
+def test_bad_arguments_are_refused_before_anything_is_done(url: str) -> None:
     for bad, word in (
         ("tcp://host:1/", "not '1/'"),
         ("inproc://x", "without an event loop"),

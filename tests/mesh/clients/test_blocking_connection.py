@@ -88,12 +88,14 @@ def test_bodies_of_any_size_come_back_over_every_transport(served: Served, kind:
     ],
 )
 @pytest.mark.parametrize("kind", ["tls+tcp", "wss"])
-def test_what_tls_refuses_is_said(served: Served, kind: str, tls: TlsConfig | None, sentence: str) -> None:
+def test_a_refusal_by_tls_is_named_in_the_error(
+    served: Served, kind: str, tls: TlsConfig | None, sentence: str
+) -> None:
     with pytest.raises(Disconnected, match=sentence):
         BlockingClient(served.urls[kind], tls=tls, connect_timeout=5.0).open()
 
 
-def test_tls_at_a_plain_address_and_the_other_way_are_told(served: Served) -> None:
+def test_tls_at_a_plain_address_and_the_reverse_are_named_in_the_error(served: Served) -> None:
     host = served.urls["tls+tcp"].removeprefix("tls+")
     with pytest.raises(Disconnected, match="closed the connection after 0 of 8 header bytes"):
         BlockingClient(host, connect_timeout=5.0).open()
@@ -143,7 +145,7 @@ def test_threads_share_one_tls_stream(served: Served) -> None:
         assert all(delivery and len(set(delivery.body)) == 1 for delivery in got)
 
 
-def test_a_listener_that_dribbles_is_given_up_at_the_deadline() -> None:
+def test_a_listener_that_sends_byte_by_byte_is_given_up_at_the_deadline() -> None:
     """One byte of the header now and then: each one began a new wait."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         done = threading.Event()
@@ -205,7 +207,7 @@ def test_a_url_for_one_family_is_looked_up_in_that_family(
     assert asked == [("broker.example", 7, family, socket.SOCK_STREAM)]
 
 
-def test_the_next_address_of_a_name_is_tried_where_one_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_address_of_a_name_is_tried_when_one_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as dead:
         refusing = dead.getsockname()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -229,7 +231,7 @@ def test_the_next_address_of_a_name_is_tried_where_one_refuses(monkeypatch: pyte
         assert heard[0].startswith(b"\0SP\0")
 
 
-def test_an_address_that_answers_nothing_does_not_keep_the_next_from_being_tried(
+def test_the_next_address_is_tried_when_one_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first used up all the time, and the second had to answer at once."""
@@ -262,7 +264,7 @@ def test_an_address_that_answers_nothing_does_not_keep_the_next_from_being_tried
             each.close()
 
 
-def test_when_no_address_accepts_the_first_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_refusal_is_raised_when_no_address_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as dead:
         refusing = dead.getsockname()
     found = [

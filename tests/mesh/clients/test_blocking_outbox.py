@@ -54,7 +54,7 @@ def test_it_keeps_messages_while_there_is_no_broker(path: Path) -> None:
         assert messages(client) == 3
 
 
-async def test_what_lies_there_is_stored_once_there_is_a_broker(tmp_path: Path, path: Path) -> None:
+async def test_its_messages_are_stored_once_a_broker_is_reachable(tmp_path: Path, path: Path) -> None:
     def program(url: str) -> str:
         with BlockingClient(url, outbox=path) as client:
             client.publish("jobs.a", b"2", level="outbox")
@@ -73,7 +73,7 @@ async def test_what_lies_there_is_stored_once_there_is_a_broker(tmp_path: Path, 
                 assert bytes(job.body) == body and job.done()
 
 
-def test_threads_share_it_and_each_keeps_its_order(path: Path) -> None:
+def test_threads_share_an_outbox_and_each_keeps_its_order(path: Path) -> None:
     def publish(topic: str) -> Callable[[], list[int]]:
         return lambda: [client.publish(topic, b"%d" % n, level="outbox").seq for n in range(20)]
 
@@ -126,7 +126,7 @@ def test_closing_ends_the_calls_of_other_threads(path: Path) -> None:
         assert messages(client) == 1
 
 
-def test_how_it_is_used_wrongly_is_a_sentence(path: Path) -> None:
+def test_misuse_is_one_sentence(path: Path) -> None:
     client = BlockingClient(NOWHERE)
     for call in (lambda: client.publish("t", b"", level="outbox"), client.drained):
         with pytest.raises(ValueError, match="level 'outbox' needs a client that has one"):

@@ -33,7 +33,7 @@ def held_up(client: BlockingClient) -> threading.Event:
     return going_on
 
 
-def test_a_burst_shares_a_parcel_and_keeps_its_place_among_what_is_waited_for(client: BlockingClient) -> None:
+def test_a_burst_shares_a_parcel_and_keeps_its_order_among_waiting_calls(client: BlockingClient) -> None:
     going_on = held_up(client)
     pending = [client.publish_soon("t", b"%d" % n, level="outbox", timeout=100.0) for n in range(50)]
     assert not any(each.done() for each in pending) and repr(pending[0]) == "<BlockingPending waits>"
@@ -45,7 +45,7 @@ def test_a_burst_shares_a_parcel_and_keeps_its_place_among_what_is_waited_for(cl
     assert messages(client) == 52
 
 
-def test_beyond_the_most_there_may_be_it_says_so_and_ready_waits_for_room(client: BlockingClient) -> None:
+def test_publish_soon_fails_at_its_limit_and_ready_waits_for_room(client: BlockingClient) -> None:
     going_on = held_up(client)
     for _ in range(100):
         client.publish_soon("t", b"", level="outbox")
@@ -73,7 +73,7 @@ def test_a_batch_of_many_threads(client: BlockingClient) -> None:
     assert results == [500] * 4 and messages(client) == 2000
 
 
-def test_waiting_for_a_result_ends_in_time_and_the_message_goes_on(client: BlockingClient) -> None:
+def test_a_wait_for_a_result_times_out_and_the_message_stays_pending(client: BlockingClient) -> None:
     going_on = held_up(client)
     pending = client.publish_soon("t", b"", level="outbox", timeout=100.0)
     with pytest.raises(MeshTimeout, match=r"not known after 0.01 s"):
@@ -82,7 +82,7 @@ def test_waiting_for_a_result_ends_in_time_and_the_message_goes_on(client: Block
     assert pending.result().seq == 1
 
 
-def test_callbacks_are_made_by_the_threads_that_call_and_may_publish(client: BlockingClient) -> None:
+def test_callbacks_run_in_calling_threads_and_may_publish(client: BlockingClient) -> None:
     threads: list[threading.Thread] = []
 
     def another(pending: BlockingPending) -> None:
@@ -102,7 +102,7 @@ def test_callbacks_are_made_by_the_threads_that_call_and_may_publish(client: Blo
     assert set(threads) == {threading.current_thread()} and messages(client) == 6
 
 
-def test_what_has_no_room_in_time_is_not_accepted(tmp_path: Path) -> None:
+def test_messages_without_room_in_time_are_not_accepted(tmp_path: Path) -> None:
     with BlockingClient(NOWHERE, outbox=tmp_path / "o", outbox_max_bytes=100_000) as client:
         with pytest.raises(BatchFailed, match="the outbox .* is full") as caught:
             with client.batch(level="outbox", timeout=1.0) as batch:
@@ -112,7 +112,7 @@ def test_what_has_no_room_in_time_is_not_accepted(tmp_path: Path) -> None:
         assert not filling(client).busy
 
 
-def test_what_can_never_be_taken_is_not_accepted_and_nobody_looking_is_logged(
+def test_a_message_above_the_limit_is_not_accepted_and_an_unread_failure_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with BlockingClient(NOWHERE, outbox=tmp_path / "o", outbox_max_bytes=10_000) as client:
@@ -128,7 +128,7 @@ def test_what_can_never_be_taken_is_not_accepted_and_nobody_looking_is_logged(
             client.publish_soon("a..b", b"", level="outbox")
 
 
-def test_closing_finishes_what_the_disk_was_given_and_takes_no_more(tmp_path: Path) -> None:
+def test_closing_finishes_pending_messages_and_refuses_new_ones(tmp_path: Path) -> None:
     client = BlockingClient(NOWHERE, outbox=tmp_path / "o")
     with pytest.raises(NotAccepted, match="the client is not open"):
         client.publish_soon("t", b"", level="outbox")
@@ -148,7 +148,7 @@ def test_closing_finishes_what_the_disk_was_given_and_takes_no_more(tmp_path: Pa
 
 
 @pytest.mark.process
-def test_a_fork_hears_nothing_of_its_parents_messages(client: BlockingClient) -> None:
+def test_a_fork_gets_no_outcomes_of_its_parents_messages(client: BlockingClient) -> None:
     known = client.publish_soon("t", b"", level="outbox", timeout=100.0)
     known.result()
     going_on = held_up(client)

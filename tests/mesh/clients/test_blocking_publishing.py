@@ -48,7 +48,7 @@ def test_a_batch_above_one_window_goes_as_credit_comes(
     assert receipt.count == len(MANY) and came() == MANY
 
 
-def test_what_was_published_without_waiting_goes_with_any_call_that_waits(client: BlockingClient) -> None:
+def test_messages_published_without_waiting_leave_with_any_waiting_call(client: BlockingClient) -> None:
     """Only another publish and `flush` sent it."""
     subscription = client.subscribe("t")
     assert client.publish_nowait("t", b"x")
@@ -69,7 +69,7 @@ def breaks_when_written(broker: Broker, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("call", ["publish", "flush"])
-def test_a_connection_that_a_write_finds_broken_is_made_again(
+def test_a_connection_that_fails_in_a_write_is_made_again(
     broker: Broker,
     client: BlockingClient,
     came: Callable[[], list[bytes]],
@@ -89,7 +89,9 @@ def test_a_connection_that_a_write_finds_broken_is_made_again(
         assert client.publish("t", b"y").level == "accepted"
 
 
-def test_what_a_connection_took_with_it_is_not_told_as_sent(broker: Broker, client: BlockingClient) -> None:
+def test_messages_lost_with_a_connection_are_not_reported_as_sent(
+    broker: Broker, client: BlockingClient
+) -> None:
     """Seven blocks of a body waited for the kernel. The next connection had nothing to send, so everything
     counted as sent."""
     broker.reads = False
@@ -136,7 +138,7 @@ def test_the_topics_of_a_batch_share_one_timeout(
     assert 10.0 <= broker.mesh.now - began < 10.2
 
 
-def test_what_a_caller_gave_up_is_not_begun_later(
+def test_the_rest_of_a_batch_that_timed_out_is_not_sent_later(
     broker: Broker, client: BlockingClient, came: Callable[[], list[bytes]]
 ) -> None:
     """The rest of its batch went with the next flush, which may be minutes later."""
@@ -151,7 +153,7 @@ def test_what_a_caller_gave_up_is_not_begun_later(
     assert came() == [*began, b"later"]
 
 
-def test_what_a_caller_gave_up_is_not_sent_again_by_the_next_session(
+def test_a_message_that_timed_out_is_not_sent_again_by_the_next_session(
     broker: Broker, client: BlockingClient, came: Callable[[], list[bytes]]
 ) -> None:
     broker.reads = False

@@ -56,7 +56,7 @@ def test_every_level_has_its_receipt(client: BlockingClient, level: str) -> None
     assert (receipt.level, receipt.count) == (level, 1)
 
 
-def test_after_a_pause_it_leaves_at_once_and_by_the_millisecond_while_more_come(
+def test_a_message_leaves_at_once_after_a_pause_and_each_millisecond_in_a_stream(
     broker: Broker, client: BlockingClient
 ) -> None:
     client.publish_soon("t", b"1")
@@ -71,7 +71,7 @@ def test_after_a_pause_it_leaves_at_once_and_by_the_millisecond_while_more_come(
     assert got(broker) == [b"4"]
 
 
-def test_waiting_for_a_result_ends_in_time_and_the_message_goes_on(
+def test_a_wait_for_a_result_times_out_and_the_message_stays_pending(
     broker: Broker, client: BlockingClient
 ) -> None:
     broker.reads = False
@@ -84,7 +84,7 @@ def test_waiting_for_a_result_ends_in_time_and_the_message_goes_on(
     assert pending.result().count == 1
 
 
-def test_its_own_time_ends_it(broker: Broker, client: BlockingClient) -> None:
+def test_a_message_fails_after_its_own_timeout(broker: Broker, client: BlockingClient) -> None:
     broker.reads = False
     began = broker.mesh.now
     sent = client.publish_soon("t", b"x", timeout=3.0)
@@ -93,7 +93,9 @@ def test_its_own_time_ends_it(broker: Broker, client: BlockingClient) -> None:
     assert broker.mesh.now - began == pytest.approx(3.0, abs=0.1)
 
 
-def test_its_own_time_ends_it_while_another_call_waits(broker: Broker, client: BlockingClient) -> None:
+def test_a_message_fails_after_its_own_timeout_while_another_call_waits(
+    broker: Broker, client: BlockingClient
+) -> None:
     subscription = client.subscribe("other")
     broker.reads = False
     called: list[float] = []
@@ -103,7 +105,9 @@ def test_its_own_time_ends_it_while_another_call_waits(broker: Broker, client: B
     assert called == [pytest.approx(3.0, abs=0.1)]
 
 
-def test_its_own_time_ends_it_while_there_is_no_broker(broker: Broker, client: BlockingClient) -> None:
+def test_a_message_fails_after_its_own_timeout_without_a_broker(
+    broker: Broker, client: BlockingClient
+) -> None:
     broker.away = "refused"
     broker.reads = False
     pending = client.publish_soon("t", b"x", timeout=3.0)
@@ -114,7 +118,7 @@ def test_its_own_time_ends_it_while_there_is_no_broker(broker: Broker, client: B
     assert broker.mesh.now - began < 5.5
 
 
-def test_a_session_that_ends_sends_what_is_pending_again(broker: Broker, client: BlockingClient) -> None:
+def test_pending_messages_are_sent_again_in_the_next_session(broker: Broker, client: BlockingClient) -> None:
     broker.reads = False
     pending = client.publish_soon("t", b"x")
     broker.reads = True
@@ -122,7 +126,7 @@ def test_a_session_that_ends_sends_what_is_pending_again(broker: Broker, client:
     assert pending.result().count == 1 and got(broker) == [b"x"]
 
 
-def test_beyond_the_most_there_may_be_it_says_so_and_ready_waits_for_room(broker: Broker) -> None:
+def test_publish_soon_fails_at_its_limit_and_ready_waits_for_room(broker: Broker) -> None:
     with BlockingClient("tcp://127.0.0.1:1", pending_max=10) as client:
         broker.reads = False
         for _ in range(10):
@@ -142,7 +146,7 @@ def test_beyond_the_most_there_may_be_it_says_so_and_ready_waits_for_room(broker
     assert len(got(broker)) == 110
 
 
-def test_without_a_session_it_takes_nothing_and_ready_waits_for_the_next_one(
+def test_publish_soon_fails_without_a_session_and_ready_waits_for_the_next_one(
     broker: Broker, client: BlockingClient
 ) -> None:
     broker.cut(read=True, answered=True)
@@ -167,7 +171,9 @@ def test_wrong_arguments_are_errors_of_the_call(client: BlockingClient) -> None:
         BlockingClient(pending_max=0)
 
 
-def test_closing_ends_what_is_pending_and_calls_back(broker: Broker, client: BlockingClient) -> None:
+def test_closing_ends_pending_messages_and_calls_their_callbacks(
+    broker: Broker, client: BlockingClient
+) -> None:
     broker.reads = False
     called: list[BlockingPending] = []
     pending = client.publish_soon("t", b"x")
@@ -200,7 +206,7 @@ def test_callbacks_are_made_one_after_the_other_and_may_publish(
     assert order == ["begin", "end"] * 3
 
 
-def test_a_callback_that_raises_is_logged_and_harms_nobody(
+def test_a_callback_that_raises_is_logged_and_harms_no_message(
     client: BlockingClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     pending = client.publish_soon("t", b"x")
@@ -210,7 +216,7 @@ def test_a_callback_that_raises_is_logged_and_harms_nobody(
     assert record.exc_info is not None and record.exc_info[0] is ZeroDivisionError
 
 
-def test_an_interrupt_in_a_callback_ends_the_call_and_the_others_are_called_back_later(
+def test_an_interrupt_in_a_callback_ends_the_call_and_other_callbacks_run_later(
     client: BlockingClient,
 ) -> None:
     called: list[BlockingPending] = []
@@ -229,7 +235,7 @@ def test_an_interrupt_in_a_callback_ends_the_call_and_the_others_are_called_back
     assert called == [two] and two.result().count == 1
 
 
-def test_a_failure_that_nobody_looked_at_is_counted_and_logged(
+def test_an_unread_failure_is_counted_and_logged(
     broker: Broker, client: BlockingClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.reads = False
@@ -310,7 +316,7 @@ def test_threads_publish_and_wait_at_once(url: str) -> None:
 
 
 @pytest.mark.process
-def test_a_thread_that_waits_for_one_lets_others_publish_and_close(url: str) -> None:
+def test_a_thread_that_waits_for_an_outcome_lets_others_publish_and_close(url: str) -> None:
     with BlockingClient(url) as client:
         subscription = client.subscribe("never")
         results: list[object] = []
@@ -324,7 +330,7 @@ def test_a_thread_that_waits_for_one_lets_others_publish_and_close(url: str) -> 
 
 
 @pytest.mark.process
-def test_a_forked_child_hears_nothing_of_its_parents_messages(broker_process: BrokerProcess) -> None:
+def test_a_forked_child_gets_no_outcomes_of_its_parents_messages(broker_process: BrokerProcess) -> None:
     with BlockingClient(broker_process.url) as client:
         known = client.publish_soon("t", b"known")
         known.result()

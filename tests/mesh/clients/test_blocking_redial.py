@@ -44,7 +44,7 @@ def test_a_broker_that_says_no_welcome_after_a_redial_is_dialled_again(
     assert all(CONNECT_TIMEOUT_S <= b - a <= CONNECT_TIMEOUT_S + 0.5 for a, b in itertools.pairwise(made))
 
 
-def test_calls_that_do_not_wait_give_it_up_too(
+def test_calls_that_do_not_wait_give_a_mute_connection_up_too(
     broker: Broker, client: BlockingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subscription = client.subscribe("t")
@@ -57,7 +57,7 @@ def test_calls_that_do_not_wait_give_it_up_too(
     assert client.publish("t", b"x").level == "accepted"
 
 
-def test_why_it_was_given_up_is_in_the_error_and_in_the_log(
+def test_the_reason_for_giving_up_is_in_the_error_and_in_the_log(
     broker: Broker,
     client: BlockingClient,
     monkeypatch: pytest.MonkeyPatch,
@@ -71,7 +71,7 @@ def test_why_it_was_given_up_is_in_the_error_and_in_the_log(
     assert [why in record.getMessage() for record in caplog.records] == [False, True], "once, after the loss"
 
 
-def test_a_broker_that_does_not_shake_hands_is_warned_of_once_however_long_each_call_waits(
+def test_a_broker_without_a_handshake_causes_one_warning_for_any_timeout_of_calls(
     broker: Broker,
     client: BlockingClient,
     monkeypatch: pytest.MonkeyPatch,
@@ -92,7 +92,7 @@ def test_a_broker_that_does_not_shake_hands_is_warned_of_once_however_long_each_
     assert "was lost" in lost and "no connection to tcp://127.0.0.1:1 in time" in dialled
 
 
-def test_a_broker_that_said_bye_and_does_not_hang_up_is_left_in_time(
+def test_a_broker_that_said_bye_and_does_not_disconnect_is_left_in_time(
     broker: Broker, client: BlockingClient
 ) -> None:
     """Another process may already listen at its address."""
@@ -106,7 +106,7 @@ def test_a_broker_that_said_bye_and_does_not_hang_up_is_left_in_time(
     assert delivery is not None and delivery.body == b"late" and client.broker == "node2"
 
 
-def test_a_session_that_is_back_is_told_once(
+def test_a_session_that_is_back_is_reported_once(
     broker: Broker, client: BlockingClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.cut(read=True, answered=True)

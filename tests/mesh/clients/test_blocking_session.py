@@ -203,7 +203,7 @@ class HeldPoll:
         return self._poll(timeout)
 
 
-def test_a_thread_about_to_poll_a_connection_that_another_closes_polls_nobody_elses(
+def test_a_thread_never_polls_a_foreign_socket_after_another_thread_closed_its_connection(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mesh = BlockingClient(url)
@@ -259,7 +259,7 @@ class Doorkeeper(threading.Thread):
             self.came += 1
 
 
-def test_a_refusal_that_lasts_is_logged_once_named_to_the_caller_and_not_asked_for_without_pause(
+def test_a_lasting_refusal_is_logged_once_raised_to_the_caller_and_retried_with_pauses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The client dialled some thousand times a second, and no log line said why."""
@@ -282,7 +282,7 @@ def test_a_refusal_that_lasts_is_logged_once_named_to_the_caller_and_not_asked_f
         )
 
 
-def test_strangers_at_the_address_are_told_apart() -> None:
+def test_errors_tell_apart_peers_that_are_no_brokers() -> None:
     for answer, word in (
         (b"", "closed the connection after"),
         (b"HTTP/1.1 400", "speaks HTTP"),

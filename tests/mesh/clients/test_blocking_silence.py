@@ -28,7 +28,7 @@ def vanish(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 100.0, 0.5, 0.0])
-def test_who_only_receives_finds_out_that_the_broker_has_vanished(
+def test_a_client_that_only_receives_detects_a_vanished_broker(
     broker: Broker, client: BlockingClient, monkeypatch: pytest.MonkeyPatch, timeout: float | None
 ) -> None:
     """It waited forever: no thread probed the broker, and TCP had nothing to send."""
@@ -43,7 +43,7 @@ def test_who_only_receives_finds_out_that_the_broker_has_vanished(
     assert subscription.interrupted == 1
 
 
-def test_a_publisher_that_waits_finds_out_as_well(
+def test_a_waiting_publisher_detects_a_vanished_broker(
     broker: Broker, client: BlockingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.publish("t", b"before")
@@ -59,9 +59,7 @@ def test_a_quiet_broker_keeps_its_client(broker: Broker, client: BlockingClient)
     assert subscription.interrupted == 0 and len(broker.wires) == 1
 
 
-def test_a_program_that_did_not_wait_for_an_hour_finds_its_session_as_it_was(
-    broker: Broker, client: BlockingClient
-) -> None:
+def test_a_session_survives_an_hour_without_waiting_calls(broker: Broker, client: BlockingClient) -> None:
     """Everything that came meanwhile is read before the broker is given up, also the answer to a PING."""
     subscription = client.subscribe("t")
     publisher = broker.mesh.client(1)
@@ -87,7 +85,7 @@ def test_the_error_and_the_log_say_that_nothing_was_heard(
     assert "nothing heard from the broker for 15 s" in caplog.records[0].getMessage()
 
 
-def test_without_a_keepalive_it_waits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_keepalive_waits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     client = BlockingClient("tcp://127.0.0.1:1", keepalive_s=0)
     client.open()
     subscription = client.subscribe("t")

@@ -66,7 +66,7 @@ def test_a_child_takes_none_of_the_messages_that_its_parent_has_received(url: st
     subprocess.run([sys.executable, "-c", code, url], check=True, timeout=240)
 
 
-def test_closing_ends_iteration_and_what_comes_after_is_refused(url: str) -> None:
+def test_closing_ends_iteration_and_later_calls_are_refused(url: str) -> None:
     mesh = BlockingClient(url)
     mesh.open()
     subscription = mesh.subscribe("t")
@@ -93,7 +93,7 @@ def test_closing_ends_iteration_and_what_comes_after_is_refused(url: str) -> Non
     subscription.close()
 
 
-def test_who_answers_when_its_broker_is_gone_is_told_that_nobody_waits() -> None:
+def test_an_answer_returns_false_when_the_broker_of_its_request_is_gone() -> None:
     broker = BrokerProcess()
     with BlockingClient(broker.url) as mesh, BlockingClient(broker.url) as other:
         subscription = mesh.subscribe("add", answers=True)
@@ -154,7 +154,7 @@ def test_a_message_retried_by_one_thread_wakes_another_that_waits(url: str) -> N
         assert again.attempt == 2  # type: ignore[attr-defined]
 
 
-def test_taking_without_waiting_sees_what_has_come(url: str) -> None:
+def test_receive_without_waiting_returns_arrived_messages(url: str) -> None:
     with BlockingClient(url) as mesh, BlockingClient(url) as other, mesh.subscribe("t") as subscription:
         assert subscription.receive(0.0) is None
         other.publish("t", b"work")
@@ -163,7 +163,7 @@ def test_taking_without_waiting_sees_what_has_come(url: str) -> None:
         assert got[-1].body == b"work"  # type: ignore[attr-defined]
 
 
-def test_too_many_patterns_are_refused_by_name_at_once_and_the_client_goes_on(url: str) -> None:
+def test_too_many_patterns_are_refused_by_name_at_once_and_the_client_continues(url: str) -> None:
     with BlockingClient(url) as mesh:
         with pytest.raises(NotAccepted, match=r"device\.4\.# and 79995 more: .* above the 32768"):
             mesh.subscribe(*(f"device.{number}.#" for number in range(80_000)))

@@ -44,7 +44,7 @@ def take(count: int, work: BlockingWork) -> list[Job]:
     return got
 
 
-def test_work_is_taken_settled_and_left(homes: Homes, client: BlockingClient) -> None:
+def test_a_subscription_is_attached_settled_and_left(homes: Homes, client: BlockingClient) -> None:
     home = home_of(homes)
     home.unreached = ["slow"]
     with client.subscribe("jobs.#", durable="mail", window=7, window_bytes=99) as work:
@@ -59,7 +59,7 @@ def test_work_is_taken_settled_and_left(homes: Homes, client: BlockingClient) ->
     assert not three.done() and work.late == 1 and work.receive(1.0) is None and not list(work)
 
 
-def test_messages_settled_one_after_the_other_are_said_together(homes: Homes, client: BlockingClient) -> None:
+def test_messages_settled_in_a_row_share_one_frame(homes: Homes, client: BlockingClient) -> None:
     """A program that takes the next message at once reports many in one frame, without holding any up."""
     home = home_of(homes)
     with client.subscribe("jobs.#", durable="mail") as work:
@@ -80,7 +80,7 @@ def test_messages_settled_one_after_the_other_are_said_together(homes: Homes, cl
         assert home.left == 1, "nothing else lies here: said at once"
 
 
-def test_what_was_gathered_is_said_before_a_wait_and_at_the_close(
+def test_gathered_settlements_are_sent_before_a_wait_and_at_the_close(
     homes: Homes, client: BlockingClient
 ) -> None:
     home = home_of(homes)
@@ -110,7 +110,7 @@ def test_batches_are_done_in_one_call(homes: Homes, client: BlockingClient) -> N
         assert not home.left and len(home.settling) <= 2
 
 
-def test_an_exception_has_the_message_in_hand_tried_again(homes: Homes, client: BlockingClient) -> None:
+def test_an_exception_retries_the_message_in_hand(homes: Homes, client: BlockingClient) -> None:
     home = home_of(homes)
     for error, kinds in (
         (ZeroDivisionError, [Durable.RETRY, Durable.DETACH]),
@@ -182,7 +182,7 @@ def test_closing_the_client_closes_its_work_elsewhere(homes: Homes) -> None:
     work.close()
 
 
-def test_closing_the_client_says_what_was_settled(homes: Homes) -> None:
+def test_closing_the_client_sends_its_settlements(homes: Homes) -> None:
     home = home_of(homes)
     client = BlockingClient(HERE)
     client.open()
@@ -226,16 +226,14 @@ def test_a_subscription_that_is_removed_ends_iteration_with_a_sentence(
     work.close()
 
 
-def test_what_is_stored_is_worked_off(homes: Homes, client: BlockingClient) -> None:
+def test_stored_messages_are_consumed(homes: Homes, client: BlockingClient) -> None:
     with client.subscribe("jobs.#", durable="mail") as work:
         receipt = client.publish("jobs.a", b"1", level="stored")
         assert (receipt.level, receipt.homes) == ("stored", (HERE,))
         take(1, work)[0].done()
 
 
-def test_a_large_body_that_takes_long_is_sent_again_within_the_call(
-    homes: Homes, client: BlockingClient
-) -> None:
+def test_a_slow_large_body_is_sent_again_within_the_call(homes: Homes, client: BlockingClient) -> None:
     came = forgets_pieces(home_of(homes))
     began = homes.now
     receipt = client.publish("jobs.a", bytes(200_000), level="stored")

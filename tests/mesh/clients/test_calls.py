@@ -16,7 +16,7 @@ def test_one_receipt_speaks_for_all_topics() -> None:
     assert joined([], "sent", "alpha") == Receipt("sent", "alpha", 0, 0)
 
 
-def test_the_kind_of_error_says_whether_the_message_may_have_been_taken() -> None:
+def test_the_kind_of_error_says_whether_the_message_may_have_been_accepted() -> None:
     why = "connected to alpha"
     assert type(no_credit(blocks.SENT, 1.0, why)) is MeshTimeout
     assert type(no_credit(blocks.ACCEPTED, 1.0, why)) is NotAccepted
@@ -26,6 +26,6 @@ def test_the_kind_of_error_says_whether_the_message_may_have_been_taken() -> Non
     assert "subscription to a, b.# in 10 s: connected" in str(unconfirmed(["a", "b.#"], why))
 
 
-def test_errors_repeat_a_little_of_what_was_given() -> None:
+def test_errors_show_a_short_part_of_the_argument() -> None:
     error = unconfirmed([f"device.{number}.#" for number in range(80_000)], "connected to alpha")
     assert "device.4.# and 79995 more in 10 s: connected to alpha" in str(error) and len(str(error)) < 200

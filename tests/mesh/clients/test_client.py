@@ -72,7 +72,7 @@ async def test_request_survey_refusal_and_no_responders() -> None:
         assert status["sessions"] >= 1
 
 
-async def test_a_request_nobody_answers_in_time_and_one_that_asked_for_more() -> None:
+async def test_a_request_times_out_unless_its_responder_extends_the_time() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh, Client(broker.url) as helper:
         subscription = await helper.subscribe("slow", answers=True)
         task = asyncio.create_task(mesh.request("slow", timeout=0.3))
@@ -89,7 +89,7 @@ async def test_a_request_nobody_answers_in_time_and_one_that_asked_for_more() ->
         assert await task == b"at last"
 
 
-async def test_a_request_that_is_cancelled_before_there_is_a_session_is_not_asked() -> None:
+async def test_a_request_cancelled_before_a_session_exists_is_never_sent() -> None:
     """It was asked in the next session, and a responder acted for nobody."""
     async with Broker(listen=LOOPBACK) as broker:
         url = broker.url
@@ -109,7 +109,7 @@ async def test_a_request_that_is_cancelled_before_there_is_a_session_is_not_aske
         await mesh.aclose()
 
 
-async def test_misuse_is_told_to_the_caller() -> None:
+async def test_misuse_is_an_error_of_the_call() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
         for call in (
             mesh.publish("bad topic", b""),
@@ -148,7 +148,7 @@ async def test_misuse_is_told_to_the_caller() -> None:
         mesh.subscribe("a")
 
 
-async def test_arguments_that_cannot_be_used_are_told_before_anything_is_done() -> None:
+async def test_bad_arguments_are_refused_before_anything_is_done() -> None:
     for bad, word in (
         ("tcp://host:1/", "not '1/'"),
         ("tcp://nowhere", "no port"),
@@ -188,7 +188,7 @@ async def test_arguments_that_cannot_be_used_are_told_before_anything_is_done() 
         assert (await mesh.publish("t", b"only this")).seq == 1
 
 
-async def test_a_client_that_was_not_opened_says_so_whatever_is_called() -> None:
+async def test_every_call_of_an_unopened_client_says_that_it_is_not_open() -> None:
     mesh = Client("tcp://127.0.0.1:1")
     for call in (
         mesh.publish("t", b""),

@@ -50,7 +50,7 @@ async def test_a_client_survives_the_restart_of_its_broker() -> None:
         await mesh.aclose()
 
 
-async def test_a_message_whose_second_copy_meets_a_leaving_broker_is_unknown_and_came_once() -> None:
+async def test_a_message_is_unknown_when_a_leaving_broker_refuses_its_second_copy() -> None:
     """The first copy was accepted and delivered, and its ACK was lost with the broker. `NotAccepted` claimed
     that publishing it again could not duplicate it."""
     async with Broker(listen=LOOPBACK, name="far") as far, Client(far.url) as reader:
@@ -84,7 +84,7 @@ async def test_a_message_whose_second_copy_meets_a_leaving_broker_is_unknown_and
         await mesh.aclose()
 
 
-async def test_closing_sends_what_was_published_and_ends_the_rest() -> None:
+async def test_closing_sends_published_messages_and_ends_all_calls() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as reader:
         subscription = await reader.subscribe("t")
         mesh = Client(broker.url)
@@ -107,7 +107,7 @@ async def test_closing_sends_what_was_published_and_ends_the_rest() -> None:
             mesh.subscribe("t")
 
 
-async def test_a_close_that_is_cancelled_closes_all_the_same() -> None:
+async def test_a_cancelled_close_still_closes() -> None:
     async with Broker(listen=LOOPBACK) as broker:
         mesh = Client(broker.url)
         await mesh.open()
@@ -183,7 +183,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return told
 
 
-async def test_closing_without_credit_ends_as_soon_as_the_connection_goes() -> None:
+async def test_closing_without_credit_ends_as_soon_as_the_connection_ends() -> None:
     """It waited for credit for the whole second: the end of the connection did not wake it."""
     keeper = Doorkeeper()
     listener = SharedListener(LOOPBACK)
@@ -203,7 +203,7 @@ async def test_closing_without_credit_ends_as_soon_as_the_connection_goes() -> N
         await listener.aclose()
 
 
-async def test_a_refusal_that_lasts_is_logged_once_and_named_to_every_call_that_waits(
+async def test_a_lasting_refusal_is_logged_once_and_raised_to_every_waiting_call(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A refused client dialled forever, and nobody could see why."""
@@ -230,7 +230,7 @@ async def test_a_refusal_that_lasts_is_logged_once_and_named_to_every_call_that_
         assert not warned(caplog), "a client that is closed tells nothing"
 
 
-async def test_a_session_that_is_back_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_session_that_is_back_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """Only the loss of the session was logged."""
     async with Broker(listen=LOOPBACK) as broker:
         url = broker.url
@@ -245,7 +245,9 @@ async def test_a_session_that_is_back_is_told_once(caplog: pytest.LogCaptureFixt
         await mesh.aclose()
 
 
-async def test_what_is_no_broker_any_more_is_logged_and_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_address_that_is_no_broker_any_more_is_logged_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with Broker(listen=LOOPBACK) as broker:
         url = broker.url
         mesh = Client(url)
@@ -301,7 +303,7 @@ def over_before_anybody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("over_before_anybody_waits")
-async def test_a_connection_that_ends_before_anybody_waits_for_its_session_is_told_at_once() -> None:
+async def test_open_fails_at_once_when_its_connection_ends_without_a_session() -> None:
     loop = asyncio.get_running_loop()
     async with await asyncio.start_server(Babbler(), "127.0.0.1", 0) as server:
         Babbler.port = server.sockets[0].getsockname()[1]
@@ -332,7 +334,7 @@ async def test_without_a_broker_the_error_says_how_to_start_one() -> None:
             pass
 
 
-async def test_a_listener_that_is_no_broker_is_told_apart() -> None:
+async def test_an_error_names_a_listener_that_is_no_broker() -> None:
     class Silent:
         def pipe_attached(self, pipe: object) -> None: ...
         def pipe_detached(self, pipe: object, reason: str) -> None: ...

@@ -92,7 +92,7 @@ def test_damaged_frames_end_in_a_peer_error_at_either_end_or_are_read(draws: st.
     assert [body for _, body in bystander.take(feed)] == [b"still here"]
 
 
-def test_the_error_of_a_broker_is_remembered_for_whoever_asks_why() -> None:
+def test_the_last_error_of_a_broker_is_remembered() -> None:
     conversation = settled()
     with pytest.raises(SessionError, match="too fast"):
         conversation.received([PREFIX + encode(Kind.ERROR, "CreditExceeded", "too fast")], 0.0)
@@ -105,7 +105,7 @@ def said(conversation: Conversation) -> list[list[object]]:
     return [decode(frame, 4) for frame in frames]
 
 
-def test_who_waits_for_what_came_before_a_broken_frame_is_woken_with_the_end_of_the_connection() -> None:
+def test_messages_before_a_broken_frame_wake_their_waiters_when_the_connection_ends() -> None:
     conversation = settled()
     feed = subscribed(conversation)
     ticket, _ = conversation.add("t", b"x", ACCEPTED, b"")
@@ -124,7 +124,7 @@ def test_who_waits_for_what_came_before_a_broken_frame_is_woken_with_the_end_of_
     assert conversation.received([PREFIX + encode(Kind.PONG, 1)], 0.0) == [conversation.heard]
 
 
-def test_a_ping_is_said_at_each_tick_of_a_session_and_silence_ends_it() -> None:
+def test_a_ping_is_sent_at_each_tick_of_a_session_and_silence_ends_it() -> None:
     conversation = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=1.0, now=0.0)
     assert not conversation.tick(100.0), "there is no connection"
     conversation.connected(10.0)
@@ -163,7 +163,7 @@ def test_a_ping_is_answered_with_its_stamp() -> None:
     assert said(conversation) == [[Kind.PONG, 77]]
 
 
-def test_what_a_program_does_without_a_session_is_said_when_there_is_one() -> None:
+def test_subscriptions_and_requests_made_without_a_session_are_sent_in_the_next_one() -> None:
     conversation = settled()
     conversation.disconnected()
     feed, other = subscribed(conversation), subscribed(conversation)
@@ -213,7 +213,7 @@ def question(conversation: Conversation, feed: Feed, token: int) -> Token:
     return run.tokens[0]
 
 
-def test_what_is_answered_after_a_reconnect_is_not_said_to_the_next_broker() -> None:
+def test_an_answer_after_a_reconnect_is_not_sent_to_the_next_broker() -> None:
     """At the next broker its token may name another question, whose asker got this answer."""
     conversation = settled()
     feed = subscribed(conversation)
@@ -232,7 +232,7 @@ def test_what_is_answered_after_a_reconnect_is_not_said_to_the_next_broker() -> 
     ]
 
 
-def test_an_answer_to_one_broker_never_reaches_who_asked_another() -> None:
+def test_an_answer_never_reaches_a_request_of_another_broker() -> None:
     """Each broker numbers its questions; an answer after a reconnect went to another one's question."""
     first, second = FakeMesh(1), FakeMesh(1)
     responder = first.client()
@@ -255,7 +255,7 @@ def test_an_answer_to_one_broker_never_reaches_who_asked_another() -> None:
     assert asked.reply == b"7"
 
 
-def test_nothing_is_answered_behind_the_goodbye() -> None:
+def test_an_answer_after_the_goodbye_is_refused() -> None:
     conversation = settled()
     token = question(conversation, subscribed(conversation), 7)
     conversation.close("done")
@@ -263,7 +263,7 @@ def test_nothing_is_answered_behind_the_goodbye() -> None:
     assert not conversation.answer(token, b"too late") and not conversation.has_output
 
 
-def test_closing_says_goodbye_and_wakes_everybody() -> None:
+def test_closing_sends_goodbye_and_wakes_all_waiters() -> None:
     conversation = settled()
     feed = subscribed(conversation)
     question = conversation.ask("t", b"q", b"", survey=False, timeout_s=5.0, now=0.0)
@@ -292,7 +292,7 @@ def test_a_broker_that_leaves_ends_the_session_and_not_the_connection() -> None:
     assert conversation.standing("tcp://x") == "no connection to tcp://x"
 
 
-def test_credit_wakes_who_waits_for_it_and_nobody_else() -> None:
+def test_credit_wakes_only_waiters_for_credit() -> None:
     conversation = settled(1, 1 << 20)
     more = PREFIX + encode(Kind.CREDIT, 0, 5, 100)
     assert conversation.received([more], 0.0) == [], "nobody waits"

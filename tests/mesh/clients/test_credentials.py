@@ -56,7 +56,7 @@ def test_a_file_that_cannot_be_used_is_refused_before_anything_is_dialled(
     assert sentence in str(caught.value)
 
 
-def test_without_the_package_a_key_says_what_to_install(
+def test_a_key_without_the_cryptography_package_names_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "key").write_bytes(SigningKey.generate().pem())

@@ -30,7 +30,7 @@ def by_name(brokers: list[Broker]) -> dict[str, Broker]:
     return {broker.name: broker for broker in brokers}
 
 
-async def test_nothing_is_lost_doubled_or_out_of_order_when_a_broker_leaves_under_load() -> None:
+async def test_messages_arrive_once_and_in_order_when_a_broker_leaves_under_load() -> None:
     """This holds at each level, though only accepted promises it: no broker died with messages in hand."""
     async with Cluster() as cluster:
         brokers = await cluster.mesh("alpha", "bravo", "charlie")
@@ -78,7 +78,7 @@ async def test_a_subscription_made_or_ended_while_its_client_moves_is_right_afte
                     assert bravo.statistics()["subscriptions"] == 1
 
 
-async def test_a_slow_subscriber_gets_what_waits_for_it_before_it_moves() -> None:
+async def test_a_slow_subscriber_gets_its_waiting_messages_before_it_moves() -> None:
     async with Cluster() as cluster:
         alpha, bravo = await cluster.mesh("alpha", "bravo")
         async with Client([alpha.url]) as client, Client(bravo.url) as publisher:
@@ -96,7 +96,7 @@ async def test_a_slow_subscriber_gets_what_waits_for_it_before_it_moves() -> Non
                 assert subscription.interrupted == 0 and client.broker == "bravo"
 
 
-async def test_a_broker_waits_for_its_clients_only_so_long() -> None:
+async def test_a_broker_waits_for_its_clients_for_a_bounded_time() -> None:
     async with Cluster(drain_s=2.0) as cluster:
         alpha, bravo = await cluster.mesh("alpha", "bravo")
         async with Client([alpha.url]) as client, Client(bravo.url) as publisher:
@@ -145,7 +145,7 @@ async def test_a_broker_that_dies_while_its_client_moves_leaves_it_with_the_othe
             await asyncio.wait([leave])
 
 
-async def test_what_a_leaving_broker_refuses_goes_to_the_next_one() -> None:
+async def test_messages_refused_by_a_leaving_broker_go_to_the_next_one() -> None:
     """It ended as `NotAccepted`, though there were other brokers."""
     async with Cluster(drain_s=0.0) as cluster:
         alpha, _ = await cluster.mesh("alpha", "bravo")
@@ -162,7 +162,7 @@ async def test_what_a_leaving_broker_refuses_goes_to_the_next_one() -> None:
             assert not failed and client.broker == "bravo"
 
 
-async def test_nobody_new_is_let_in_by_a_broker_that_drains() -> None:
+async def test_a_draining_broker_admits_no_new_clients() -> None:
     async with Cluster() as cluster:
         alpha, bravo = await cluster.mesh("alpha", "bravo")
         async with Client([alpha.url]) as client, client.subscribe("a", window=1):
@@ -178,7 +178,7 @@ async def test_nobody_new_is_let_in_by_a_broker_that_drains() -> None:
 
 
 @pytest.mark.parametrize("credential", [KeyCredential(KEY), TokenCredential(TOKEN)], ids=["key", "token"])
-async def test_a_client_proves_who_it_is_at_the_next_broker_too(credential: Credential) -> None:
+async def test_a_client_authenticates_at_the_next_broker_too(credential: Credential) -> None:
     shown = proofs.key_text(KEY.public)
     hashed = proofs.token_text(proofs.stored_key(proofs.client_key(TOKEN)))
     alice = Principal("alice", keys=(shown,), tokens=(hashed,), publish=("a",), subscribe=("a",))

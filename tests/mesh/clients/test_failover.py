@@ -14,7 +14,7 @@ NOBODY = "tcp://127.0.0.1:1"
 
 
 @pytest.mark.virtual
-async def test_a_client_begins_at_any_of_its_addresses_where_somebody_listens() -> None:
+async def test_a_client_begins_at_any_of_its_addresses_with_a_listener() -> None:
     async with Cluster() as cluster:
         brokers = await cluster.mesh("alpha", "bravo")
         urls = [NOBODY, *(broker.url for broker in brokers)]
@@ -35,7 +35,7 @@ async def test_no_broker_at_several_addresses_is_one_sentence() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_client_goes_to_a_broker_that_it_was_only_told_of() -> None:
+async def test_a_client_moves_to_a_broker_that_was_only_announced() -> None:
     async with Cluster() as cluster:
         alpha, bravo = await cluster.mesh("alpha", "bravo")
         stays, moves = Client(alpha.url), Client([alpha.url])
@@ -51,7 +51,7 @@ async def test_a_client_goes_to_a_broker_that_it_was_only_told_of() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_client_goes_on_where_a_broker_leaves() -> None:
+async def test_a_client_continues_at_another_broker_when_its_own_leaves() -> None:
     async with Cluster() as cluster:
         alpha, bravo = await cluster.mesh("alpha", "bravo")
         async with Client([alpha.url, bravo.url]) as client:

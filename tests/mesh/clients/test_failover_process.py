@@ -66,7 +66,7 @@ async def read(subscription: Subscription, got: Counter[bytes]) -> None:
         got.update(batch.bodies)
 
 
-async def test_a_publisher_whose_broker_is_killed_five_times_loses_and_doubles_nothing(
+async def test_a_publisher_loses_and_duplicates_nothing_when_its_broker_is_killed_five_times(
     tmp_path: Path,
 ) -> None:
     async with processes(tmp_path, *NAMES[:3]) as brokers:
@@ -103,7 +103,7 @@ async def test_a_publisher_whose_broker_is_killed_five_times_loses_and_doubles_n
                 assert set(got) == set(load.accepted)
 
 
-async def test_a_rolling_restart_of_five_processes_loses_and_doubles_nothing(tmp_path: Path) -> None:
+async def test_a_rolling_restart_of_five_processes_loses_and_duplicates_nothing(tmp_path: Path) -> None:
     async with processes(tmp_path, *NAMES) as brokers:
         mesh = Mesh(brokers)
         await mesh.start_all()

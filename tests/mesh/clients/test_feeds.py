@@ -33,7 +33,7 @@ def test_runs_are_gathered_per_read_and_gaps_counted() -> None:
     assert feed.lost_blocks == 2
 
 
-def test_a_broker_that_sends_beyond_credit_is_left() -> None:
+def test_a_broker_that_sends_beyond_credit_is_disconnected() -> None:
     conversation = settled()
     feed = subscribed(conversation, messages=4)
     conversation.received([data(feed.number, 1, *[b"x"] * 4)], 0.0)
@@ -156,7 +156,7 @@ def block(sequence: int, *bodies: bytes, topic: bytes = b"t", **more: Any) -> by
     return PREFIX + data_head(0, 0, 1, sequence, len(sealed)) + sealed
 
 
-def test_runs_and_windows_count_exactly_what_came() -> None:
+def test_runs_and_windows_count_arrived_messages_exactly() -> None:
     conversation = settled()
     feed = subscribed(conversation, messages=100)
     frames = [
@@ -186,7 +186,7 @@ def test_runs_and_windows_count_exactly_what_came() -> None:
     assert conversation.statistics().received == 8
 
 
-def test_blocks_for_nobody_count_nowhere() -> None:
+def test_blocks_without_a_subscription_are_not_counted() -> None:
     conversation = settled()
     assert conversation.received([block(1, b"x")], 0.0) == [] and conversation.statistics().received == 0
 

@@ -30,7 +30,7 @@ def test_the_default_url_is_the_variables_then_the_local_sockets(
     assert default_place() == Place((f"ipc://{folder}/broker.sock", "tcp://127.0.0.1:7770"))
 
 
-def test_a_url_that_can_never_be_dialled_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_that_can_never_be_dialled_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client dialled a misspelt one forever."""
     monkeypatch.setenv("MANGROVE_URL", "tcp://somewhere:1")
     assert broker_place(None) == Place(("tcp://somewhere:1",))
@@ -53,7 +53,7 @@ def test_a_url_that_can_never_be_dialled_is_told_at_once(monkeypatch: pytest.Mon
         broker_place(None)
 
 
-def test_who_is_there_and_shakes_no_hands_is_told_from_nobody() -> None:
+def test_errors_tell_a_failed_handshake_from_a_missing_broker() -> None:
     for error in (HandshakeError("it speaks another protocol"), TlsConfigError("there is no such file")):
         assert why_no_session("tcp://a:1", error) == f"no session at tcp://a:1: {error}"
     said = why_no_session("tcp://a:1", ConnectionRefusedError("refused"))

@@ -28,7 +28,7 @@ def found(now: float = 0.0) -> HomeSearch:
     return search
 
 
-def test_it_waits_for_whoever_was_asked_and_follows_to_the_home_at_once() -> None:
+def test_a_search_waits_for_the_asked_broker_and_follows_to_the_home_at_once() -> None:
     search = HomeSearch(random.Random(1))
     assert step(search, feed()) is WAIT and step(search, feed(), settled=False) is WAIT
     assert step(search, feed(HeldElsewhere("x", "tcp://h:2"))) == Follow("tcp://h:2", 0.0)
@@ -44,7 +44,7 @@ def test_the_first_search_fails_where_the_home_is_not_known_or_not_reached() -> 
     assert str(failed.error) == "the home of mail cannot be reached: nobody there"
 
 
-def test_who_is_at_the_homes_address_and_names_that_is_not_the_home() -> None:
+def test_another_broker_at_the_homes_address_is_not_taken_for_the_home() -> None:
     """The client dialled it again and again, and the error after ten seconds named no home."""
     search, away = HomeSearch(random.Random(1)), HeldElsewhere("its home is b", "tcp://h:2")
     assert step(search, feed(away)) == Follow("tcp://h:2", 0.0), "the entry may be the same broker"

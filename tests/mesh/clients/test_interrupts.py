@@ -53,7 +53,7 @@ def test_an_interrupt_says_that_the_message_was_on_its_way() -> None:
     assert [list(block.bodies) for block in opened(client._session.conversation)] == [[b"mine"]]
 
 
-def test_a_question_whose_caller_was_interrupted_is_not_asked_in_the_next_session() -> None:
+def test_an_interrupted_request_is_not_sent_in_the_next_session() -> None:
     client = interrupted(1, flushes=False)
     conversation = client._session.conversation
     conversation.disconnected()
@@ -63,7 +63,7 @@ def test_a_question_whose_caller_was_interrupted_is_not_asked_in_the_next_sessio
     assert conversation.take_frames() == [] and list(conversation.questions) == []
 
 
-def test_a_subscription_whose_caller_was_interrupted_is_taken_back() -> None:
+def test_an_interrupted_subscribe_is_taken_back() -> None:
     """Nobody could read it, and its window held back the publishers of its topics."""
     client = interrupted(1, flushes=False)
     conversation = client._session.conversation

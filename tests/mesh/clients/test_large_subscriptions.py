@@ -34,7 +34,7 @@ def test_thirty_thousand_patterns_are_subscribed_and_the_mesh_stays_whole() -> N
     assert not world.failures and got == [b"21.5"]
 
 
-def test_eighty_thousand_patterns_are_refused_by_name_at_once_and_the_client_goes_on() -> None:
+def test_eighty_thousand_patterns_are_refused_by_name_at_once_and_the_client_continues() -> None:
     told: list[tuple[float, str]] = []
 
     async def program(mesh: Client) -> None:
@@ -111,7 +111,7 @@ def test_more_parts_than_a_session_may_have_are_not_kept_and_cost_the_subscripti
     assert not client.pipe.closed
 
 
-def test_a_subscription_above_a_limit_is_refused_and_the_session_goes_on() -> None:
+def test_a_subscription_above_a_limit_is_refused_and_the_session_continues() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
     for number in range(1, SUBSCRIPTIONS_MAX + 1):

@@ -25,7 +25,7 @@ def put(feed: Feed, *bodies: bytes, headers: list[bytes]) -> None:
     feed.runs.append(run)
 
 
-async def test_the_asyncio_client_counts_them_and_goes_on() -> None:
+async def test_the_asyncio_client_counts_malformed_headers_and_continues() -> None:
     async with Broker(listen=["tcp://127.0.0.1:0"]) as broker, Client(broker.url) as mesh:
         async with mesh.subscribe("t") as subscription:
             put(subscription._feed, b"bad", headers=[BAD])
@@ -40,7 +40,7 @@ async def test_the_asyncio_client_counts_them_and_goes_on() -> None:
             assert (subscription.malformed, subscription.dropped, subscription.lost) == (3, 0, 0)
 
 
-async def test_the_blocking_client_counts_them_and_goes_on() -> None:
+async def test_the_blocking_client_counts_malformed_headers_and_continues() -> None:
     def read(url: str) -> None:
         with BlockingClient(url) as mesh, mesh.subscribe("t") as subscription:
             put(subscription._feed, b"bad", headers=[BAD])

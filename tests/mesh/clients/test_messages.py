@@ -59,7 +59,7 @@ def test_a_batch_is_pairs_headers_and_deliveries() -> None:
     assert "attempt 1" in repr(plain)
 
 
-def test_messages_with_headers_nobody_can_read_are_counted_and_the_rest_is_kept() -> None:
+def test_messages_with_unreadable_headers_are_counted_and_the_rest_is_kept() -> None:
     good, consumer = pack_headers({"n": 1}), FakeConsumer()
     run = run_of(b"a", b"b", b"c", b"d", headers=[good, b"\xc1", b"", b"\x91\x01"])
     assert keep_sound(run, consumer)
@@ -86,7 +86,7 @@ def test_a_run_without_headers_and_one_with_good_ones_are_left_as_they_are() -> 
     assert consumer.malformed == 0
 
 
-def test_who_asks_with_headers_nobody_can_read_is_refused_with_the_reason() -> None:
+def test_a_request_with_unreadable_headers_is_refused_with_the_reason() -> None:
     consumer = FakeConsumer()
     run = run_of(b"a", b"b", headers=[b"\x81\x01\x02", pack_headers({"n": 1})], tokens=[5, 6])
     assert keep_sound(run, consumer)
@@ -131,7 +131,7 @@ def test_a_request_is_answered_once_even_after_a_retry() -> None:
     assert consumer.did[3:] == [(5, b"x", Status.OK), (6, b"no", Status.DROPPED)]
 
 
-def test_what_became_of_a_message_says_whether_anybody_was_told() -> None:
+def test_settling_calls_return_whether_the_broker_was_told() -> None:
     consumer = FakeConsumer()
     (plain,) = deliveries(run_of(b"a"), consumer)
     assert (plain.done(), plain.extend(), plain.drop()) == (True, True, True)
@@ -159,7 +159,7 @@ def test_an_answer_that_is_too_large_can_be_replaced_by_another() -> None:
     assert consumer.dropped == 1
 
 
-def test_what_cannot_be_said_of_a_message_is_told_and_changes_nothing() -> None:
+def test_wrong_arguments_of_settling_calls_are_errors_and_change_nothing() -> None:
     consumer = FakeConsumer()
     plain, question = *deliveries(run_of(b"a"), consumer), *deliveries(run_of(b"a", tokens=[7]), consumer)
     for wrong in (
@@ -175,7 +175,7 @@ def test_what_cannot_be_said_of_a_message_is_told_and_changes_nothing() -> None:
     assert question.done(b"text")
 
 
-def test_what_a_message_is_is_said_by_truth_values() -> None:
+def test_is_request_and_the_attempt_survive_a_retry() -> None:
     consumer = FakeConsumer()
     (plain,) = deliveries(run_of(b"a"), consumer)
     (question,) = deliveries(run_of(b"a", headers=[b""], tokens=[7]), consumer)

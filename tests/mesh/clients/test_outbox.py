@@ -84,7 +84,7 @@ async def publish(client: Client, *bodies: bytes, topic: str = "jobs.a") -> None
         await client.publish(topic, body, level="outbox")
 
 
-async def test_what_is_published_without_any_broker_is_stored_in_order_once_there_is_one() -> None:
+async def test_messages_published_without_a_broker_are_stored_in_order_once_there_is_one() -> None:
     bodies = [b"%d" % number for number in range(100)]
     async with Client(NOWHERE, outbox=PATH) as client:
         assert not client.connected
@@ -156,7 +156,7 @@ async def test_headers_large_bodies_and_keys_travel_as_at_other_levels() -> None
                     job.done()
 
 
-async def test_a_topic_that_nobody_keeps_waits_and_says_why_and_others_go_on(
+async def test_a_topic_without_a_durable_subscription_waits_with_its_reason_and_others_continue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Cluster() as cluster:
@@ -196,7 +196,7 @@ async def test_a_topic_that_is_due_while_there_is_no_broker_waits_for_one() -> N
                 await client.drained(20)
 
 
-async def test_while_the_home_is_away_everything_waits_and_is_then_stored_in_order() -> None:
+async def test_messages_wait_while_the_home_is_away_and_are_then_stored_in_order() -> None:
     async with Cluster() as cluster:
         home, entry = await cluster.mesh("home", "entry", state_dir="/state")
         async with queue(home, "jobs.#") as got, Client(entry.url, outbox=PATH) as client:
@@ -231,9 +231,7 @@ async def test_blocks_of_many_openings_drain_one_boot_after_the_other_without_pa
 
 
 @pytest.mark.parametrize(("silent_s", "times"), [(600.0, 1), (8 * 24 * 3600.0, 2)])
-async def test_what_was_never_acknowledged_drains_however_long_the_outbox_was_silent(
-    silent_s: float, times: int
-) -> None:
+async def test_unacknowledged_messages_drain_after_any_time_of_silence(silent_s: float, times: int) -> None:
     """After seven days a home forgets what a publisher sent, and would store it again."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state/home")
@@ -255,7 +253,7 @@ async def test_what_was_never_acknowledged_drains_however_long_the_outbox_was_si
             assert got == [b"0", b"1", b"2"] * times
 
 
-async def test_rows_that_a_lying_disk_brings_back_are_freed_and_what_is_behind_them_drains() -> None:
+async def test_rows_that_a_lying_disk_brings_back_are_freed_and_later_rows_drain() -> None:
     """Homes take their numbers for past. The outbox stopped draining for good."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state/home")
@@ -277,7 +275,7 @@ async def test_rows_that_a_lying_disk_brings_back_are_freed_and_what_is_behind_t
             assert got == [b"0", b"1", b"2", b"3"]
 
 
-async def test_two_copies_of_an_outbox_store_once_what_both_have_and_all_that_each_adds() -> None:
+async def test_two_copies_of_an_outbox_store_common_messages_once_and_all_new_ones() -> None:
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state/home")
         async with queue(broker, "jobs.#") as got:
@@ -321,7 +319,7 @@ async def test_a_full_outbox_makes_callers_wait_and_then_refuses() -> None:
                 await until(lambda: len(got) == 3)
 
 
-async def test_a_full_disk_makes_callers_wait_and_what_lies_there_drains_all_the_same() -> None:
+async def test_a_full_disk_makes_callers_wait_and_kept_messages_still_drain() -> None:
     disk = virtual_time.disk()
     async with Cluster() as cluster:
         broker = await cluster.broker("home")
@@ -365,7 +363,7 @@ async def test_a_disk_that_fails_ends_the_outbox_until_it_is_opened_again(
             assert got in ([b"1", b"4"], [b"1", b"2", b"4"])
 
 
-async def test_an_outbox_whose_disk_failed_does_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outbox_with_a_failed_disk_takes_no_further_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Swarm seed 930007 with durable subscriptions: without a pause, it looked whether to warn that it does
     not drain."""
     disk, steps = virtual_time.disk(), 0
@@ -453,7 +451,7 @@ async def test_bad_messages_are_refused_before_they_reach_the_disk() -> None:
         assert client.outbox is not None and client.outbox.messages == 0
 
 
-async def test_closing_leaves_what_waits_and_refuses_what_comes() -> None:
+async def test_closing_keeps_waiting_messages_and_refuses_new_ones() -> None:
     client = Client(NOWHERE, outbox=PATH)
     await client.open()
     publishing = asyncio.create_task(client.publish("t", b"1", level="outbox"))

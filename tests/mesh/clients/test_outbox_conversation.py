@@ -97,7 +97,7 @@ def test_each_boot_has_a_session_of_its_own_on_the_same_connection() -> None:
     assert it.drained() == [] and it.hellos() == [], "what is empty stays in its session"
 
 
-def test_another_boot_waits_for_the_answer_to_the_hello_that_was_said() -> None:
+def test_another_boot_waits_for_the_answer_to_the_hello_that_was_sent() -> None:
     """Blocks were sent under the credit of a session that was over, and the broker ended the connection."""
     it = Program()
     it.conversation.boot = OWN
@@ -109,7 +109,7 @@ def test_another_boot_waits_for_the_answer_to_the_hello_that_was_said() -> None:
     assert [number for _, number, _, _ in it.drained()] == [1, 2]
 
 
-def test_no_more_is_sent_than_there_is_credit_for_and_credit_is_news() -> None:
+def test_no_more_is_sent_than_credit_allows_and_new_credit_is_reported() -> None:
     it = Program()
     it.conversation.drain(0.0)
     it.connect()
@@ -120,7 +120,7 @@ def test_no_more_is_sent_than_there_is_credit_for_and_credit_is_news() -> None:
     assert [number for _, number, _, _ in it.drained()] == [2]
 
 
-def test_a_new_connection_sends_again_what_was_not_acknowledged() -> None:
+def test_a_new_connection_sends_unacknowledged_rows_again() -> None:
     it = Program(old=0)
     it.conversation.drain(0.0)
     it.connect()
@@ -133,7 +133,7 @@ def test_a_new_connection_sends_again_what_was_not_acknowledged() -> None:
     assert it.drained() == [(OWN, 1, AGAIN, 0), (OWN, 2, AGAIN, 1)]
 
 
-def test_why_it_does_not_drain_names_the_broker_the_topic_and_the_homes() -> None:
+def test_the_reason_for_not_draining_names_the_broker_the_topic_and_the_homes() -> None:
     it = Program(old=0)
     assert it.conversation.why("tcp://b").sentence == "no connection to tcp://b"
     it.conversation.drain(0.0)
@@ -150,7 +150,7 @@ def test_why_it_does_not_drain_names_the_broker_the_topic_and_the_homes() -> Non
     assert it.conversation.why("").sentence == "topic t is refused by broker b: nobody keeps t"
 
 
-def test_what_is_past_is_freed_if_it_lay_there_and_kept_if_it_was_appended_since() -> None:
+def test_a_row_refused_as_past_is_freed_if_it_precedes_the_opening_and_otherwise_kept() -> None:
     it = Program(old=1, new=1)
     it.conversation.drain(0.0)
     it.connect()
@@ -166,7 +166,7 @@ def test_what_is_past_is_freed_if_it_lay_there_and_kept_if_it_was_appended_since
     assert "another program" in it.conversation.why("").sentence
 
 
-def test_a_broker_that_stores_nothing_is_sent_nothing_and_named() -> None:
+def test_a_broker_without_storage_is_sent_nothing_and_named() -> None:
     it = Program(old=0)
     it.conversation.drain(0.0)
     it.connect()
@@ -175,7 +175,7 @@ def test_a_broker_that_stores_nothing_is_sent_nothing_and_named() -> None:
     assert "broker b does not know level stored" in it.conversation.why("").sentence
 
 
-def test_closing_says_goodbye_and_nothing_waits_for_it() -> None:
+def test_closing_sends_goodbye_without_waiting() -> None:
     it = Program(old=0)
     it.conversation.drain(0.0)
     it.connect()

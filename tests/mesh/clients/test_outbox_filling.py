@@ -23,7 +23,7 @@ def opened(sealed: list[bytes]) -> list[blocks.Opened]:
     return [blocks.open_block(block) for block in sealed]
 
 
-def test_what_gathers_during_an_append_is_the_next_one_a_block_for_each_topic() -> None:
+def test_messages_gathered_during_an_append_form_the_next_one_with_a_block_per_topic() -> None:
     it = filling()
     first = it.add([("a", [b"1"])])
     assert [list(block.bodies) for block in opened(it.next_append(0))] == [[b"1"]]
@@ -92,7 +92,7 @@ def test_without_room_on_the_disk_one_is_tried_at_a_time_until_it_fits() -> None
     assert (list(block.bodies), block.sequence) == ([b"1", b"2", b"3"], 2)
 
 
-def test_who_gives_up_in_the_line_is_certainly_not_kept_and_who_is_under_way_may_be() -> None:
+def test_a_queued_message_can_be_given_up_and_one_being_appended_cannot() -> None:
     it = filling()
     first, second = it.add([("a", [b"1"])]), it.add([("a", [b"2"])])
     assert it.give_up(second)
@@ -103,7 +103,7 @@ def test_who_gives_up_in_the_line_is_certainly_not_kept_and_who_is_under_way_may
     assert it.next_append(0) == [], "nobody waits for it any more, and it is not there"
 
 
-def test_a_disk_that_fails_leaves_what_it_was_given_in_doubt_and_refuses_the_rest() -> None:
+def test_a_failed_disk_makes_the_messages_being_appended_unknown_and_refuses_the_rest() -> None:
     it = filling()
     given_, waiting = it.add([("a", [b"1"])]), None
     it.next_append(0)
@@ -117,7 +117,7 @@ def test_a_disk_that_fails_leaves_what_it_was_given_in_doubt_and_refuses_the_res
         it.add([("a", [b"3"])])
 
 
-def test_what_can_never_be_kept_is_refused_at_once() -> None:
+def test_messages_above_the_limit_are_refused_at_once() -> None:
     with pytest.raises(NotAccepted, match=r"\d+ bytes do not fit the outbox /o of 1000 bytes"):
         filling(1000).add([("a", [bytes(2000)])])
     with pytest.raises(TopicError):

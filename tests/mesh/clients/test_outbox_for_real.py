@@ -16,7 +16,7 @@ LOCAL = "tcp://127.0.0.1:0"
 NOWHERE = "tcp://127.0.0.1:1"
 
 
-async def test_what_lies_in_an_outbox_is_stored_once_there_is_a_broker(tmp_path: Path) -> None:
+async def test_messages_in_an_outbox_are_stored_once_a_broker_is_reachable(tmp_path: Path) -> None:
     path = tmp_path / "program.outbox"
     async with Client(NOWHERE, outbox=path) as client:
         await client.publish("jobs.a", b"1", level="outbox")
@@ -32,7 +32,7 @@ async def test_what_lies_in_an_outbox_is_stored_once_there_is_a_broker(tmp_path:
                     assert bytes(job.body) == body and job.done()
 
 
-async def test_an_outbox_in_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+async def test_an_outbox_in_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(OutboxReadOnly, match=r"cannot be made: there is no folder .*gone; make it, or name"):
         await Client(NOWHERE, outbox=tmp_path / "gone" / "program.outbox").open()
 

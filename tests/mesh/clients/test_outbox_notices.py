@@ -5,7 +5,7 @@ from __future__ import annotations
 from mesh.clients.outbox_notices import DRAINS, TOLD_AFTER_S, Standstill, Why
 
 
-def test_a_reason_is_told_when_it_lasts_and_again_when_it_is_another() -> None:
+def test_a_lasting_reason_is_reported_and_again_when_it_changes() -> None:
     it = Standstill("/o")
     assert it.look(0.0, DRAINS, 0) == "" and it.due is None
     assert it.look(1.0, Why.of("no broker"), 3) == "" and it.due == 1.0 + TOLD_AFTER_S
@@ -21,14 +21,14 @@ def test_a_reason_is_told_when_it_lasts_and_again_when_it_is_another() -> None:
     assert it.look(64.0, DRAINS, 4) == ""
 
 
-def test_what_passes_soon_is_not_told() -> None:
+def test_a_reason_that_passes_soon_is_not_reported() -> None:
     it = Standstill("/o")
     for now in range(10):
         assert it.look(now, Why.of("no session"), 1) == ""
         assert it.look(now + 0.5, DRAINS, 1) == ""
 
 
-def test_a_reason_that_comes_back_soon_is_not_told_again() -> None:
+def test_a_reason_that_comes_back_soon_is_not_reported_again() -> None:
     it = Standstill("/o")
     it.look(0.0, Why.of("a"), 1)
     assert it.look(1.0, Why.of("a"), 1)
@@ -36,7 +36,7 @@ def test_a_reason_that_comes_back_soon_is_not_told_again() -> None:
     assert it.look(2.5, Why.of("a"), 1) == "" and it.due is None
 
 
-def test_the_same_for_more_topics_is_not_told_again() -> None:
+def test_the_same_reason_for_more_topics_is_not_reported_again() -> None:
     """A home that was away caused a new warning with each topic that needed it."""
     it = Standstill("/o")
     one, two = Why("topic a: gone", frozenset(["gone"])), Why("topics a, b: gone", frozenset(["gone"]))

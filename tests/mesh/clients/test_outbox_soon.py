@@ -39,7 +39,7 @@ async def test_messages_of_a_turn_share_a_block_and_a_sync_without_any_broker() 
         assert found == [2] and client.outbox is not None and client.outbox.messages == 1000
 
 
-async def test_it_keeps_its_place_among_what_is_awaited() -> None:
+async def test_publish_soon_keeps_its_order_among_awaited_calls() -> None:
     async with Client(NOWHERE, outbox=PATH) as client:
         one = client.publish_soon("t", b"1", level="outbox")
         two = asyncio.create_task(client.publish("t", b"2", level="outbox"))
@@ -73,7 +73,7 @@ async def test_a_batch_of_level_outbox() -> None:
         assert (batch.receipt.level, batch.receipt.seq, batch.receipt.count) == ("outbox", 1, 1000)
 
 
-async def test_what_has_no_room_in_time_is_not_accepted() -> None:
+async def test_messages_without_room_in_time_are_not_accepted() -> None:
     async with Client(NOWHERE, outbox=PATH, outbox_max_bytes=100_000) as client:
         with pytest.raises(BatchFailed, match="the outbox /program.outbox is full") as caught:
             async with client.batch(level="outbox", timeout=3.0) as batch:
@@ -85,7 +85,7 @@ async def test_what_has_no_room_in_time_is_not_accepted() -> None:
         assert not client._outbox._filling.busy  # type: ignore[union-attr]
 
 
-async def test_what_is_wrong_is_an_error_of_the_call() -> None:
+async def test_wrong_arguments_are_errors_of_the_call() -> None:
     async with Client(NOWHERE, outbox=PATH, outbox_max_bytes=10_000) as client:
         with pytest.raises(TopicError):
             client.publish_soon("a..b", b"", level="outbox")
@@ -96,7 +96,7 @@ async def test_what_is_wrong_is_an_error_of_the_call() -> None:
         client.publish_soon("t", b"", level="outbox")
 
 
-async def test_closing_finishes_what_the_disk_was_given() -> None:
+async def test_closing_finishes_pending_messages() -> None:
     async with Client(NOWHERE, outbox=PATH) as client:
         pending = [client.publish_soon("t", b"%d" % n, level="outbox") for n in range(10)]
     assert [each.result().seq for each in pending] == list(range(1, 11))

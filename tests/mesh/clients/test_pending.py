@@ -64,7 +64,7 @@ def test_messages_of_a_turn_share_a_group_a_block_and_its_acknowledgement() -> N
     assert outcomes[0].exception() is None
 
 
-def test_what_waiting_callers_publish_in_between_keeps_its_place() -> None:
+def test_messages_of_waiting_callers_keep_their_order_among_pending_ones() -> None:
     conversation = settled()
     first = soon(conversation)
     ticket, index = conversation.add("t", b"awaited", STORED, b"")
@@ -76,14 +76,14 @@ def test_what_waiting_callers_publish_in_between_keeps_its_place() -> None:
     assert [result(first).seq, ticket.receipt(index).seq, result(second).seq] == [1, 2, 3]
 
 
-def test_nothing_is_known_of_an_open_one() -> None:
+def test_an_open_outcome_is_not_known_yet() -> None:
     outcome = soon(settled())
     assert repr(outcome) == "<AnyPending waits>"
     with pytest.raises(MeshError, match="not known yet"):
         outcome.exception()
 
 
-def test_a_refused_one_raises_as_publish_does_however_often_it_is_asked() -> None:
+def test_a_refused_outcome_raises_like_publish_each_time_it_is_read() -> None:
     conversation = settled()
     outcome = soon(conversation)
     conversation.flush()
@@ -96,7 +96,7 @@ def test_a_refused_one_raises_as_publish_does_however_often_it_is_asked() -> Non
     assert "failed: broker alpha refused" in repr(outcome)
 
 
-def test_time_that_is_over_takes_back_what_is_not_sent_and_doubts_the_rest() -> None:
+def test_a_timeout_takes_unsent_messages_back_and_makes_sent_ones_unknown() -> None:
     conversation = settled()
     sent = soon(conversation)
     conversation.flush()
@@ -123,7 +123,7 @@ def test_an_acknowledgement_that_comes_too_late_changes_nothing() -> None:
     assert isinstance(outcome.exception(), Unknown) and conversation.pendings.count == 0
 
 
-def test_those_of_a_batch_that_were_acknowledged_in_time_succeed() -> None:
+def test_messages_of_a_batch_that_were_acknowledged_in_time_succeed() -> None:
     """One batch has two blocks, and one of them is acknowledged: each message has its own outcome."""
     conversation = settled(size=1 << 24)
     ticket, index = conversation.add_many("t", [bytes(1000)] * 100, STORED)
@@ -137,7 +137,7 @@ def test_those_of_a_batch_that_were_acknowledged_in_time_succeed() -> None:
     assert result(outcomes[64]).seq == 65
 
 
-def test_a_group_of_another_patience_ends_at_its_own_time() -> None:
+def test_a_group_with_another_timeout_ends_at_its_own_time() -> None:
     conversation = settled()
     long, short = soon(conversation), soon(conversation, limit_s=1.0)
     conversation.pendings.expire(1.0, "away")
@@ -147,7 +147,7 @@ def test_a_group_of_another_patience_ends_at_its_own_time() -> None:
     assert result(long).count == 1
 
 
-def test_a_turn_later_a_message_has_its_time_from_then_on() -> None:
+def test_the_timeout_of_a_message_begins_with_its_own_turn() -> None:
     """Without a session a batch may gather for long."""
     conversation = settled()
     first, second = soon(conversation), soon(conversation, now=5.0)
@@ -158,7 +158,7 @@ def test_a_turn_later_a_message_has_its_time_from_then_on() -> None:
     assert first.done() and not third.done()
 
 
-def test_a_closed_client_ends_what_is_under_way_as_unknown_and_what_is_not_as_not_accepted() -> None:
+def test_closing_makes_messages_in_flight_unknown_and_unsent_ones_not_accepted() -> None:
     conversation = settled()
     under_way = soon(conversation)
     conversation.flush()
@@ -182,7 +182,7 @@ def test_callbacks_come_in_order_once_and_when_all_of_a_group_is_known() -> None
     assert called(conversation) == outcomes[:1], "at once, as it is known"
 
 
-def test_the_gate_opens_when_a_full_number_is_full_no_more() -> None:
+def test_the_gate_opens_when_the_number_of_pending_messages_falls() -> None:
     conversation = settled()
     conversation.pendings.most = 2
     opened: list[int] = []
@@ -200,7 +200,7 @@ def unheard(conversation: Conversation) -> list[tuple[int, str]]:
     return told
 
 
-def test_failures_nobody_looked_at_are_told_once_when_nobody_can_look_any_more() -> None:
+def test_unread_failures_are_reported_once_their_outcomes_are_garbage() -> None:
     conversation = settled()
     told = unheard(conversation)
     outcomes = [soon(conversation) for _ in range(5)]
@@ -217,7 +217,7 @@ def test_failures_nobody_looked_at_are_told_once_when_nobody_can_look_any_more()
     assert told == [(3, "broker alpha refused the message: no")] and conversation.pendings.unheard == 3
 
 
-def test_failures_of_messages_whose_outcomes_were_thrown_away_are_told() -> None:
+def test_failures_of_messages_without_a_kept_outcome_are_reported() -> None:
     conversation = settled()
     told = unheard(conversation)
     soon(conversation)
@@ -247,7 +247,7 @@ def test_an_error_that_was_raised_elsewhere_keeps_no_outcome_alive() -> None:
     assert [count for count, _ in told] == [1]
 
 
-def test_successes_nobody_looked_at_are_not_told() -> None:
+def test_unread_successes_are_not_reported() -> None:
     conversation = settled()
     told = unheard(conversation)
     soon(conversation)
@@ -257,7 +257,7 @@ def test_successes_nobody_looked_at_are_not_told() -> None:
     assert told == [] and conversation.pendings.unheard == 0
 
 
-def test_groups_that_are_over_are_forgotten_before_their_time() -> None:
+def test_finished_groups_are_forgotten_before_their_timeout() -> None:
     """At a thousand a second, each would otherwise be kept for ten seconds."""
     conversation = settled(1 << 20, 1 << 26)
     for number in range(1, 1001):

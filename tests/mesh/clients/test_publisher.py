@@ -95,7 +95,7 @@ async def test_a_publish_under_way_when_the_connection_breaks_is_sent_again_and_
         assert mesh.statistics().sessions >= 4
 
 
-async def test_a_cancelled_publish_takes_back_what_was_not_sent() -> None:
+async def test_a_cancelled_publish_takes_back_an_unsent_message() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
         subscription = await mesh.subscribe("t")
         mesh._writer.scheduled = True  # as if a turn were still scheduled
@@ -108,7 +108,7 @@ async def test_a_cancelled_publish_takes_back_what_was_not_sent() -> None:
         assert [delivery.body for delivery in await first(1, subscription)] == [b"kept"]
 
 
-async def test_a_body_that_is_too_large_costs_nobody_else_a_message() -> None:
+async def test_a_body_that_is_too_large_costs_no_other_message() -> None:
     huge = bytes((64 << 20) + 1)
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh, Client(broker.url) as reader:
         subscription = await reader.subscribe("#")
@@ -127,7 +127,7 @@ async def test_a_body_that_is_too_large_costs_nobody_else_a_message() -> None:
         assert not mesh._writer.scheduled or mesh._conversation.gathered is False
 
 
-async def test_an_unknown_is_not_told_as_not_accepted() -> None:
+async def test_an_unknown_outcome_is_not_reported_as_not_accepted() -> None:
     """The broker takes the block, and its answer never arrives."""
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
         mesh._conversation._acknowledged = lambda *_: []  # type: ignore[method-assign]
@@ -135,7 +135,7 @@ async def test_an_unknown_is_not_told_as_not_accepted() -> None:
             await mesh.publish("t", b"x", timeout=0.2)
 
 
-async def test_a_client_that_publishes_to_a_stalled_topic_goes_on_consuming_another() -> None:
+async def test_a_client_that_publishes_to_a_stalled_topic_continues_to_consume_another() -> None:
     async with (
         Broker(listen=LOOPBACK) as broker,
         Client(broker.url) as both,

@@ -51,7 +51,7 @@ def test_numbers_follow_the_order_of_sealing_and_levels_do_not_mix() -> None:
     assert [block[2] for block in found if block[1] == ACCEPTED] == [[b"3"]]
 
 
-def test_sealing_stops_where_credit_stops_and_goes_on_with_it() -> None:
+def test_sealing_stops_at_the_end_of_credit_and_continues_with_more() -> None:
     conversation = settled(10)
     for topic in ("a", "b", "c"):
         conversation.add_many(topic, [b"x"] * 8, SENT)
@@ -112,7 +112,7 @@ def test_the_headers_of_a_cancelled_message_go_with_it() -> None:
 
 
 @pytest.mark.timeout(60)  # it takes a second; with quadratic cost it took minutes
-def test_what_many_callers_do_together_costs_each_the_same() -> None:
+def test_the_cost_of_a_call_does_not_grow_with_the_number_of_callers() -> None:
     """4 000 timeouts of one topic took 0.6 s, 16 000 took 10 s; so did ACKs beside a backlog of topics."""
     count = 100_000
     conversation = settled(count, 1 << 30)
@@ -127,7 +127,7 @@ def test_what_many_callers_do_together_costs_each_the_same() -> None:
 
 
 @pytest.mark.timeout(60)
-def test_an_ack_beside_a_backlog_costs_what_it_costs_without() -> None:
+def test_the_cost_of_an_ack_does_not_depend_on_the_backlog() -> None:
     conversation = settled(10, 1 << 30)
     tickets = [conversation.add_many(f"t.{number}", [b"x"], ACCEPTED)[0] for number in range(60_000)]
     while conversation.gathered:
@@ -164,7 +164,7 @@ def test_a_batch_of_cancelled_messages_only_is_done_and_nothing_is_sent() -> Non
     assert (list(block.bodies), block.sequence) == ([b"c"], 1)
 
 
-def test_what_is_sealed_or_done_cannot_be_taken_back() -> None:
+def test_sealed_or_acknowledged_messages_cannot_be_taken_back() -> None:
     conversation = settled()
     ticket, index = conversation.add_many("t", [b"a"], ACCEPTED)
     conversation.flush()
@@ -173,7 +173,7 @@ def test_what_is_sealed_or_done_cannot_be_taken_back() -> None:
     assert ticket.done and not conversation.cancel(ticket, index)
 
 
-def test_what_is_left_of_a_batch_that_nobody_waits_for_is_not_sealed_later() -> None:
+def test_the_rest_of_a_batch_whose_caller_gave_up_is_not_sealed_later() -> None:
     """Its caller had got `Unknown` by then, perhaps minutes earlier."""
     conversation = settled(5, 1 << 24)
     ticket, index = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
@@ -203,7 +203,7 @@ def test_a_caller_that_gives_up_does_not_end_a_batch_that_others_wait_for() -> N
     assert ticket.receipt(second, 65).seq == 66
 
 
-def test_the_last_caller_of_a_batch_takes_back_what_is_not_sealed() -> None:
+def test_the_last_caller_of_a_batch_takes_back_unsealed_messages() -> None:
     conversation = settled(5, 1 << 24)
     ticket, _ = conversation.add_many("a", [b"x" * 1000] * 65, ACCEPTED)
     conversation.add_many("a", [b"y" * 1000] * 65, ACCEPTED)
@@ -213,7 +213,7 @@ def test_the_last_caller_of_a_batch_takes_back_what_is_not_sealed() -> None:
     assert conversation.cancel(ticket, 65, 65), "certainly not accepted"
 
 
-def test_what_nobody_waits_for_is_not_sent_again_in_a_new_session() -> None:
+def test_a_message_that_nobody_waits_for_is_not_sent_again_in_a_new_session() -> None:
     conversation = settled()
     ticket, index = conversation.add_many("a", [b"x"], ACCEPTED)
     conversation.flush()
@@ -224,7 +224,7 @@ def test_what_nobody_waits_for_is_not_sent_again_in_a_new_session() -> None:
     assert len(opened(conversation)) == 0
 
 
-def test_a_receipt_names_all_who_were_absent_for_a_part_of_it() -> None:
+def test_a_receipt_names_all_brokers_that_were_absent_for_any_part_of_it() -> None:
     """It named only those of the last acknowledgement."""
     conversation = settled(10_000, 1 << 22)
     ticket, index = conversation.add_many("t", [b"x" * 1000] * 200, ACCEPTED)
@@ -236,7 +236,7 @@ def test_a_receipt_names_all_who_were_absent_for_a_part_of_it() -> None:
     assert ticket is not None and ticket.receipt(index, 200).absent == ("beta", "gamma")
 
 
-def test_the_rest_of_a_batch_whose_caller_was_told_that_it_failed_is_not_sent() -> None:
+def test_the_rest_of_a_batch_that_failed_is_not_sent() -> None:
     """Its first part was refused, so the caller may publish all of it again."""
     conversation = settled(5, 1 << 24)
     ticket, index = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
@@ -251,7 +251,7 @@ def test_the_rest_of_a_batch_whose_caller_was_told_that_it_failed_is_not_sent() 
     assert opened(conversation) == [] and not conversation.gathered
 
 
-def test_callers_that_share_a_batch_are_told_what_became_of_their_own_messages() -> None:
+def test_callers_that_share_a_batch_get_the_outcomes_of_their_own_messages() -> None:
     conversation = settled(5, 1 << 24)
     ticket, _ = conversation.add_many("a", [b"x" * 1000] * 65, ACCEPTED)
     shares = [(0, 65)]
@@ -278,7 +278,7 @@ def test_callers_that_share_a_batch_are_told_what_became_of_their_own_messages()
         ticket.receipt(195, 1)
 
 
-def test_what_is_answered_for_a_failed_batch_changes_nothing_and_leaves_nothing_behind() -> None:
+def test_late_answers_for_a_failed_batch_change_nothing() -> None:
     conversation = settled(1 << 20, 1 << 24)
     ticket, _ = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
     conversation.flush()
@@ -291,7 +291,7 @@ def test_what_is_answered_for_a_failed_batch_changes_nothing_and_leaves_nothing_
     assert not conversation._unacked
 
 
-def test_what_was_gathered_only_when_the_client_closed_was_certainly_not_accepted() -> None:
+def test_messages_that_were_unsent_at_the_close_are_not_accepted() -> None:
     conversation = settled(5, 1 << 24)
     cut, _ = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
     conversation.flush()
@@ -305,7 +305,7 @@ def test_what_was_gathered_only_when_the_client_closed_was_certainly_not_accepte
             ticket.receipt(index)
 
 
-def test_only_what_nobody_was_told_of_is_sent_again_in_a_new_session() -> None:
+def test_only_unanswered_blocks_are_sent_again_in_a_new_session() -> None:
     conversation = settled()
     tickets = []
     for topic in ("accepted", "refused", "unanswered"):
@@ -336,7 +336,7 @@ def test_a_block_of_a_batch_that_failed_is_not_sent_again_with_the_rest() -> Non
     assert opened(conversation) == []
 
 
-def test_what_the_broker_refuses_is_not_accepted() -> None:
+def test_a_refused_message_is_not_accepted() -> None:
     conversation = settled()
     ticket, _ = conversation.add("t", b"x", ACCEPTED, b"")
     conversation.flush()
@@ -346,7 +346,7 @@ def test_what_the_broker_refuses_is_not_accepted() -> None:
         ticket.receipt(0)
 
 
-def test_what_a_broker_refuses_after_a_reconnect_may_have_been_accepted_before() -> None:
+def test_a_refused_second_copy_is_unknown_since_the_first_may_have_been_accepted() -> None:
     """The ACK of the first copy was lost with its connection. `NotAccepted` made programs publish twice."""
     conversation = settled()
     again, _ = conversation.add("again", b"x", ACCEPTED, b"")
@@ -366,7 +366,7 @@ def test_what_a_broker_refuses_after_a_reconnect_may_have_been_accepted_before()
 
 
 @pytest.mark.parametrize("first", ["copy", "rest"])
-def test_of_a_batch_that_is_refused_only_what_went_out_twice_is_unknown(first: str) -> None:
+def test_only_the_messages_of_a_refused_batch_that_were_sent_twice_are_unknown(first: str) -> None:
     """200 messages become blocks of 65, 65, 65 and 5. Credit lets one block out in the first session, two
     more in the second one, and the last one never."""
     conversation = settled(5, 1 << 24)
@@ -454,7 +454,7 @@ def test_numbers_have_no_gap_where_blocks_of_equal_and_of_mixed_lengths_alternat
     assert [block.sequence for block in opened(conversation)] == [9]
 
 
-def test_who_waits_for_a_ticket_is_called_once() -> None:
+def test_waiters_for_a_ticket_are_called_once() -> None:
     conversation = settled()
     ticket, _ = conversation.add("t", b"x", ACCEPTED, b"")
     assert ticket is not None
@@ -494,7 +494,7 @@ def test_credit_is_spent_by_messages_and_by_the_bytes_of_blocks() -> None:
 
 @pytest.mark.parametrize("level", [SENT, ACCEPTED])
 @pytest.mark.parametrize("short", ["messages", "bytes"])
-def test_credit_that_is_used_up_exactly_is_none(level: int, short: str) -> None:
+def test_exactly_used_up_credit_is_none(level: int, short: str) -> None:
     size = len(blocks.seal(b"a", [b"xyz"], publisher=1, boot=2, sequence=1))
     conversation = settled(1 if short == "messages" else 100, size if short == "bytes" else 1 << 20)
     for topic in ("a", "b"):
@@ -511,7 +511,7 @@ def test_credit_that_is_used_up_exactly_is_none(level: int, short: str) -> None:
     assert [block.topic for block in opened(conversation)] == [b"b"] and not conversation.gathered
 
 
-def test_what_was_gathered_without_credit_counts_against_the_room_that_credit_brings() -> None:
+def test_messages_gathered_without_credit_count_against_the_room_of_new_credit() -> None:
     conversation = settled(1, 1 << 20)
     conversation.add_many("a", [b"x"], SENT)
     conversation.flush()

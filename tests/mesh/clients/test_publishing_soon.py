@@ -82,7 +82,7 @@ async def test_every_level_has_its_receipt(level: str) -> None:
         await until(lambda: home.rows)
 
 
-async def test_many_tasks_may_await_one_and_a_cancelled_one_takes_nothing_from_the_others() -> None:
+async def test_many_tasks_may_await_one_outcome_and_cancelling_one_does_not_affect_others() -> None:
     async with connected() as (home, client):
         pending = client.publish_soon("t", b"x")
 
@@ -96,7 +96,7 @@ async def test_many_tasks_may_await_one_and_a_cancelled_one_takes_nothing_from_t
         assert tasks[1].cancelled() and home.rows[0].count == 1
 
 
-async def test_nothing_is_known_before_it_is() -> None:
+async def test_reading_an_unknown_outcome_is_an_error() -> None:
     async with connected() as (_, client):
         pending = client.publish_soon("t", b"x")
         with pytest.raises(MeshError, match="not known yet"):
@@ -105,7 +105,7 @@ async def test_nothing_is_known_before_it_is() -> None:
             pending.exception()
 
 
-async def test_a_refused_one_raises_not_accepted() -> None:
+async def test_a_refused_message_raises_not_accepted() -> None:
     async with connected() as (_, client):
         good, bad = client.publish_soon("t", b"x"), client.publish_soon("bad", b"x", level="stored")
         with pytest.raises(NotAccepted, match="refused the message: nobody keeps bad"):
@@ -113,7 +113,7 @@ async def test_a_refused_one_raises_not_accepted() -> None:
         assert (await good).count == 1
 
 
-async def test_one_that_is_never_acknowledged_ends_as_unknown_in_its_own_time() -> None:
+async def test_a_message_that_is_never_acknowledged_becomes_unknown_after_its_own_timeout() -> None:
     async with connected() as (_, client):
         began = now()
         short = client.publish_soon("quiet", b"x", timeout=2.0)
@@ -127,7 +127,7 @@ async def test_one_that_is_never_acknowledged_ends_as_unknown_in_its_own_time() 
         assert now() - began == pytest.approx(10.5, abs=0.01)
 
 
-async def test_a_shorter_time_that_is_given_later_ends_first() -> None:
+async def test_a_shorter_timeout_that_is_given_later_ends_first() -> None:
     """The timer was set for the first message, and did not change for later ones."""
     async with connected() as (_, client):
         began = now()
@@ -162,7 +162,7 @@ async def test_wrong_arguments_are_errors_of_the_call() -> None:
 # --- room
 
 
-async def test_beyond_the_most_there_may_be_it_says_so_and_ready_waits_for_room() -> None:
+async def test_publish_soon_fails_at_its_limit_and_ready_waits_for_room() -> None:
     async with connected(pending_max=10) as (home, client):
         pending = [client.publish_soon("t", b"x") for _ in range(10)]
         with pytest.raises(NotReady, match=r"no room for a message now: 10 are pending.*wait for ready\(\)"):
@@ -195,7 +195,7 @@ async def test_ready_ends_in_time_and_with_the_client() -> None:
         assert isinstance(pending.exception(), Unknown)
 
 
-async def test_without_a_session_it_takes_nothing_and_ready_waits_for_the_next_one() -> None:
+async def test_publish_soon_fails_without_a_session_and_ready_waits_for_the_next_one() -> None:
     async with connected() as (home, client):
         (pipe,) = home.pipes
         pipe.close("gone")
@@ -206,7 +206,7 @@ async def test_without_a_session_it_takes_nothing_and_ready_waits_for_the_next_o
         assert (await client.publish_soon("t", b"x")).count == 1
 
 
-async def test_a_session_that_ends_sends_what_is_pending_again() -> None:
+async def test_pending_messages_are_sent_again_in_the_next_session() -> None:
     async with connected() as (home, client):
         pending = client.publish_soon("quiet", b"x", level="stored")
         await asyncio.sleep(1.0)
@@ -218,7 +218,7 @@ async def test_a_session_that_ends_sends_what_is_pending_again() -> None:
 # --- failures that nobody looks at
 
 
-async def test_a_failure_that_nobody_looked_at_is_counted_and_logged_once(
+async def test_an_unread_failure_is_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with connected() as (_, client):
@@ -236,7 +236,7 @@ async def test_a_failure_that_nobody_looked_at_is_counted_and_logged_once(
         assert client.statistics().unheard == 3
 
 
-async def test_what_was_looked_at_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_that_was_read_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with connected() as (_, client):
         pending = client.publish_soon("bad", b"x", level="stored")
         await until(pending.done)
@@ -258,7 +258,7 @@ async def test_a_flood_of_failures_is_a_few_lines(caplog: pytest.LogCaptureFixtu
 # --- callbacks
 
 
-async def test_a_callback_is_called_once_with_what_is_known() -> None:
+async def test_a_callback_is_called_once_with_the_outcome() -> None:
     async with connected() as (_, client):
         called: list[Pending] = []
         good, bad = client.publish_soon("t", b"x"), client.publish_soon("bad", b"x", level="stored")
@@ -285,7 +285,9 @@ async def test_a_callback_may_publish() -> None:
         await until(lambda: sum(row.count for row in home.rows) == 51)
 
 
-async def test_a_callback_that_raises_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_callback_that_raises_is_logged_and_harms_no_message(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with connected() as (_, client):
         called: list[Pending] = []
         first, second = client.publish_soon("t", b"x"), client.publish_soon("t", b"x")
@@ -301,7 +303,7 @@ async def test_a_callback_that_raises_is_logged_and_harms_nobody(caplog: pytest.
 # --- closing
 
 
-async def test_closing_ends_what_is_pending() -> None:
+async def test_closing_ends_pending_messages() -> None:
     async with connected() as (_, client):
         called: list[Pending] = []
         sent = client.publish_soon("quiet", b"x")
@@ -314,7 +316,7 @@ async def test_closing_ends_what_is_pending() -> None:
         assert called == [sent]
 
 
-async def test_what_is_gathered_is_sent_when_the_client_closes() -> None:
+async def test_gathered_messages_are_sent_when_the_client_closes() -> None:
     async with connected() as (home, client):
         pending = [client.publish_soon("t", b"x") for _ in range(5)]
         await client.aclose()

@@ -20,7 +20,7 @@ def reply(question: Question, status: Status, body: bytes = b"", responder: str 
     return [Kind.REPLY, question.id, int(status), body, b"", "alpha", responder]
 
 
-def test_what_asks_carries_the_time_that_is_left() -> None:
+def test_a_request_frame_carries_the_remaining_time() -> None:
     questions = Questions()
     for survey, kind in ((False, Kind.REQUEST), (True, Kind.SURVEY)):
         question = questions.add("add", b"1 2", b"", survey=survey, timeout_s=2.0, now=10.0)
@@ -67,7 +67,7 @@ def test_a_reply_ends_a_request() -> None:
     assert (question.done, question.error, question.reply) == (True, None, b"3")
 
 
-def test_a_survey_gathers_answers_refusals_and_who_is_late() -> None:
+def test_a_survey_gathers_answers_refusals_and_late_answers() -> None:
     questions = Questions()
     question = asked(questions, survey=True)
     assert questions.replied(reply(question, Status.OK, b"3")) == []
@@ -86,13 +86,13 @@ def test_a_survey_gathers_answers_refusals_and_who_is_late() -> None:
     assert list(questions) == []
 
 
-def test_a_survey_that_all_have_answered_is_forgotten_at_once() -> None:
+def test_a_survey_with_all_answers_is_forgotten_at_once() -> None:
     questions = Questions()
     questions.surveyed(asked(questions, survey=True).id, 1, [])
     assert list(questions) == []
 
 
-def test_who_was_asked_may_have_more_time() -> None:
+def test_a_responder_may_extend_the_time() -> None:
     questions = Questions()
     question = asked(questions)
     questions.prolonged(question.id, 5.0)
@@ -100,7 +100,7 @@ def test_who_was_asked_may_have_more_time() -> None:
     assert question.deadline == 6.0
 
 
-def test_with_the_connection_goes_what_was_asked_and_not_what_was_not() -> None:
+def test_sent_questions_end_with_the_connection_and_unsent_ones_stay() -> None:
     questions = Questions()
     question, survey = asked(questions), asked(questions, survey=True)
     questions.surveyed(survey.id, 1, ["late"])
@@ -110,7 +110,7 @@ def test_with_the_connection_goes_what_was_asked_and_not_what_was_not() -> None:
     assert list(questions) == [waiting] and not waiting.done
 
 
-def test_what_comes_for_a_question_that_is_over_or_unknown_wakes_nobody() -> None:
+def test_replies_to_a_finished_or_unknown_question_are_ignored() -> None:
     questions = Questions()
     over = asked(questions)
     over.fail(Disconnected("over"))
@@ -146,7 +146,7 @@ def test_closing_ends_all_that_is_not_done() -> None:
     assert list(questions) == []
 
 
-def test_a_refusal_repeats_a_little_of_a_long_reason() -> None:
+def test_a_refusal_shows_a_short_part_of_a_long_reason() -> None:
     questions = Questions()
     question = questions.add("t", b"", b"", survey=False, timeout_s=1.0, now=0.0)
     reply = [Kind.REPLY, question.id, Status.DROPPED, b"no" * 400_000, b"", "alpha", "me"]

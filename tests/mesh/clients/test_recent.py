@@ -23,7 +23,7 @@ def test_the_newest_are_kept() -> None:
     assert recent.repeat() == [], "larger than all that may be kept"
 
 
-def test_what_is_cleared_is_not_repeated() -> None:
+def test_cleared_blocks_are_not_repeated() -> None:
     recent = Recent()
     recent.add(sealed(1, 10))
     recent.clear()

@@ -10,7 +10,7 @@ def delivery(body: bytes) -> Delivery:
     return Redelivery.of(Delivery("t", body, None, None))  # type: ignore[arg-type]
 
 
-def test_they_come_back_in_the_order_in_which_they_are_due() -> None:
+def test_messages_come_back_in_the_order_of_their_due_times() -> None:
     again = Redeliveries()
     late, soon, same = delivery(b"late"), delivery(b"soon"), delivery(b"same")
     again.add(late, 3.0)

@@ -32,7 +32,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> BlockingSubscription:
     return subscription
 
 
-def test_what_came_before_a_refusal_is_received(refused: BlockingSubscription) -> None:
+def test_messages_before_a_refusal_are_received(refused: BlockingSubscription) -> None:
     """It was dropped."""
     for body in MESSAGES:
         delivery = refused.receive(0.0)
@@ -42,7 +42,7 @@ def test_what_came_before_a_refusal_is_received(refused: BlockingSubscription) -
             refused.receive(0.0)
 
 
-def test_what_came_before_a_refusal_comes_as_a_batch(refused: BlockingSubscription) -> None:
+def test_messages_before_a_refusal_come_as_a_batch(refused: BlockingSubscription) -> None:
     batches = refused.batches()
     assert list(next(batches).bodies) == MESSAGES
     with pytest.raises(NotAccepted, match="above a limit"):

@@ -31,7 +31,7 @@ def test_pauses_double_up_to_the_longest_until_a_session_outlives_its_pause() ->
     assert pauses(schedule, 2) == [0.075, 0.15], "an attempt that brings no session is none that lasts"
 
 
-def test_the_first_failure_and_each_other_reason_are_told_once() -> None:
+def test_the_first_failure_and_each_new_reason_are_reported_once() -> None:
     schedule = SessionSchedule(URL, Middle())
     told = [
         schedule.ended(0.0, why)[1] for why in ("refused", "refused", "forbidden", "forbidden", "refused")
@@ -46,7 +46,7 @@ def test_the_first_failure_and_each_other_reason_are_told_once() -> None:
     assert "refused" in schedule.ended(30.0, "refused")[1], "again, after a session that lasted"
 
 
-def test_a_session_that_lasts_is_told_once_if_its_loss_was() -> None:
+def test_a_lasting_session_is_reported_once_if_its_loss_was() -> None:
     """Operators read that the session was lost, and never that it was back."""
     schedule = SessionSchedule(URL, Middle())
     schedule.began(0.0)
@@ -60,7 +60,7 @@ def test_a_session_that_lasts_is_told_once_if_its_loss_was() -> None:
     assert "closed" in schedule.ended(103.0, "closed")[1], "what was said last is true no more"
 
 
-def test_sessions_that_are_over_at_once_are_not_told_as_back() -> None:
+def test_sessions_that_end_at_once_are_not_reported_as_back() -> None:
     schedule = SessionSchedule(URL, Middle())
     schedule.ended(0.0, "closed")
     for at_s in (1.0, 2.0, 3.0):

@@ -52,7 +52,7 @@ def run_of(feed: Feed, *bodies: bytes) -> Run:
     return run
 
 
-def test_a_thread_that_comes_between_loses_the_other_one_nothing() -> None:
+def test_a_thread_that_interrupts_another_loses_none_of_its_messages() -> None:
     session = Intruder()
     feed = subscribed(session.conversation)
     feed.runs += [run_of(feed, b"1", b"2"), run_of(feed, b"3", b"4")]

@@ -11,7 +11,7 @@ from mesh.clients.silence import Next, Silence
 from mesh.wire.session_frames import LAPSES
 
 
-def test_who_waits_asks_once_an_interval_and_gives_up_after_three() -> None:
+def test_a_waiting_thread_probes_once_an_interval_and_gives_up_after_three() -> None:
     silence, heard_at, said = Silence(5.0), 100.0, []
     now = heard_at
     while (step := silence.next(now, heard_at)) is not Next.GIVE_UP:
@@ -29,13 +29,13 @@ def test_a_sign_begins_a_new_silence() -> None:
     assert silence.next(20.1, 5.1) is Next.GIVE_UP
 
 
-def test_who_did_not_wait_for_an_hour_asks_before_it_gives_up() -> None:
+def test_a_thread_that_did_not_wait_for_an_hour_probes_before_it_gives_up() -> None:
     silence = Silence(5.0)
     assert silence.next(3600.0, 0.0) is Next.ASK
     assert silence.due(0.0) == 3605.0
 
 
-def test_who_finds_something_unread_asks_again() -> None:
+def test_a_thread_that_finds_unread_bytes_probes_again() -> None:
     silence = Silence(5.0)
     silence.next(5.0, 0.0)
     assert silence.next(3600.0, 0.0) is Next.GIVE_UP
@@ -43,7 +43,7 @@ def test_who_finds_something_unread_asks_again() -> None:
     assert silence.next(3600.0, 0.0) is Next.WAIT and silence.due(0.0) == 3605.0
 
 
-def test_without_an_interval_nobody_is_asked() -> None:
+def test_no_probe_is_sent_without_an_interval() -> None:
     silence = Silence(0.0)
     assert silence.due(0.0) == inf and silence.next(1e9, 0.0) is Next.WAIT
 
@@ -53,7 +53,7 @@ def test_without_an_interval_nobody_is_asked() -> None:
     st.lists(st.tuples(st.floats(0.0, 200.0), st.booleans()), max_size=30),
 )
 @example(1.8277359885652853, [(63.0, True), (1.8277359885652853, False)])  # 63 + that rounds down
-def test_nobody_is_given_up_before_a_question_was_unanswered_for_two_intervals(
+def test_a_broker_is_given_up_only_after_a_probe_is_unanswered_for_two_intervals(
     interval_s: float, waits: list[tuple[float, bool]]
 ) -> None:
     silence, now, heard_at, asked_at = Silence(interval_s), 0.0, 0.0, inf

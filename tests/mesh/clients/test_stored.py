@@ -71,7 +71,7 @@ def test_levels_of_one_topic_do_not_share_a_block_and_keep_their_order() -> None
     ]
 
 
-def test_a_block_says_how_far_below_it_the_lowest_stored_number_waits() -> None:
+def test_a_block_carries_its_distance_to_the_lowest_waiting_stored_number() -> None:
     """A home remembers numbers from there on; it does not count those of other levels."""
     conversation = settled()
     publish(conversation, b"1", b"2", level=ACCEPTED)
@@ -88,7 +88,7 @@ def test_a_block_says_how_far_below_it_the_lowest_stored_number_waits() -> None:
     assert sent(conversation) == [(8, 0, 0)]
 
 
-def test_what_is_not_acknowledged_is_sent_again_as_it_was() -> None:
+def test_an_unacknowledged_block_is_sent_again_unchanged() -> None:
     conversation = settled()
     ticket = publish(conversation, b"1")
     (first,) = conversation.take_frames()
@@ -99,7 +99,7 @@ def test_what_is_not_acknowledged_is_sent_again_as_it_was() -> None:
     assert ticket.receipt(0).homes == ("h",)
 
 
-def test_what_homes_hold_for_past_though_it_is_waited_for_is_unknown() -> None:
+def test_a_waiting_message_that_a_home_refuses_as_past_is_unknown() -> None:
     """Another client said under this id that it waits for nothing below."""
     conversation = settled()
     ticket, other = publish(conversation, b"1"), publish(conversation, b"2")
@@ -111,7 +111,7 @@ def test_what_homes_hold_for_past_though_it_is_waited_for_is_unknown() -> None:
     assert [first for first, *_ in sent(conversation)][-1] == 2
 
 
-def test_what_no_home_has_is_not_accepted() -> None:
+def test_a_message_that_no_home_keeps_is_not_accepted() -> None:
     conversation = settled()
     ticket = publish(conversation, b"1")
     assert ticket in said(conversation, Kind.REFUSED, [[1, 1]], "nobody keeps t")
@@ -140,7 +140,7 @@ def test_a_second_copy_that_is_refused_is_sent_again_until_it_is_stored() -> Non
     assert ticket.receipt(0).homes == ("h",)
 
 
-def test_what_waits_to_be_sent_again_goes_at_once_in_a_new_session() -> None:
+def test_a_block_that_waits_for_its_retry_is_sent_at_once_in_a_new_session() -> None:
     conversation = settled()
     publish(conversation, b"1")
     again(conversation)
@@ -163,7 +163,7 @@ def test_a_refused_copy_that_is_stored_meanwhile_is_not_sent_again() -> None:
     assert sent(conversation) == [] and ticket.receipt(0).count == 1
 
 
-def test_what_nobody_waits_for_is_refused_for_good() -> None:
+def test_a_refused_copy_that_nobody_waits_for_is_not_retried() -> None:
     conversation = settled()
     ticket = publish(conversation, b"1")
     again(conversation)
@@ -189,7 +189,7 @@ def test_all_pieces_of_a_large_body_are_sent_again_after_a_refusal() -> None:
     assert ticket.receipt(0).seq == 2
 
 
-def test_a_large_body_that_takes_long_is_sent_again_whole_as_long_as_somebody_waits() -> None:
+def test_a_slow_large_body_is_sent_again_whole_as_long_as_its_caller_waits() -> None:
     """A restarting home drops the pieces it has, and then only the publisher has them."""
     conversation = settled(size=1 << 30)
     ticket = publish(conversation, bytes(3 * blocks.SPLIT))
@@ -226,14 +226,14 @@ def test_a_large_body_is_not_sent_again_before_all_of_it_was_sent() -> None:
     assert ticket.receipt(0).homes == ("h",) and conversation.resend_at == inf
 
 
-def test_what_is_small_is_the_brokers_to_offer_again() -> None:
+def test_a_small_pending_block_is_not_sent_again_by_the_client() -> None:
     conversation = settled()
     publish(conversation, b"1")
     said(conversation, Durable.PENDING, 1, 1, [], ["h"])
     assert conversation.resend_at == inf
 
 
-def test_who_has_kept_it_and_who_has_not_said_is_told_to_whoever_gives_up() -> None:
+def test_a_caller_that_gives_up_learns_which_homes_confirmed_and_which_did_not() -> None:
     conversation = settled()
     ticket = publish(conversation, b"1", b"2")
     assert ticket.why("connected to alpha") == "connected to alpha"
@@ -256,7 +256,7 @@ def test_a_broker_without_level_stored_is_named_before_anything_is_gathered() ->
     assert publish(conversation, b"2", level=ACCEPTED).sealed
 
 
-def test_a_next_broker_without_level_stored_ends_what_waits_and_nothing_else() -> None:
+def test_a_next_broker_without_level_stored_ends_waiting_stored_messages_only() -> None:
     conversation = settled()
     under_way = publish(conversation, b"1")
     accepted = publish(conversation, b"2", level=ACCEPTED)
@@ -280,7 +280,7 @@ def lowest(conversation: Conversation) -> list[int]:
     return [frame[3] for frame in frames]
 
 
-def test_without_credit_the_broker_is_told_for_what_nobody_waits_any_more() -> None:
+def test_the_client_announces_abandoned_numbers_when_it_has_no_credit() -> None:
     """A home that did not answer held the credit of everything in flight to it. Then nothing could be
     published at any level, though every caller had given up."""
     conversation = settled(messages=20)
@@ -295,7 +295,7 @@ def test_without_credit_the_broker_is_told_for_what_nobody_waits_any_more() -> N
     assert not conversation.has_output, "nobody waits for anything"
 
 
-def test_what_was_given_up_while_there_was_credit_is_told_when_there_is_none() -> None:
+def test_numbers_abandoned_while_there_was_credit_are_announced_when_it_is_used_up() -> None:
     conversation = settled(messages=20)
     ticket = publish(conversation, *[b"x"] * 10)
     conversation.cancel(ticket, 0, 10)
@@ -306,7 +306,7 @@ def test_what_was_given_up_while_there_was_credit_is_told_when_there_is_none() -
     assert lowest(conversation) == [21]
 
 
-def test_who_sent_nothing_of_level_stored_tells_no_lowest_number() -> None:
+def test_a_client_without_stored_messages_announces_no_lowest_number() -> None:
     conversation = settled(messages=10)
     ticket = publish(conversation, *[b"x"] * 10, level=ACCEPTED)
     conversation.take_frames()
@@ -315,7 +315,7 @@ def test_who_sent_nothing_of_level_stored_tells_no_lowest_number() -> None:
     assert lowest(conversation) == []
 
 
-def test_what_nobody_waits_for_is_not_sent_again_when_credit_comes() -> None:
+def test_an_abandoned_message_is_not_sent_again_when_credit_comes() -> None:
     conversation = settled(messages=20)
     tickets = [publish(conversation, *[b"x"] * 10, topic=topic) for topic in ("a", "b")]
     conversation.take_frames()

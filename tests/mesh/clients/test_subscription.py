@@ -101,7 +101,7 @@ async def test_batches_come_while_a_message_waits_for_its_retry() -> None:
         assert (again.body, again.attempt) == (b"first", 2)
 
 
-async def test_closing_drops_what_was_not_taken_and_ends_iteration() -> None:
+async def test_closing_drops_untaken_messages_and_ends_iteration() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
         subscription = await mesh.subscribe("t")
         await mesh.publish("t", b"taken")
@@ -115,7 +115,7 @@ async def test_closing_drops_what_was_not_taken_and_ends_iteration() -> None:
             await subscription
 
 
-async def test_who_answers_after_its_broker_was_replaced_is_told_that_nobody_waits() -> None:
+async def test_an_answer_returns_false_after_its_broker_was_replaced() -> None:
     async with Broker(listen=LOOPBACK, name="one") as broker:
         url = broker.url
         responder = Client(url)
@@ -214,7 +214,7 @@ def test_a_message_retried_while_another_task_waits_comes_back_when_it_is_due() 
 
 
 @pytest.mark.parametrize("closes", ["subscription", "client"])
-def test_a_retry_comes_back_to_nobody_after_the_close(closes: str) -> None:
+def test_a_retried_message_does_not_come_back_after_the_close(closes: str) -> None:
     taken: list[object] = []
 
     async def program(mesh: Client) -> None:
@@ -257,7 +257,7 @@ def test_closing_ends_the_iteration_of_every_task_that_waits() -> None:
     assert not world.failures and ended == [[], [], [], None]
 
 
-def test_credit_goes_back_while_messages_are_taken_and_nothing_else_is_said() -> None:
+def test_credit_is_the_only_frame_sent_while_messages_are_taken() -> None:
     got: list[bytes] = []
 
     async def reader(mesh: Client) -> None:

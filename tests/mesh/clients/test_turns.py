@@ -146,7 +146,7 @@ def test_a_publish_that_is_interrupted_anywhere_sends_whole_frames_once_or_loses
 
 
 @pytest.mark.parametrize("name", ["read", "publish"])
-def test_a_handler_that_closes_the_client_anywhere_in_a_call_leaves_that_call_whole(
+def test_a_signal_handler_may_close_the_client_anywhere_in_a_call(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection and the conversation ended under the call."""
@@ -175,7 +175,7 @@ def test_a_handler_that_closes_the_client_anywhere_in_a_call_leaves_that_call_wh
     assert place > 10 and deferred > 5
 
 
-def test_another_thread_reads_on_when_ctrl_c_ends_the_one_that_reads(talk: Talk) -> None:
+def test_another_thread_continues_to_read_when_ctrl_c_ends_the_reading_one(talk: Talk) -> None:
     with talk.session.ours():
         feed = talk.session.conversation.subscribe(["t"], 0, 100, 1 << 20)
     results: list[object] = []
@@ -208,9 +208,7 @@ def interrupted(*_: object) -> object:
     raise KeyboardInterrupt
 
 
-def test_a_close_that_is_interrupted_while_it_waits_closes_all_the_same(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_close_still_closes(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection stayed open, and the broker kept the session."""
     monkeypatch.setattr(talk.wire, "poll", lambda events: interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ def sealed(first: int, count: int = 1, level: int = STORED) -> Sealed:
     return Sealed([b"block"], count, first, first + count - 1, Ticket(level))
 
 
-def test_what_lies_whole_within_the_ranges_is_found_and_stays() -> None:
+def test_blocks_wholly_within_the_ranges_are_found_and_stay() -> None:
     waiting = Unacknowledged()
     for first in (1, 11, 21, 31):
         waiting.add(sealed(first, 10))
@@ -39,7 +39,7 @@ def test_the_distance_is_to_the_lowest_stored_block_that_waits() -> None:
     assert waiting.behind(9) == 0 and not waiting
 
 
-def test_what_its_callers_have_given_up_waits_no_more() -> None:
+def test_a_block_that_its_callers_gave_up_does_not_count_as_waiting() -> None:
     """It held up what homes may forget, and its publisher's credit, until the session ended."""
     waiting = Unacknowledged()
     given_up = sealed(1)
@@ -49,7 +49,7 @@ def test_what_its_callers_have_given_up_waits_no_more() -> None:
     assert waiting.behind(3) == 1 and len(waiting) == 3
 
 
-def test_the_distance_is_cut_to_what_a_head_holds() -> None:
+def test_the_distance_is_limited_to_the_largest_value_of_the_field() -> None:
     waiting = Unacknowledged()
     waiting.add(sealed(1))
     assert waiting.behind(1 << 40) == BEHIND_MAX

@@ -107,7 +107,7 @@ def test_blocks_name_the_verified_id_only_to_brokers_that_know_it() -> None:
         lost(conversation)
 
 
-def test_what_was_published_under_version_1_is_sent_again_under_version_1() -> None:
+def test_a_message_published_under_version_1_is_sent_again_under_version_1() -> None:
     conversation = fresh()
     dialled(conversation)
     lost(conversation, REFUSAL)
@@ -127,7 +127,7 @@ def test_what_was_published_under_version_1_is_sent_again_under_version_1() -> N
     assert dialled(conversation)[0] == 2
 
 
-def test_what_a_first_version_cannot_recognise_is_not_sent_again_but_unknown() -> None:
+def test_a_message_that_version_1_cannot_recognise_is_unknown_and_not_sent_again() -> None:
     conversation = fresh()
     dialled(conversation)
     answered(conversation, 2)
@@ -197,7 +197,7 @@ def test_a_subscriber_that_claims_a_seen_publisher_is_refused_and_suppresses_not
     assert all(not node.exchange.statistics().drops for node in mesh.nodes.values())
 
 
-def test_nobody_can_claim_the_id_under_which_a_broker_publishes_for_stock_clients() -> None:
+def test_a_client_cannot_claim_the_id_that_a_broker_uses_for_stock_clients() -> None:
     mesh = FakeMesh(2)
     reader = mesh.client(2)
     feed = reader.subscribe("t")

@@ -30,7 +30,7 @@ async def ended(call: Awaitable[object]) -> tuple[type, float]:
     raise AssertionError("it has a result")
 
 
-async def test_calls_end_in_time_while_there_is_no_broker() -> None:
+async def test_calls_time_out_without_a_broker() -> None:
     async with Broker(listen=LOOPBACK) as broker:
         mesh = Client(broker.url)
         await mesh.open()
@@ -64,7 +64,7 @@ class Silent:
     def frames_received(self, pipe: object, frames: list[bytes]) -> None: ...
 
 
-async def test_opening_ends_in_time_where_nobody_answers() -> None:
+async def test_opening_times_out_at_a_listener_that_does_not_answer() -> None:
     listener = SharedListener(LOOPBACK)
     async with RawSocket(Rep0, receiver=Silent()) as rep:
         await rep.listen(listener)

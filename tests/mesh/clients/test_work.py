@@ -57,7 +57,7 @@ async def take(count: int, work: Work) -> list[Job]:
     return [await anext(work) for _ in range(count)]
 
 
-async def test_work_is_taken_settled_and_left() -> None:
+async def test_a_subscription_is_attached_settled_and_left() -> None:
     async with working() as (home, _, work):
         home.unreached = ["slow"]
         assert (work.name, work.patterns, work.home, work.unreached) == ("mail", ("jobs.#",), "home", ())
@@ -72,7 +72,7 @@ async def test_work_is_taken_settled_and_left() -> None:
     assert kinds == [Durable.DROP, Durable.DONE, Durable.DETACH]
 
 
-async def test_what_is_settled_in_a_turn_of_the_loop_is_said_once() -> None:
+async def test_settlements_of_one_loop_turn_share_one_frame() -> None:
     async with working() as (home, _, work):
         home.publish(*[b"x"] * 30)
         for job in await take(30, work):
@@ -82,7 +82,7 @@ async def test_what_is_settled_in_a_turn_of_the_loop_is_said_once() -> None:
         assert home.done == [(1, 0, (1 << 30) - 1)]
 
 
-async def test_words_that_keep_coming_are_said_together_each_millisecond() -> None:
+async def test_a_stream_of_settlements_is_sent_once_a_millisecond() -> None:
     """A program that awaits for each message had one frame sent for each."""
     async with working() as (home, _, work):
         home.publish(*[b"x"] * 50)
@@ -93,7 +93,7 @@ async def test_words_that_keep_coming_are_said_together_each_millisecond() -> No
         assert len(home.done) <= 3
 
 
-async def test_a_program_that_never_awaits_gets_more_than_a_window_said() -> None:
+async def test_settlements_of_a_program_that_never_awaits_are_still_sent() -> None:
     """All messages of a window were handed out in one turn, and the home had nothing to do meanwhile."""
     async with working(window=8) as (home, _, work):
         home.publish(*[b"%d" % number for number in range(100)])
@@ -122,7 +122,7 @@ async def test_batches_are_done_in_one_call() -> None:
         await until(lambda: not home.left)
 
 
-async def test_an_exception_has_the_message_in_hand_tried_again_and_returns_the_others() -> None:
+async def test_an_exception_retries_the_message_in_hand_and_returns_the_others() -> None:
     with pytest.raises(ZeroDivisionError):
         async with working() as (home, _client, work):
             home.publish(b"1", b"2", b"3")
@@ -159,7 +159,7 @@ async def test_leaving_without_an_exception_or_by_being_cancelled_is_no_failed_a
         assert [kind for kind, *_ in home.settling] == [Durable.DETACH] and home.left == 1
 
 
-async def test_of_a_pool_only_the_task_that_failed_has_its_message_tried_again() -> None:
+async def test_only_the_failed_task_of_a_pool_has_its_message_retried() -> None:
     async def take_one(work: Work, fails: asyncio.Event) -> None:
         job = await anext(work)
         await fails.wait()
@@ -182,7 +182,7 @@ async def test_of_a_pool_only_the_task_that_failed_has_its_message_tried_again()
     assert retried == [[1, 1]]
 
 
-async def test_tasks_whose_messages_are_settled_are_not_remembered() -> None:
+async def test_tasks_with_settled_messages_are_not_remembered() -> None:
     async with working() as (home, _, work):
         for _ in range(5):
             home.publish(*[b"x"] * 100)
@@ -316,7 +316,7 @@ async def test_a_home_that_comes_back_at_another_address_is_found_by_the_entry()
         assert (work.late, work.interrupted) == (1, 1)
 
 
-async def test_a_home_that_nobody_can_reach_ends_the_first_attempt_with_a_sentence() -> None:
+async def test_an_unreachable_home_ends_the_first_attempt_with_a_sentence() -> None:
     entry = Home(asyncio.get_running_loop().time, "entry")
     async with serving(entry) as url, Client(url) as client:
         entry.detach = ("held_elsewhere", "the home of mail is away", "")
@@ -379,7 +379,7 @@ async def test_a_subscription_that_is_removed_ends_iteration_with_a_sentence() -
 # --- publishing
 
 
-async def test_what_is_stored_is_worked_off() -> None:
+async def test_stored_messages_are_consumed() -> None:
     async with working() as (home, client, work):
         receipt = await client.publish("jobs.a", b"1", level="stored")
         assert (receipt.level, receipt.homes) == ("stored", ("home",))
@@ -393,7 +393,7 @@ async def test_what_is_stored_is_worked_off() -> None:
         await until(lambda: not home.left)
 
 
-async def test_a_large_body_is_worked_off() -> None:
+async def test_a_large_body_is_consumed() -> None:
     async with working() as (home, _, work):
         body = bytes(3 * blocks.SPLIT)
         pieces = blocks.seal_pieces(b"jobs.a", body, publisher=5, boot=6, sequence=9, level=blocks.STORED)
@@ -427,7 +427,7 @@ async def test_a_second_copy_that_is_refused_is_sent_again_within_the_call() -> 
         assert receipt.homes == ("home",) and left == [0]
 
 
-async def test_a_large_body_that_takes_long_is_sent_again_within_the_call() -> None:
+async def test_a_slow_large_body_is_sent_again_within_the_call() -> None:
     home = Home(asyncio.get_running_loop().time)
     came = forgets_pieces(home)
     async with serving(home) as url, Client(url) as client:
@@ -437,7 +437,7 @@ async def test_a_large_body_that_takes_long_is_sent_again_within_the_call() -> N
         assert asyncio.get_running_loop().time() - began == pytest.approx(BODY_S, abs=0.1)
 
 
-async def test_who_gives_up_is_told_who_has_it_and_who_has_not_said() -> None:
+async def test_a_timeout_names_the_homes_that_confirmed_and_those_that_did_not() -> None:
     home = Home(asyncio.get_running_loop().time)
     received = home._received
 

@@ -69,7 +69,7 @@ def told(conversation: Conversation, feed: WorkFeed) -> list[list[object]]:
     return [decode(frame, 4) for frame in conversation.take_frames()]
 
 
-def test_attaching_says_what_is_wanted_and_is_confirmed() -> None:
+def test_attaching_sends_name_patterns_and_window_and_is_confirmed() -> None:
     conversation = settled()
     feed = conversation.attach("mail", ["jobs.#", "x"], 7, 1000)
     (frame,) = conversation.take_frames()
@@ -81,7 +81,7 @@ def test_attaching_says_what_is_wanted_and_is_confirmed() -> None:
     assert other.number != feed.number, "numbers are shared with subscriptions"
 
 
-def test_messages_arrive_with_all_that_is_known_of_them() -> None:
+def test_messages_arrive_with_all_their_attributes() -> None:
     conversation = settled()
     feed = attached(conversation)
     headers = [blocks.pack_headers({"key": "k", "n": 1}), b""]
@@ -98,7 +98,7 @@ def test_messages_arrive_with_all_that_is_known_of_them() -> None:
     assert feed.unsettled == 3 and conversation.statistics().received == 3
 
 
-def test_what_is_done_of_a_turn_is_one_frame_with_a_bitmap_for_each_row() -> None:
+def test_settlements_of_a_turn_are_one_frame_with_a_bitmap_for_each_row() -> None:
     conversation = settled()
     feed = attached(conversation)
     many = [b"%d" % number for number in range(20)]
@@ -111,7 +111,7 @@ def test_what_is_done_of_a_turn_is_one_frame_with_a_bitmap_for_each_row() -> Non
     assert told(conversation, feed) == [] and feed.unsettled == 17
 
 
-def test_a_batch_is_done_in_one_call_but_for_what_was_said_of_some() -> None:
+def test_a_batch_is_done_in_one_call_except_for_messages_settled_before() -> None:
     conversation = settled()
     feed = attached(conversation)
     conversation.received(
@@ -129,7 +129,7 @@ def test_a_batch_is_done_in_one_call_but_for_what_was_said_of_some() -> None:
     assert feed.unsettled == 0 and batch.done(), "nothing is left to be said"
 
 
-def test_each_word_of_a_message_counts_once_and_the_first_holds() -> None:
+def test_only_the_first_settlement_of_a_message_counts() -> None:
     """Settling the same message three times, in any order, has the effect of the first."""
     conversation = settled()
     feed = attached(conversation)
@@ -174,7 +174,7 @@ def test_a_message_that_comes_again_is_settled_for_itself() -> None:
     assert new.done() and told(conversation, feed) == [[Durable.DONE, feed.number, [[7, 0, b"\x01"]]]]
 
 
-def test_what_is_settled_after_its_session_is_said_to_nobody_and_counted() -> None:
+def test_a_settlement_after_its_session_ended_is_not_sent_and_counted_as_late() -> None:
     """A row of the next session may be another one, at another home."""
     conversation = settled()
     feed = attached(conversation)
@@ -195,7 +195,7 @@ def test_what_is_settled_after_its_session_is_said_to_nobody_and_counted() -> No
     assert [job.done() for job in taken(feed)] == [True] * 3
 
 
-def test_leaving_says_what_was_settled_first() -> None:
+def test_leaving_sends_settlements_first() -> None:
     conversation = settled()
     feed = attached(conversation)
     conversation.received([work(feed, 7, 0, sealed(b"a", b"b"))], 0.0)
@@ -211,7 +211,7 @@ def test_leaving_says_what_was_settled_first() -> None:
     assert conversation.received([work(feed, 9, 0, sealed(b"c"))], 0.0) == [], "it crossed our DETACH"
 
 
-def test_closing_the_client_says_what_was_settled_before_goodbye() -> None:
+def test_closing_the_client_sends_settlements_before_goodbye() -> None:
     conversation = settled()
     feed = attached(conversation)
     conversation.received([work(feed, 7, 0, sealed(b"a"))], 0.0)
@@ -249,7 +249,7 @@ def test_a_refusal_is_one_sentence_that_names_the_broker(
         assert said(conversation, Durable.ATTACHED, feed.number, 0, []) == []
 
 
-def test_what_a_broker_that_leaves_detaches_is_attached_in_the_next_session() -> None:
+def test_a_subscription_that_a_leaving_broker_detaches_is_attached_in_the_next_session() -> None:
     conversation = settled()
     feed = attached(conversation)
     said(conversation, Durable.DETACHED, feed.number, "leaving", "it leaves", "")
@@ -260,7 +260,7 @@ def test_what_a_broker_that_leaves_detaches_is_attached_in_the_next_session() ->
     assert decode(frame, 4)[0] == Durable.ATTACH and feed.counters.interrupted == 1
 
 
-def test_what_is_settled_behind_a_goodbye_of_the_broker_is_late() -> None:
+def test_a_settlement_after_the_brokers_goodbye_is_late() -> None:
     conversation = settled()
     feed = attached(conversation)
     conversation.received([work(feed, 7, 0, sealed(b"a"))], 0.0)
@@ -293,7 +293,7 @@ def test_a_broker_without_durable_subscriptions_is_named() -> None:
         ("mail", ["x"], 1 << 40, ValueError),
     ],
 )
-def test_what_no_broker_takes_is_refused_at_once(
+def test_invalid_subscriptions_are_refused_at_once(
     name: str, patterns: list[str], window: int, error: type[Exception]
 ) -> None:
     conversation = settled()
@@ -335,7 +335,7 @@ def test_pieces_of_two_sessions_make_no_body() -> None:
     assert [job.body for job in taken(feed)] == [body]
 
 
-def test_messages_that_nobody_can_read_become_dead_letters_and_their_neighbours_arrive() -> None:
+def test_unreadable_messages_become_dead_letters_and_their_neighbours_arrive() -> None:
     conversation = settled()
     feed = attached(conversation)
     headers = [b"", b"\xc1", b"", b"\xc1", b"\x80"]
@@ -352,7 +352,7 @@ def test_messages_that_nobody_can_read_become_dead_letters_and_their_neighbours_
     assert isinstance(rows, list) and sorted((first, bitmap) for _, first, bitmap in rows) == [(2, b"\x15")]
 
 
-def test_a_block_that_is_none_is_dropped_message_by_message() -> None:
+def test_a_malformed_block_is_dropped_message_by_message() -> None:
     conversation = settled()
     feed = attached(conversation)
     block = sealed(b"a", b"b", b"c")[:-1]
@@ -373,7 +373,7 @@ def test_a_broken_work_frame_ends_the_session() -> None:
             conversation.received([frame], 0.0)
 
 
-def test_what_came_before_a_broken_frame_is_there_and_its_holder_is_woken() -> None:
+def test_messages_before_a_broken_frame_are_kept_and_wake_their_feed() -> None:
     conversation = settled()
     feed = attached(conversation)
     with pytest.raises(PeerError):
@@ -381,7 +381,7 @@ def test_what_came_before_a_broken_frame_is_there_and_its_holder_is_woken() -> N
     assert feed in conversation.disconnected()
 
 
-def test_many_rows_are_said_in_frames_that_a_broker_takes() -> None:
+def test_settlements_of_many_rows_are_split_into_frames_that_a_broker_accepts() -> None:
     conversation = settled()
     feed = attached(conversation, 1 << 20)
     count = 2 * ROWS_MAX + 1
@@ -397,7 +397,7 @@ def test_many_rows_are_said_in_frames_that_a_broker_takes() -> None:
     assert len(frame) < 960_000
 
 
-def test_it_is_time_to_say_what_is_settled_when_a_quarter_of_the_window_is() -> None:
+def test_settlements_are_due_when_a_quarter_of_the_window_is_settled() -> None:
     conversation = settled()
     feed = attached(conversation, 8)
     conversation.received([work(feed, 7, 0, sealed(b"a", b"b", b"c"))], 0.0)

@@ -79,7 +79,7 @@ class Desk:
         return len(written + self.pipe.take())
 
 
-def test_a_message_after_a_pause_is_lone_and_flushed_at_once() -> None:
+def test_a_message_after_a_pause_is_sent_alone_and_at_once() -> None:
     desk = Desk()
     desk.gather()
     assert desk.writer.lone and desk.left() == 0
@@ -119,7 +119,7 @@ def test_after_a_turn_without_messages_the_client_is_idle_again() -> None:
     assert desk.left() == 1, "at the end of its turn, not after a while"
 
 
-def test_without_credit_no_turn_comes_until_there_is_some() -> None:
+def test_no_turn_is_scheduled_without_credit() -> None:
     desk = Desk(credit=1)
     desk.gather(1)
     desk.loop.turn()
@@ -151,7 +151,7 @@ def test_sealing_by_size_yields_after_so_many_or_when_the_kernel_is_full() -> No
     assert desk.pipe.flushes == 2 * SEALS + 1
 
 
-def test_what_a_full_pipe_does_not_take_follows_in_order_and_goes_with_it() -> None:
+def test_frames_that_a_full_pipe_refuses_follow_in_order_and_are_dropped_with_the_pipe() -> None:
     desk = Desk()
     desk.pipe.limit = 1
     for body in (b"1", b"2", b"3"):
