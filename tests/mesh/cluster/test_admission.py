@@ -85,7 +85,7 @@ LATER = Offer.of(1, 7, [*LINK.capabilities, "later"])
         ((FIRST, LINK), 1, frozenset()),
     ],
 )
-def test_both_sides_speak_the_newest_common_version_and_what_both_can(
+def test_both_sides_agree_on_the_newest_common_version_and_common_capabilities(
     key: bytes | None, offers: tuple[Offer, Offer], version: int, capabilities: frozenset[str]
 ) -> None:
     dialler, listener = pair(keys=(key, key), hellos=(hello(1, offer=offers[0]), hello(2, offer=offers[1])))
@@ -95,7 +95,7 @@ def test_both_sides_speak_the_newest_common_version_and_what_both_can(
         assert (admission.agreed.version, admission.agreed.capabilities) == (version, capabilities)
 
 
-def test_to_a_dialler_of_version_1_the_listener_says_exactly_the_fields_of_version_1() -> None:
+def test_a_listener_sends_exactly_the_fields_of_version_1_to_a_dialler_of_version_1() -> None:
     dialler, listener = pair(hellos=(hello(1, offer=FIRST), hello(2)))
     said = talk(dialler, listener)
     for frame in said:
@@ -113,7 +113,7 @@ def test_to_a_dialler_of_version_1_the_listener_says_exactly_the_fields_of_versi
         ("malformed", FIRST, False),
     ],
 )
-def test_who_is_refused_for_its_offer_may_speak_version_1_instead(
+def test_a_dialler_refused_for_its_offer_may_speak_version_1_instead(
     reason: str, offer: Offer, again: bool
 ) -> None:
     dialler, _ = pair(hellos=(hello(1, offer=offer), hello(2)))
@@ -123,7 +123,7 @@ def test_who_is_refused_for_its_offer_may_speak_version_1_instead(
     assert dialler.speaks_first is again
 
 
-def test_who_is_refused_later_is_not_refused_for_its_offer() -> None:
+def test_a_later_refusal_does_not_make_a_dialler_speak_version_1() -> None:
     dialler, listener = pair()
     dialler.received(listener.received(dialler.begin()[0])[0])
     with pytest.raises(Refused):
@@ -171,14 +171,14 @@ def test_a_hello_changed_on_the_way_breaks_the_proof() -> None:
         (hello(1, boot=5), "conflict"),
     ],
 )
-def test_who_is_not_of_this_mesh_or_is_this_broker_is_refused(other: Hello, reason: str) -> None:
+def test_brokers_of_another_mesh_and_the_broker_itself_are_refused(other: Hello, reason: str) -> None:
     dialler, listener = pair(hellos=(hello(1), other))
     with pytest.raises(Refused) as refusal:
         talk(dialler, listener)
     assert refusal.value.reason == reason
 
 
-def test_an_id_in_use_twice_names_the_usual_cause_and_what_to_do() -> None:
+def test_a_refusal_for_an_id_in_use_names_the_usual_cause_and_the_fix() -> None:
     """It said only that another process uses the id. A copied state folder contains the id."""
     dialler, listener = pair(hellos=(hello(1), hello(1, boot=5)))
     with pytest.raises(Refused, match=r"a state folder is copied; .* remove identity\.json from") as refusal:
@@ -187,7 +187,7 @@ def test_an_id_in_use_twice_names_the_usual_cause_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(LAYOUTS))
-def test_nothing_but_what_is_due_is_taken(kind: int) -> None:
+def test_unexpected_frames_are_refused_at_every_stage(kind: int) -> None:
     """At every stage: every kind of well-formed frame that is not the expected one."""
     fields = {
         LinkKind.HELLO: [*decode(hello(2).encode())[1:-1], LINK.packed()],
@@ -218,7 +218,7 @@ def test_nothing_but_what_is_due_is_taken(kind: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=100), max_size=5))
-def test_a_stranger_may_say_anything(frames: list[bytes]) -> None:
+def test_garbage_from_a_stranger_is_refused_or_read(frames: list[bytes]) -> None:
     _, listener = pair()
     for frame in frames:
         try:
@@ -244,7 +244,7 @@ def test_a_greeting_takes_little_memory() -> None:
 # --- duplicates
 
 
-def test_both_ends_see_one_rank_whoever_dials_and_whatever_they_remember() -> None:
+def test_both_ends_compute_the_same_rank_of_a_link() -> None:
     for hellos in ((hello(1), hello(2)), (hello(2), hello(1))):
         for epochs in ((0, 0), (3, 0), (0, 7), (5, 5)):
             dialler, listener = pair(hellos=hellos, epochs=epochs)
@@ -276,7 +276,7 @@ def test_a_later_run_wins_and_a_second_process_with_one_id_does_not() -> None:
 
 
 @pytest.mark.parametrize("reason", ["role", "certificate", "leaving"])
-def test_why_a_peer_refused_is_counted_by_its_own_word(reason: str) -> None:
+def test_a_refusal_is_counted_under_the_peers_own_reason(reason: str) -> None:
     dialler, _ = pair()
     with pytest.raises(Refused, match="the sentence") as refused:
         dialler.received(encode(LinkKind.REFUSED, reason, "the sentence"))

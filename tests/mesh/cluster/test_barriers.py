@@ -7,7 +7,7 @@ from mesh.cluster.barriers import BARRIER_S, BarrierDone, Barriers
 A, B = 1, 2
 
 
-def test_a_version_is_known_when_the_last_has_acknowledged_it_or_a_later_one() -> None:
+def test_a_version_is_known_when_all_members_acknowledged_it_or_a_later_one() -> None:
     barriers = Barriers()
     assert barriers.members({A: "a", B: "b"}) == []
     assert barriers.wait(5, 0.0) is None and len(barriers) == 1
@@ -17,7 +17,7 @@ def test_a_version_is_known_when_the_last_has_acknowledged_it_or_a_later_one() -
     assert barriers.wait(6, 0.0) is None, "the one member knows only 5"
 
 
-def test_what_a_member_acknowledged_can_be_forgotten() -> None:
+def test_a_forgotten_member_must_acknowledge_again() -> None:
     """It has lost its disk, and is waited for again."""
     barriers = Barriers()
     barriers.members({A: "a"})
@@ -27,7 +27,7 @@ def test_what_a_member_acknowledged_can_be_forgotten() -> None:
     assert barriers.tick(BARRIER_S) == [BarrierDone(5, ("a",))]
 
 
-def test_names_of_the_unheard_are_cut_to_what_a_frame_carries() -> None:
+def test_names_of_unheard_members_are_cut_to_the_limit_of_a_frame() -> None:
     barriers = Barriers()
     barriers.set_unheard(["tcp://" + "x" * 500], wait=False)
     done = barriers.wait(1, 0.0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX, BusProbe
 
 
-def test_a_bus_at_rest_is_asked_nothing() -> None:
+def test_a_bus_at_rest_is_not_probed() -> None:
     bus_probe = BusProbe()
     bus_probe.heard(4)
     assert not any(bus_probe.round(4, 100) for _ in range(50)) and not bus_probe.dead
 
 
-def test_what_has_no_echo_is_asked_for_one_and_silence_is_death() -> None:
+def test_a_frame_without_an_echo_causes_probes_and_silence_is_death() -> None:
     bus_probe = BusProbe()
     bus_probe.heard(4)
     for said in range(5, 5 + SILENT_ROUNDS_MAX):
@@ -19,7 +19,7 @@ def test_what_has_no_echo_is_asked_for_one_and_silence_is_death() -> None:
     assert not bus_probe.round(5 + SILENT_ROUNDS_MAX, 100) and bus_probe.dead
 
 
-def test_an_echo_ends_the_asking() -> None:
+def test_an_echo_ends_the_probing() -> None:
     bus_probe = BusProbe()
     assert bus_probe.round(1, 0)
     bus_probe.heard(2)
@@ -28,7 +28,7 @@ def test_an_echo_ends_the_asking() -> None:
     assert not bus_probe.dead
 
 
-def test_a_frame_that_takes_long_is_life_while_its_bytes_come() -> None:
+def test_a_slow_frame_counts_as_alive_while_its_bytes_arrive() -> None:
     bus_probe = BusProbe()
     assert all(bus_probe.round(9, number) for number in range(50)) and not bus_probe.dead
 

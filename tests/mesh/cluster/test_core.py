@@ -54,7 +54,7 @@ def states(orders: list[Order]) -> list[NodeState]:
     return [order.state for order in orders if isinstance(order, NodeChanged)]
 
 
-def test_nobody_is_dialled_before_it_begins() -> None:
+def test_a_core_dials_nobody_before_it_begins() -> None:
     made = core("tcp://2:1")
     assert made.next_deadline() == inf and made.tick(0.0) == []
     assert dials(made.begin("tcp://1:1", "tcp://1:1", 0.1)) == [Dial("tcp://2:1", 0)]
@@ -69,7 +69,7 @@ def test_a_new_link_is_sent_the_whole_table_and_the_others_hear_of_its_member() 
     assert made.tick(0.0) == [Send(2, (record(3),))]
 
 
-def test_who_is_told_of_by_others_is_dialled() -> None:
+def test_a_member_known_through_gossip_is_dialled() -> None:
     made = begun()
     made.link_up(record(2), None, 1.0)
     orders = made.heard([record(2), record(3)], 2, 1.1)
@@ -78,7 +78,7 @@ def test_who_is_told_of_by_others_is_dialled() -> None:
     assert [(each.record.id, each.reason) for each in changed] == [(3, "joined")]
 
 
-def test_whoever_asks_for_the_table_is_sent_it_while_it_has_a_link() -> None:
+def test_a_linked_member_that_asks_for_the_table_is_sent_it() -> None:
     made = begun()
     made.link_up(record(2), None, 1.0)
     assert made.asked_for_table(2) == [Send(2, (made.membership.me, record(2)))]
@@ -86,7 +86,7 @@ def test_whoever_asks_for_the_table_is_sent_it_while_it_has_a_link() -> None:
     assert made.asked_for_table(2) == []
 
 
-def test_a_link_that_goes_is_dialled_again_and_what_waited_for_it_is_not_sent() -> None:
+def test_a_lost_link_is_dialled_again_and_its_waiting_news_is_dropped() -> None:
     made = begun()
     made.link_up(record(2), None, 1.0)
     made.link_up(record(3), None, 1.0)  # news for 2
@@ -94,7 +94,7 @@ def test_a_link_that_goes_is_dialled_again_and_what_waited_for_it_is_not_sent() 
     assert not sends(made.tick(5.0))
 
 
-def test_a_dial_in_vain_is_repeated_after_its_pause() -> None:
+def test_a_failed_dial_is_repeated_after_its_pause() -> None:
     made = begun("tcp://2:1")
     assert not dials(made.dial_failed(Dial("tcp://2:1", 0), 0.1))
     again = made.overlay.next_deadline()
@@ -117,7 +117,7 @@ def test_a_broker_is_ready_once_it_has_all_tables_links_and_interest() -> None:
     assert made.settle(1.2) == []
 
 
-def test_a_member_whose_link_is_gone_is_waited_for_though_its_table_was_heard() -> None:
+def test_joining_waits_for_a_member_that_lost_its_link_after_sending_its_table() -> None:
     made = begun("tcp://2:1")
     made.link_up(record(2), Dial("tcp://2:1", 0), 1.0)
     made.heard([record(2)], 2, 1.0)
@@ -125,13 +125,13 @@ def test_a_member_whose_link_is_gone_is_waited_for_though_its_table_was_heard() 
     assert made.settle(1.1) == []
 
 
-def test_what_is_held_is_released_by_time_once() -> None:
+def test_held_publishes_are_released_once_by_time() -> None:
     made = begun("tcp://2:1")
     released = [now for now in range(1, 20) for order in made.tick(float(now)) if order == MayRoute()]
     assert released == [5]
 
 
-def test_a_broker_that_was_told_of_nobody_held_nothing() -> None:
+def test_a_broker_without_peers_to_join_holds_no_publishes() -> None:
     made = begun()
     assert all(MayRoute() not in made.tick(float(now)) for now in range(1, 20))
 
@@ -144,7 +144,7 @@ def test_peers_of_an_earlier_run_are_given_up_after_two_periods() -> None:
     assert states(orders) == [NodeState.READY] and JoiningChanged() in orders
 
 
-def test_a_tick_for_news_alone_neither_dials_nor_says_anything_of_the_pace() -> None:
+def test_a_tick_for_news_alone_neither_dials_nor_changes_the_pace() -> None:
     made = begun()
     made.link_up(record(2), None, 0.0)
     made.link_up(record(3), None, 0.0)
@@ -166,7 +166,7 @@ def test_news_waits_for_its_pause_and_the_deadline_says_so() -> None:
     assert made.next_deadline() == pytest.approx(NEWS_PAUSE_S)
 
 
-def test_a_goodbye_goes_to_all_behind_what_is_queued_and_nothing_after_it() -> None:
+def test_a_goodbye_goes_to_all_after_queued_frames_and_is_the_last_frame() -> None:
     made = begun()
     for member in (2, 3):
         made.link_up(record(member), None, 0.0)

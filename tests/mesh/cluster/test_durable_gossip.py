@@ -42,7 +42,7 @@ def linked(gossip: DurableGossip, links: dict[int, Link], member: int) -> Link:
     return links[member]
 
 
-async def test_who_becomes_unknown_is_told_at_once_and_who_is_known_after_all_changes() -> None:
+async def test_a_home_is_reported_unknown_at_once_and_known_after_all_its_changes() -> None:
     """While the data plane was busy with the patterns of one home, it was not told that another one was
     unknown. Level stored continued with the earlier subscriptions of that one."""
     told, links = Told(), dict[int, Link]()

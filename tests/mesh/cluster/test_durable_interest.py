@@ -158,7 +158,7 @@ def test_a_change_goes_to_all_as_a_difference_and_is_known_when_all_have_it_on_d
     assert home.reached == [BarrierDone(version, ())]
 
 
-def test_after_five_seconds_those_without_it_on_disk_are_named() -> None:
+def test_brokers_without_the_change_on_disk_are_named_after_five_seconds() -> None:
     brokers = linked(3)
     version = brokers.broker(1).change({"mail": ("m",)}, [])
     brokers.broker(1).apply()
@@ -183,7 +183,7 @@ def test_a_subscription_is_known_only_when_the_home_itself_routes_by_it() -> Non
     assert home.reached == [BarrierDone(version, ())]
 
 
-def test_what_comes_while_the_file_is_written_is_held_once_the_data_plane_routes_by_it() -> None:
+def test_changes_during_a_write_count_as_held_once_the_data_plane_routes_by_them() -> None:
     """It was saved together with earlier changes and counted as held: the barrier ended, and while the data
     plane was busy with many patterns, level stored skipped the home."""
     brokers = linked(2)
@@ -210,7 +210,7 @@ def test_what_comes_while_the_file_is_written_is_held_once_the_data_plane_routes
     assert not other.interest.unsaved
 
 
-def test_a_broker_without_the_capability_is_told_nothing_and_waited_for_by_nobody() -> None:
+def test_a_broker_without_the_capability_is_sent_nothing_and_not_waited_for() -> None:
     interest = DurableInterest(1, "n1")
     interest.set_own({}, 1000)
     interest.members({2: "old"})
@@ -270,7 +270,7 @@ def test_a_home_that_was_forgotten_stays_so_until_it_lives() -> None:
         assert broker.tables()[1][1] == {"mail": ("m",)}
 
 
-def test_a_home_and_who_forgets_it_at_the_same_moment_make_different_versions() -> None:
+def test_a_home_and_a_broker_that_forgets_it_make_different_versions() -> None:
     """With the same version, some brokers would take one table for the right one, and some the other."""
     brokers = linked(3)
     brokers.broker(1).change({"mail": ("m",)}, [])
@@ -286,14 +286,14 @@ def test_a_home_and_who_forgets_it_at_the_same_moment_make_different_versions() 
         assert broker.tables()[1][1] == {"jobs": ("j",)}
 
 
-def test_what_cannot_be_forgotten_is_said() -> None:
+def test_forgetting_itself_or_an_unknown_home_is_refused() -> None:
     brokers = linked(2)
     brokers.broker(1).change({"mail": ("m",)}, [])
     assert not brokers.broker(1).interest.forget(1, 1), "itself"
     assert not brokers.broker(1).interest.forget(3, 1), "nothing is known of it"
 
 
-def test_a_member_that_cannot_say_what_it_keeps_can_be_forgotten() -> None:
+def test_a_member_without_a_readable_journal_can_be_forgotten() -> None:
     """Neither its journal nor its file can be read, and level stored was refused because of that."""
     brokers = Brokers(2)
     damaged = brokers.broker(1).interest = DurableInterest(1, "n1")
@@ -306,7 +306,7 @@ def test_a_member_that_cannot_say_what_it_keeps_can_be_forgotten() -> None:
     assert asker.unknown() == () and damaged.own == {}
 
 
-def test_a_barrier_does_not_count_what_an_earlier_run_said_before_the_file_was_lost() -> None:
+def test_a_barrier_ignores_acknowledgements_of_an_earlier_run_with_a_lost_file() -> None:
     """Its clock was set back, so an old version lies between two new ones."""
     brokers = Brokers(2)
     home, other = brokers.all
@@ -327,7 +327,7 @@ def test_a_barrier_does_not_count_what_an_earlier_run_said_before_the_file_was_l
     assert home.reached[-1].unreached == () and other.tables()[1][1] == {"new": ("n",)}
 
 
-def test_a_broker_whose_journal_is_not_open_takes_the_word_of_others_for_its_own_table() -> None:
+def test_a_broker_without_an_open_journal_takes_its_own_table_from_others() -> None:
     """Its file is lost as well. With an empty table of its own, level stored would skip it."""
     brokers = linked(2)
     brokers.broker(1).change({"mail": ("m",)}, [])
@@ -346,7 +346,7 @@ def test_a_broker_whose_journal_is_not_open_takes_the_word_of_others_for_its_own
     assert set(brokers.broker(2).tables()[1][1]) == {"mail", "more"}
 
 
-def test_a_live_member_is_unknown_until_what_it_holds_now_is_held_here() -> None:
+def test_a_live_member_is_unknown_until_its_present_table_is_held() -> None:
     brokers = linked(2)
     brokers.broker(1).change({"mail": ("m",)}, [])
     brokers.settle()
@@ -367,7 +367,7 @@ def test_a_live_member_is_unknown_until_what_it_holds_now_is_held_here() -> None
     assert asker.unknown() == ("n1",), "in another run"
 
 
-def test_a_member_is_unknown_until_all_that_it_held_of_dead_homes_is_held_here() -> None:
+def test_a_member_is_unknown_until_its_tables_of_dead_homes_are_held() -> None:
     """It was known by its own table alone. Its tables of dead homes came behind that, and meanwhile a message
     of level stored was acknowledged that these homes did not have."""
     brokers = linked(3)
@@ -391,7 +391,7 @@ def test_a_member_is_unknown_until_all_that_it_held_of_dead_homes_is_held_here()
     assert asker.unknown() == () and asker.homes[2].subscriptions == {"mail": ("m",)}
 
 
-def test_what_a_member_held_is_owed_by_nobody_once_there_is_no_room_for_it(
+def test_tables_held_by_a_member_are_not_waited_for_once_there_is_no_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(durable_interest, "TOTAL_MAX", 100)
@@ -412,7 +412,7 @@ def test_what_a_member_held_is_owed_by_nobody_once_there_is_no_room_for_it(
     assert interest.unknown() == ("n2", "h4"), "nobody says what was owed any more, and it is alive again"
 
 
-def test_whom_a_joining_broker_has_not_heard_of_may_be_a_home() -> None:
+def test_a_joining_broker_treats_unheard_peers_as_possible_homes() -> None:
     interest = DurableInterest(1, "n1")
     interest.set_own({}, 1000)
     assert interest.set_unheard(["tcp://seed:1", "n2"], ["tcp://seed:1"], wait=True) == []
@@ -423,7 +423,7 @@ def test_whom_a_joining_broker_has_not_heard_of_may_be_a_home() -> None:
     assert interest.unknown() == ()
 
 
-def test_who_has_no_link_to_the_home_is_told_by_another_after_a_moment() -> None:
+def test_a_broker_without_a_link_to_the_home_gets_its_table_through_another() -> None:
     brokers = linked(3)
     brokers.cut(1, 3)
     brokers.broker(1).change({"mail": ("m",)}, [])
@@ -435,7 +435,7 @@ def test_who_has_no_link_to_the_home_is_told_by_another_after_a_moment() -> None
     assert brokers.broker(3).tables()[1][1] == {"mail": ("m",)}
 
 
-def test_in_a_full_mesh_nobody_relays_what_all_have_heard_from_the_home() -> None:
+def test_tables_are_not_relayed_in_a_full_mesh() -> None:
     brokers = linked(3)
     brokers.broker(1).change({"mail": ("m",)}, [])
     brokers.settle()
@@ -444,7 +444,7 @@ def test_in_a_full_mesh_nobody_relays_what_all_have_heard_from_the_home() -> Non
     assert not any(brokers.wires.values())
 
 
-def test_ten_thousand_subscriptions_go_in_parts_and_others_come_between() -> None:
+def test_ten_thousand_subscriptions_are_sent_in_parts_with_other_frames_between() -> None:
     brokers = linked(2)
     brokers.broker(1).change({f"s{number}": (f"t{number}", "u") for number in range(10_000)}, [])
     brokers.say(1)
@@ -458,7 +458,7 @@ def test_ten_thousand_subscriptions_go_in_parts_and_others_come_between() -> Non
     assert len(brokers.broker(2).routed[1]) == 10_000
 
 
-def test_who_is_far_behind_is_sent_the_whole() -> None:
+def test_a_peer_that_is_far_behind_is_sent_the_whole_table() -> None:
     brokers = linked(2)
     home = brokers.broker(1)
     home.change({"first": ("x",)}, [])
@@ -575,7 +575,7 @@ def test_more_patterns_than_all_homes_may_have_are_not_taken(monkeypatch: pytest
     assert interest.unknown() == ("n2",)
 
 
-def test_a_whole_is_asked_for_once() -> None:
+def test_a_whole_table_is_requested_once() -> None:
     interest = one_link()
     for version in (12, 14):
         interest.change_received(2, [3, version - 2, version, [], []], 0.0)
@@ -604,7 +604,7 @@ VERSIONS = st.sampled_from([0, 1, 2, 10, 1 << 51, CLOCK_MAX, CLOCK_MAX + 1, OWN_
         max_size=20,
     )
 )
-def test_whatever_a_peer_says_others_can_read_what_is_said_then(
+def test_announcements_stay_readable_after_any_frames_of_a_peer(
     frames: list[tuple[LinkKind, int, int, int]],
 ) -> None:
     """One number was enough: a home that was told about version 2^62 of itself announced a greater one, which
@@ -635,7 +635,7 @@ def test_whatever_a_peer_says_others_can_read_what_is_said_then(
         assert version < OWN_MAX + 100 if home == 2 else version < CLOCK_MAX + (1 << 40)
 
 
-def test_what_others_say_of_a_home_is_believed_up_to_a_bound() -> None:
+def test_versions_that_others_report_of_a_home_are_believed_up_to_a_bound() -> None:
     interest = one_link()
     claims(interest, 3, [("s", ("t",))], version=CLOCK_MAX + 2)
     assert 3 not in interest.homes

@@ -8,12 +8,12 @@ from mesh.cluster.full_mesh import may_tell_interest, neighbours_of
 from tests.mesh.cluster.membership.world import World
 
 
-def test_everybody_ought_to_have_a_link_to_everybody_else_and_speaks_for_itself() -> None:
+def test_every_member_should_be_linked_to_every_other_and_speaks_for_itself() -> None:
     assert neighbours_of(2, [1, 2, 3]) == [1, 3]
     assert may_tell_interest(2, 2) and not may_tell_interest(2, 3)
 
 
-def test_brokers_that_ought_to_have_no_link_neither_dial_nor_judge_each_other(
+def test_brokers_that_should_have_no_link_neither_dial_nor_judge_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A line of three: the ends know each other through the one between them."""

@@ -12,7 +12,7 @@ from simulations import Mesh, World
 pytestmark = pytest.mark.virtual
 
 
-def test_receipts_name_the_dead_that_this_broker_was_linked_to_in_this_run_and_no_others() -> None:
+def test_receipts_name_exactly_the_dead_that_this_run_was_linked_to() -> None:
     """A broker that never met a member while it lived has sent it nothing that it might miss."""
     absent: dict[str, tuple[str, ...]] = {}
 

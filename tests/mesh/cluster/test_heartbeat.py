@@ -62,7 +62,7 @@ def make(
     return rounds, membership, heard, Wire()
 
 
-async def test_an_answer_holds_the_digest_of_now_though_the_last_one_was_kept() -> None:
+async def test_an_answer_has_the_present_digest_although_the_last_one_was_cached() -> None:
     rounds, membership, heard, wire = make()
     survey = HEAD + encode(LinkKind.SURVEY, bytes(8), 0)
     rounds.surveys_received(wire, wire, [survey])
@@ -119,7 +119,7 @@ async def test_digests_that_differ_are_compared_each_time_until_tables_are_excha
     assert wanted == [TellAll(2, reply=True)]
 
 
-async def test_a_version_that_is_not_held_is_compared_each_time_until_it_is_asked_for() -> None:
+async def test_a_version_that_is_not_held_is_compared_each_time_until_it_is_requested() -> None:
     rounds, membership, _, wire = make()
     linked(rounds, membership)
     frame = HEAD + encode(LinkKind.SURVEY, membership.digest, 5)
@@ -132,7 +132,7 @@ async def test_a_version_that_is_not_held_is_compared_each_time_until_it_is_aske
     assert wire.said == [encode(LinkKind.INTEREST_WANTED)]
 
 
-async def test_what_both_hold_is_compared_once() -> None:
+async def test_an_equal_digest_is_compared_once() -> None:
     rounds, membership, _, wire = make()
     linked(rounds, membership)
     rounds.surveys_received(wire, wire, [HEAD + encode(LinkKind.SURVEY, membership.digest, 1)])

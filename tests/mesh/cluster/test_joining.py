@@ -15,13 +15,13 @@ def joining(*join: str, known: dict[int, str] | None = None) -> Joining:
     return machine
 
 
-def test_who_was_told_of_nobody_holds_nothing() -> None:
+def test_a_broker_without_peers_to_join_holds_no_publishes() -> None:
     machine = joining()
     assert not machine.holds and machine.unheard == ()
     assert not machine.tick(1e9)
 
 
-def test_it_is_complete_with_the_tables_of_all_who_are_named_in_any_of_them() -> None:
+def test_joining_is_complete_with_the_tables_of_all_members_that_any_of_them_names() -> None:
     machine = joining("tcp://a:1")
     assert machine.holds and machine.unheard == ("tcp://a:1",)
     assert not machine.is_complete([])
@@ -57,7 +57,7 @@ def test_peers_of_the_last_run_are_waited_for_until_a_table_names_them_in_any_st
     assert machine.is_complete([A])
 
 
-def test_with_a_link_a_peer_whom_nobody_names_counts_as_dead_in_the_end() -> None:
+def test_a_known_peer_that_no_table_names_counts_as_dead_in_the_end() -> None:
     machine = joining(known={A: "a", C: "c"})
     machine.linked(A, 0.1)
     machine.table_heard(A, [A])
@@ -65,7 +65,7 @@ def test_with_a_link_a_peer_whom_nobody_names_counts_as_dead_in_the_end() -> Non
     assert machine.tick(0.1 + JOIN_S) and machine.unheard == ()
 
 
-def test_without_any_link_peers_of_the_last_run_are_named_and_publishes_held_no_longer_than_that() -> None:
+def test_publishes_are_held_for_a_bounded_time_without_any_link() -> None:
     machine = joining(known={C: "c"})
     assert machine.tick(2 * PERIOD_S)
     assert machine.unheard == ("c",) and machine.holds
@@ -75,14 +75,14 @@ def test_without_any_link_peers_of_the_last_run_are_named_and_publishes_held_no_
     assert machine.next_deadline() == 9.0 + JOIN_S
 
 
-def test_without_any_link_a_join_url_is_named_for_as_long_as_nobody_answers() -> None:
+def test_a_join_url_is_named_as_unheard_until_it_answers() -> None:
     machine = joining("tcp://a:1")
     assert not machine.tick(HOLD_S)
     assert not machine.holds and machine.unheard == ("tcp://a:1",)
     assert not machine.tick(1e9)
 
 
-def test_who_was_told_of_itself_alone_founds_a_mesh() -> None:
+def test_a_broker_whose_only_join_url_is_its_own_founds_a_mesh() -> None:
     machine = joining("tcp://me:1")
     machine.keep(["tcp://me:1"], 0.5)
     assert machine.unheard == ("tcp://me:1",)

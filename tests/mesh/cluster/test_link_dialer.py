@@ -44,7 +44,7 @@ def test_an_attempt_that_meets_a_defect_is_reported_and_dialled_again(
 
 
 @pytest.mark.virtual
-async def test_an_address_to_join_at_which_nobody_answers_is_a_warning_once(
+async def test_an_unreachable_address_to_join_is_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A broker with a wrong --join logged nothing and stayed `joining`."""

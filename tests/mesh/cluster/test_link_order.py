@@ -7,7 +7,7 @@ import pytest
 from tests.mesh.peers import Peers, until
 
 
-async def test_a_broker_hears_of_a_link_before_it_hears_that_it_may_route(
+async def test_a_broker_is_told_of_a_link_before_it_is_told_to_route(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A link returned, which was all that a joining broker lacked: the messages that it held were routed

@@ -26,7 +26,7 @@ def test_a_change_goes_at_once_to_all_links_but_the_one_it_came_from() -> None:
     assert news.due == inf and news.take(2.0) == []
 
 
-def test_what_follows_within_the_pause_goes_together_at_its_end() -> None:
+def test_news_within_a_pause_is_sent_together_at_its_end() -> None:
     news = between(2)
     news.tell([record(9)], 0, 1.0)
     news.take(1.0)
@@ -37,20 +37,20 @@ def test_what_follows_within_the_pause_goes_together_at_its_end() -> None:
     assert news.take(news.due) == [(2, (record(8), record(7)))]
 
 
-def test_of_one_member_only_the_last_change_is_told() -> None:
+def test_only_the_last_change_of_a_member_is_sent() -> None:
     news = between(2)
     news.tell([record(9, 1), record(9, 2)], 0, 1.0)
     assert news.take(1.0) == [(2, (record(9, 2),))]
 
 
-def test_a_whole_table_takes_the_place_of_what_waits_on_that_link() -> None:
+def test_a_whole_table_replaces_the_waiting_news_of_its_link() -> None:
     news = between(2, 3)
     news.tell([record(9)], 0, 1.0)
     assert news.told_all(2) is True and news.told_all(5) is False
     assert news.take(1.0) == [(3, (record(9),))]
 
 
-def test_a_link_that_goes_takes_its_news_with_it_and_one_that_replaces_it_begins_without() -> None:
+def test_a_lost_link_drops_its_news_and_its_replacement_begins_without_any() -> None:
     news = between(2, 3, 4)
     news.tell([record(9)], 0, 1.0)
     news.link_down(2)
@@ -59,7 +59,7 @@ def test_a_link_that_goes_takes_its_news_with_it_and_one_that_replaces_it_begins
     assert news.take(1.0) == [(4, (record(9),))]
 
 
-def test_what_is_dropped_is_told_to_nobody() -> None:
+def test_dropped_news_is_not_sent() -> None:
     news = between(2)
     news.tell([record(9)], 0, 1.0)
     news.drop()

@@ -57,7 +57,7 @@ def test_the_lower_id_dials_at_once_and_the_higher_after_two_periods() -> None:
     assert driven.overlay.tick(2.0) == [Dial("tcp://2:1", 2)]
 
 
-def test_whoever_is_linked_or_left_is_not_dialled() -> None:
+def test_linked_members_and_those_that_left_are_not_dialled() -> None:
     driven = Driven()
     driven.member(9)
     driven.overlay.link_up(9, None, 0.0)
@@ -85,7 +85,7 @@ def test_join_urls_are_tried_until_the_member_behind_them_is_alive() -> None:
     assert "tcp://seed:1" in [url for _, url in driven.run(20)]
 
 
-def test_a_join_url_whose_member_was_met_is_not_dialled_whoever_made_the_link() -> None:
+def test_a_join_url_is_not_dialled_while_its_member_is_linked() -> None:
     driven = Driven(join=("tcp://seed:1",))
     driven.overlay.met("tcp://seed:1", 9)
     driven.overlay.link_up(9, None, driven.now)
@@ -93,7 +93,7 @@ def test_a_join_url_whose_member_was_met_is_not_dialled_whoever_made_the_link() 
     assert driven.run(60) == []
 
 
-def test_a_join_url_where_another_broker_answers_now_is_that_ones() -> None:
+def test_a_join_url_belongs_to_the_broker_that_answered_there_last() -> None:
     driven = Driven(join=("tcp://seed:1",))
     driven.overlay.met("tcp://seed:1", 9)
     (dial,) = driven.overlay.tick(0.0)
@@ -118,7 +118,7 @@ def test_a_join_url_that_is_this_broker_itself_is_not_tried_again() -> None:
     assert driven.run(60) == []
 
 
-def test_the_dead_are_dialled_now_and_then_and_the_more_dead_the_more_often() -> None:
+def test_the_dead_are_dialled_occasionally_and_more_often_when_there_are_many() -> None:
     few, many = Driven(), Driven()
     for id in range(10, 20):
         few.overlay.link_up(id, None, 0.0)
@@ -145,7 +145,7 @@ def test_peers_of_an_earlier_run_are_tried_while_there_is_no_link() -> None:
     assert driven.run(60) == []
 
 
-def test_peers_of_an_earlier_run_that_nobody_knows_are_looked_for_like_the_dead_for_a_day() -> None:
+def test_unknown_peers_of_an_earlier_run_are_dialled_like_the_dead_for_a_day() -> None:
     """Two that were away return together and link to each other first; the mesh is elsewhere."""
     driven = Driven(me=1, known=("tcp://3:1", "tcp://4:1", "tcp://8:1", "tcp://9:1"))
     driven.member(9)
@@ -184,13 +184,13 @@ def test_a_member_that_moves_is_dialled_where_it_is_now() -> None:
     assert {url for _, url in driven.run(5)} == {"tcp://new:1"}
 
 
-def test_a_member_without_an_address_is_waited_for() -> None:
+def test_a_member_without_an_address_is_not_dialled() -> None:
     driven = Driven()
     driven.member(9, url="")
     assert driven.run(100) == []
 
 
-def test_dials_under_way_are_bounded_and_never_lost_count_of() -> None:
+def test_dials_in_progress_are_bounded_and_counted_correctly() -> None:
     overlay = Overlay(1, join=(), rng=random.Random(1), now=0.0)
     for id in range(2, 102):
         overlay.member_changed(record(id), 0.0)
@@ -206,7 +206,7 @@ def test_dials_under_way_are_bounded_and_never_lost_count_of() -> None:
 
 
 @pytest.mark.parametrize("state", [State.ALIVE, State.DEAD])
-def test_a_dial_ends_with_a_link_to_somebody_else_at_the_address(state: State) -> None:
+def test_a_dial_ends_when_another_member_is_linked_at_its_address(state: State) -> None:
     """Without a state folder a restarted broker has another id. Each time one dial went missing."""
     driven = Driven(me=1)
     for id in range(10, 10 + 2 * DIALS_FIRST):
@@ -223,7 +223,7 @@ def test_a_dial_ends_with_a_link_to_somebody_else_at_the_address(state: State) -
     assert driven.run(1)[0][1] == "tcp://500:1"
 
 
-def test_what_membership_forgets_is_forgotten() -> None:
+def test_members_that_membership_forgets_are_forgotten() -> None:
     """Brokers without a state folder come and go forever."""
     driven = Driven(me=1)
     options = MembershipOptions(members_max=16)
@@ -243,7 +243,7 @@ def test_what_membership_forgets_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_deadline_that_is_kept_is_the_one_that_a_fresh_look_finds(seed: int) -> None:
+def test_the_cached_deadline_equals_a_newly_computed_one(seed: int) -> None:
     rng = random.Random(seed)
     urls = [f"tcp://{id}:1" for id in range(1, 9)]
     overlay = Overlay(5, join=urls[:4], known=urls[4:], rng=random.Random(seed), now=0.0)

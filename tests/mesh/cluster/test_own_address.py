@@ -37,7 +37,7 @@ def test_a_wildcard_takes_the_address_of_its_first_link_and_leaves_loopback_for_
     assert address.learned("ipc:///run/m.sock", "") == ""
 
 
-def test_what_the_operator_says_stands() -> None:
+def test_a_configured_address_never_changes() -> None:
     address = OwnAddress("tcp://broker.example:7770")
     assert address.listening(["tcp://0.0.0.0:7770"]) == "tcp://broker.example:7770"
     assert address.learned("tcp://10.0.0.5:50124", "tcp://broker.example:7770") == ""

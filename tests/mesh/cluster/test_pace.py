@@ -25,7 +25,7 @@ def test_a_late_broker_dials_less_down_to_one_and_recovers_slowly() -> None:
     assert pace.dials_max == 2
 
 
-def test_patience_follows_lateness_at_once_and_leaves_by_and_by() -> None:
+def test_timeouts_grow_with_lateness_at_once_and_shrink_slowly() -> None:
     pace = Pace()
     pace.ticked(0.5)
     assert pace.patience == 5.0
@@ -38,7 +38,7 @@ def test_patience_follows_lateness_at_once_and_leaves_by_and_by() -> None:
     assert pace.patience == 1.0
 
 
-def test_a_late_broker_whose_attempts_take_too_long_waits_longer_until_links_are_made() -> None:
+def test_a_late_broker_with_slow_attempts_waits_longer_until_links_are_made() -> None:
     pace = Pace()
     pace.gave_up()
     assert pace.patience == 1.0, "it is on time: the other side is slow, or gone"

@@ -9,7 +9,7 @@ from simulations import Mesh, Process, World
 from simulations.kernel.network.hosts import Address
 
 
-def test_who_says_nothing_is_closed_soon_after_a_late_broker_is_on_time_again() -> None:
+def test_a_silent_connection_is_closed_soon_after_a_late_broker_is_on_time_again() -> None:
     """A deadline set while the broker was late must not keep the patience of that moment."""
 
     async def silent(process: Process) -> None:
@@ -36,7 +36,7 @@ def test_who_says_nothing_is_closed_soon_after_a_late_broker_is_on_time_again() 
         mesh.finish()
 
 
-def test_who_stood_still_soon_gives_up_dials_that_it_began_late() -> None:
+def test_a_broker_that_hung_soon_gives_up_dials_that_it_began_late() -> None:
     """Each had the patience of its first moment: half a minute after a pause of four seconds. That kept its
     address from being dialled again. Swarm seed 5295754949."""
     with World(1) as world:

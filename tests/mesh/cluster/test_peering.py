@@ -30,7 +30,7 @@ def has_pipes(peer: Peer, count: int) -> bool:
     return [len(socket.pipes) for socket in peer.peering.sockets] == [count] * 3
 
 
-async def test_five_brokers_that_know_one_find_each_other() -> None:
+async def test_five_brokers_that_join_one_find_each_other() -> None:
     async with Peers() as peers:
         mesh = await peers.mesh("a", "b", "c", "d", "e")
         for peer in mesh:
@@ -135,7 +135,7 @@ async def test_a_broker_that_lost_its_incarnation_learns_it_from_the_mesh() -> N
         assert again.peering.incarnation > who.incarnation
 
 
-async def test_a_lost_link_comes_back_without_anybody_being_dead() -> None:
+async def test_a_lost_link_comes_back_without_a_death() -> None:
     async with Peers() as peers:
         a, b, c = await peers.mesh("a", "b", "c")
         for _ in range(3):
@@ -166,7 +166,7 @@ async def test_the_only_peer_lost_is_dead_after_three_rounds_and_found_again() -
         await whole([a, again])  # a dials its dead now and then
 
 
-async def test_a_broker_that_loses_all_of_several_is_isolated_and_accuses_nobody() -> None:
+async def test_a_broker_that_loses_all_peers_is_isolated_and_reports_no_deaths() -> None:
     async with Peers() as peers:
         a, b, c = await peers.mesh("a", "b", "c")
         url = b.url
@@ -179,7 +179,7 @@ async def test_a_broker_that_loses_all_of_several_is_isolated_and_accuses_nobody
         await until(lambda: a.linked() == {again.who.id}, "the link is back")
 
 
-async def test_who_leaves_is_left_and_not_dead() -> None:
+async def test_a_broker_that_leaves_is_left_and_not_dead() -> None:
     async with Peers() as peers:
         a, b, c = await peers.mesh("a", "b", "c")
         started = asyncio.get_running_loop().time()
@@ -191,7 +191,7 @@ async def test_who_leaves_is_left_and_not_dead() -> None:
         assert c.node_states[-1] is NodeState.LEAVING
 
 
-async def test_all_may_leave_at_once() -> None:
+async def test_all_brokers_may_leave_at_once() -> None:
     async with Peers() as peers:
         mesh = await peers.mesh("a", "b", "c")
         async with asyncio.timeout(3):
@@ -207,7 +207,7 @@ async def test_peers_of_an_earlier_run_are_found_without_join() -> None:
         await whole([a, b, c])
 
 
-async def test_a_broker_told_to_join_itself_carries_on() -> None:
+async def test_a_broker_told_to_join_itself_continues() -> None:
     async with Peers() as peers:
         a, b = await peers.mesh("a", "b")
         url = b.url
@@ -238,7 +238,7 @@ async def test_brokers_of_another_mesh_or_key_are_refused_and_counted(
         assert not a.ups and not b.ups and not a.surveys
 
 
-async def test_a_refused_broker_is_spoken_of_once_however_often_it_comes(
+async def test_a_refused_broker_is_logged_once_for_all_its_attempts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The warning named its host without the port."""
@@ -250,7 +250,7 @@ async def test_a_refused_broker_is_spoken_of_once_however_often_it_comes(
     assert re.search(r"a broker at tcp://127\.0\.0\.1:\d+ was refused: ", said)
 
 
-async def test_one_key_links() -> None:
+async def test_brokers_with_one_mesh_key_are_linked() -> None:
     async with Peers() as peers:
         await peers.mesh("a", "b", "c", mesh_key=b"the same")
 
@@ -370,7 +370,7 @@ async def test_a_peer_may_give_up_a_link_that_is_up_here_already() -> None:
         await whole([a, b])
 
 
-async def test_a_link_whose_bus_is_dead_is_made_again_though_its_heartbeats_pass() -> None:
+async def test_a_link_with_a_dead_bus_is_made_again_although_its_heartbeats_pass() -> None:
     async with Peers() as peers:
         a, b = await peers.mesh("a", "b")
         b.ups[-1][1].pause(INBOX_FULL)
@@ -383,7 +383,7 @@ async def test_a_link_whose_bus_is_dead_is_made_again_though_its_heartbeats_pass
         assert not any(change[2] == "dead" for change in (*a.changes, *b.changes))
 
 
-async def test_who_is_at_a_join_url_is_believed_only_once_it_has_proven_it() -> None:
+async def test_a_broker_at_a_join_url_is_believed_only_after_its_proof() -> None:
     async with Peers() as peers, Bus0(options=SocketOptions(recv_timeout_s=10)) as fake:
         listener = await fake.listen("tcp://127.0.0.1:0")
         a = await peers.peer("a", listener.url, mesh_key=b"right")
@@ -413,7 +413,7 @@ async def test_a_peer_that_reads_nothing_loses_its_link_in_the_middle_of_news_fo
         assert {member for member, _ in a.downs} == {b.who.id}
 
 
-async def test_what_the_table_forgets_is_forgotten_by_all() -> None:
+async def test_members_that_the_table_forgets_are_forgotten_by_all_parts() -> None:
     async with Peers() as peers:
         a, b = await peers.mesh("a", "b")
         await b.crash()
@@ -426,7 +426,7 @@ async def test_what_the_table_forgets_is_forgotten_by_all() -> None:
         assert kept == ({}, {}, {})
 
 
-async def test_a_connection_that_says_nothing_is_closed_at_the_deadline() -> None:
+async def test_a_silent_connection_is_closed_at_the_deadline() -> None:
     """Before that it gets no frame: neither surveys nor news."""
     async with (
         Peers() as peers,

@@ -19,7 +19,7 @@ class FakeLink:
     ended = False
 
 
-async def test_an_exception_in_the_timer_is_reported_and_the_rounds_go_on(
+async def test_an_exception_in_the_timer_is_reported_and_the_rounds_continue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[dict[str, Any]] = []
@@ -57,7 +57,7 @@ async def test_a_timer_that_always_raises_does_not_fill_the_log(monkeypatch: pyt
         assert len(told) == REPORTS_MAX and "only counted" in told[-1]["message"]
 
 
-async def test_an_order_that_raises_costs_none_of_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_order_that_raises_costs_no_later_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dial behind it was lost, and counted as in progress forever."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
@@ -76,7 +76,7 @@ async def test_an_order_that_raises_costs_none_of_those_behind_it(monkeypatch: p
         assert dials == [dial] and peering.faults == len(told) == 1
 
 
-async def test_a_frame_of_interest_that_raises_delays_none_of_those_behind_it(
+async def test_a_frame_of_interest_that_raises_delays_no_later_frame(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[dict[str, Any]] = []

@@ -46,7 +46,7 @@ def said_of(
 
 
 @pytest.mark.parametrize("protocol", [ProtocolNumber.SURVEYOR0, ProtocolNumber.RESPONDENT0])
-def test_a_broker_that_comes_with_a_token_that_has_run_out_is_not_called_a_stranger(
+def test_a_broker_with_an_expired_token_is_not_called_a_stranger(
     protocol: ProtocolNumber, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A late broker under load caused a warning about a stock socket that is no broker."""
@@ -56,7 +56,9 @@ def test_a_broker_that_comes_with_a_token_that_has_run_out_is_not_called_a_stran
     assert "admission had ended" in said[0][1] and "no broker" not in said[0][1]
 
 
-def test_who_sends_what_no_broker_sends_is_no_broker(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_sends_frames_unlike_a_brokers_is_called_no_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     said, refused = said_of(caplog, ProtocolNumber.SURVEYOR0, b"\x80\0\0\1hello", at="elsewhere")
     assert refused["token"] == 2
     ((level, sentence),) = said
@@ -68,7 +70,7 @@ def test_who_sends_what_no_broker_sends_is_no_broker(caplog: pytest.LogCaptureFi
     "protocol", [ProtocolNumber.BUS0, ProtocolNumber.SURVEYOR0, ProtocolNumber.RESPONDENT0]
 )
 @pytest.mark.parametrize(("at", "level"), [("elsewhere", logging.WARNING), ("broker-2", logging.INFO)])
-def test_who_says_nothing_may_be_a_late_broker_and_is_taken_for_one_at_a_members_address(
+def test_a_silent_peer_is_taken_for_a_late_broker_at_a_members_address(
     protocol: ProtocolNumber, at: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     said, refused = said_of(caplog, protocol, b"", at=at)

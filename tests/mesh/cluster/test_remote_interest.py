@@ -93,7 +93,7 @@ def linked() -> tuple[Side, Side]:
     return a, b
 
 
-def test_a_link_begins_with_the_whole_and_goes_on_with_differences() -> None:
+def test_a_link_begins_with_the_whole_table_and_continues_with_differences() -> None:
     a, b = linked()
     set_own(a.table, [("x", 0), ("y", 1)])
     frames = pending(a.table, B)
@@ -107,12 +107,12 @@ def test_a_link_begins_with_the_whole_and_goes_on_with_differences() -> None:
     assert b.table.held_version(A) == a.table.version == 3
 
 
-def test_nothing_new_makes_no_version() -> None:
+def test_unchanged_interest_makes_no_new_version() -> None:
     a, _ = linked()
     assert set_own(a.table, [("x", 0)]) == set_own(a.table, [("x", 0)]) == 2
 
 
-def test_who_is_held_for_dead_and_gets_another_link_is_routed_to_again() -> None:
+def test_a_member_taken_for_dead_is_routed_to_again_after_another_link() -> None:
     """The data plane forgets a dead member with its link, so all of its interest is news on the next one."""
     a, b = linked()
     set_own(a.table, [("x", 0), ("y", 1)])
@@ -138,7 +138,7 @@ def test_a_difference_that_does_not_fit_asks_for_the_whole_once() -> None:
     assert b.table.ask(A)
 
 
-def test_a_version_named_in_a_survey_and_not_held_is_asked_for_once() -> None:
+def test_a_version_named_in_a_survey_and_not_held_is_requested_once() -> None:
     a, b = linked()
     set_own(a.table, [("x", 0)])
     pending(a.table, B)  # lost
@@ -149,7 +149,7 @@ def test_a_version_named_in_a_survey_and_not_held_is_asked_for_once() -> None:
     assert not b.table.heard_version(A, 2, 9.0)
 
 
-def test_while_parts_of_the_whole_come_it_is_not_asked_for_again() -> None:
+def test_the_whole_table_is_not_requested_again_while_its_parts_arrive() -> None:
     a, b = linked()
     set_own(a.table, [(f"t{number}", 0) for number in range(3 * SENT_MAX)])
     for number, frame in enumerate(wanted(a.table, B)):
@@ -158,7 +158,7 @@ def test_while_parts_of_the_whole_come_it_is_not_asked_for_again() -> None:
     assert not b.table.heard_version(A, a.table.version, 9.0)
 
 
-def test_another_boot_begins_anew_and_the_same_one_keeps_what_is_held() -> None:
+def test_another_boot_begins_anew_and_the_same_boot_keeps_its_held_interest() -> None:
     a, b = linked()
     set_own(a.table, [("x", 0)])
     b.take(A, pending(a.table, B))
@@ -216,7 +216,7 @@ def test_small_changes_share_a_frame() -> None:
     assert b.table.patterns(A) == [("t99", 0)] and b.table.held_version(A) == 101
 
 
-def test_who_is_too_far_behind_is_sent_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_too_far_behind_is_sent_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_interest, "JOURNAL_MAX", 3)
     a, b = linked()
     for number in range(10):
@@ -240,7 +240,7 @@ def test_one_more_pattern_among_65_000_costs_less_than_a_millisecond_at_either_s
     assert min(costs) < 0.001
 
 
-def test_what_a_peer_may_claim_is_bounded() -> None:
+def test_the_claims_of_a_peer_are_bounded() -> None:
     _, b = linked()
     with pytest.raises(LinkError, match="invalid pattern: pattern"):
         b.table.whole_received(A, 2, 0, True, [("no pattern", 0)])
@@ -262,7 +262,7 @@ def test_what_a_peer_may_claim_is_bounded() -> None:
         max_size=20,
     )
 )
-def test_whatever_is_lost_the_other_side_holds_the_truth_after_one_survey(
+def test_the_other_side_is_right_after_one_survey_whatever_was_lost(
     steps: list[tuple[dict[str, int], str]],
 ) -> None:
     a, b = linked()
@@ -292,7 +292,7 @@ def test_whatever_is_lost_the_other_side_holds_the_truth_after_one_survey(
 # --- the barrier
 
 
-def test_the_barrier_waits_for_every_live_member_linked_or_not() -> None:
+def test_the_barrier_waits_for_every_live_member_with_or_without_a_link() -> None:
     table = InterestTable(A)
     table.members({B: "b", C: "c"})
     version = set_own(table, [("x", 0)])
@@ -303,12 +303,12 @@ def test_the_barrier_waits_for_every_live_member_linked_or_not() -> None:
     assert table.wait(version, 1.0) == BarrierDone(version, ())
 
 
-def test_alone_there_is_nobody_to_wait_for() -> None:
+def test_the_barrier_of_a_lone_broker_ends_at_once() -> None:
     table = InterestTable(A)
     assert table.wait(set_own(table, [("x", 0)]), 0.0) == BarrierDone(2, ())
 
 
-def test_who_dies_is_waited_for_no_longer_and_who_joins_is_waited_for_too() -> None:
+def test_the_barrier_stops_waiting_for_dead_members_and_waits_for_new_ones() -> None:
     table = InterestTable(A)
     table.members({B: "b", C: "c"})
     version = set_own(table, [("x", 0)])
@@ -319,7 +319,7 @@ def test_who_dies_is_waited_for_no_longer_and_who_joins_is_waited_for_too() -> N
     assert table.acknowledged(4, version) == [BarrierDone(version, ())]
 
 
-def test_after_five_seconds_the_missing_are_named() -> None:
+def test_missing_members_are_named_after_five_seconds() -> None:
     table = InterestTable(A)
     table.members({B: "b", C: "c"})
     version = set_own(table, [("x", 0)])
@@ -331,7 +331,7 @@ def test_after_five_seconds_the_missing_are_named() -> None:
     assert table.next_deadline() == float("inf")
 
 
-def test_who_asks_later_for_a_version_has_the_whole_time_too() -> None:
+def test_a_later_caller_of_a_barrier_has_the_whole_timeout_too() -> None:
     table = InterestTable(A)
     table.members({B: "b"})
     version = set_own(table, [("x", 0)])
@@ -346,7 +346,7 @@ def test_who_asks_later_for_a_version_has_the_whole_time_too() -> None:
     assert table.next_deadline() == float("inf")
 
 
-def test_many_who_ask_for_one_version_share_few_barriers() -> None:
+def test_many_callers_of_one_version_share_few_barriers() -> None:
     table = InterestTable(A)
     table.members({B: "b"})
     version = set_own(table, [("x", 0)])
@@ -370,7 +370,7 @@ def test_barriers_of_several_versions_end_each_at_its_own() -> None:
     assert table.tick(7.0) == [BarrierDone(versions[2], ("b",))]
 
 
-def test_while_joining_the_barrier_waits_and_names_what_was_not_reached() -> None:
+def test_the_barrier_of_a_joining_broker_names_unreached_addresses() -> None:
     table = InterestTable(A)
     table.set_unheard(["tcp://seed:1"], wait=True)
     version = set_own(table, [("x", 0)])

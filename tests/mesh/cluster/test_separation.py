@@ -5,12 +5,12 @@ from __future__ import annotations
 from mesh.cluster.separation import LEAST_S, REGAIN_S, Separation
 
 
-def test_who_was_never_apart_is_told_nothing() -> None:
+def test_a_broker_that_was_never_separated_reports_nothing() -> None:
     separation = Separation()
     assert not separation.end(100.0, held=True)
 
 
-def test_it_is_over_once_others_hold_the_interest_and_is_told_once() -> None:
+def test_a_separation_ends_once_others_hold_the_interest_and_is_reported_once() -> None:
     separation = Separation()
     separation.begin(10.0)
     assert not separation.end(10.0, held=True), "who stood still has not heard yet which links are over"
@@ -21,7 +21,7 @@ def test_it_is_over_once_others_hold_the_interest_and_is_told_once() -> None:
     assert separation.end(20.0 + LEAST_S, held=True), "the next one is told as well"
 
 
-def test_a_member_that_never_holds_the_interest_is_waited_for_in_vain_for_a_while_only() -> None:
+def test_a_separation_waits_for_a_bounded_time_for_members_to_hold_the_interest() -> None:
     separation = Separation()
     separation.begin(10.0)
     assert not separation.end(9.9 + REGAIN_S, held=False)

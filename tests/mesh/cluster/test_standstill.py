@@ -8,13 +8,13 @@ from mesh.cluster.joining import HOLD_S
 from mesh.cluster.standstill import LOOK_S, SETTLED_S, Standstill
 
 
-def test_who_never_stood_still_waits_for_nothing() -> None:
+def test_a_broker_that_never_hung_does_not_wait() -> None:
     standstill = Standstill()
     assert not standstill.waits and standstill.next_deadline() == float("inf")
     assert not standstill.end(100.0, live=[1], missing=True)
 
 
-def test_it_is_over_once_each_link_has_answered_and_is_said_once() -> None:
+def test_a_standstill_ends_once_each_link_has_answered_and_is_reported_once() -> None:
     standstill = Standstill()
     standstill.begin([1, 2], 10.0)
     assert standstill.waits and standstill.next_deadline() == 10.0 + LOOK_S
@@ -27,7 +27,7 @@ def test_it_is_over_once_each_link_has_answered_and_is_said_once() -> None:
     assert not standstill.waits and not standstill.end(10.4, live=[1, 2], missing=False)
 
 
-def test_a_member_whose_link_is_over_is_waited_for_until_its_new_link_answers_and_lasts() -> None:
+def test_a_member_with_a_lost_link_is_waited_for_until_its_new_link_answers_and_lasts() -> None:
     standstill = Standstill()
     standstill.begin([1], 10.0)
     standstill.linked(1, 10.1)
@@ -38,7 +38,7 @@ def test_a_member_whose_link_is_over_is_waited_for_until_its_new_link_answers_an
 
 
 @pytest.mark.parametrize(("live", "at"), [([], 10.1), ([1], 10.0 + HOLD_S)])
-def test_who_is_dead_or_silent_for_long_is_not_waited_for(live: list[int], at: float) -> None:
+def test_dead_and_long_silent_members_are_not_waited_for(live: list[int], at: float) -> None:
     standstill = Standstill()
     standstill.begin([1], 10.0)
     assert not standstill.end(10.0 + HOLD_S - 0.1, live=[1], missing=True)

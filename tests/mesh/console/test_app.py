@@ -73,7 +73,7 @@ async def test_an_answer_that_is_no_status_is_counted_and_left_out() -> None:
     assert seen.unreadable == 4
 
 
-async def test_who_is_silent_is_named() -> None:
+async def test_silent_brokers_are_named() -> None:
     mesh = FakeMesh(statuses.after_a_kill())
     mesh.missing = ["beta"]
     assert (await look(client(mesh), 1.0)).silent == ("beta",)
@@ -102,7 +102,7 @@ async def test_the_log_has_a_line_a_look_and_each_event_once() -> None:
     assert lines.index(next(line for line in lines if "suspect → dead" in line)) < len(lines) - 1
 
 
-async def test_the_log_goes_on_while_the_connected_broker_is_away() -> None:
+async def test_the_log_continues_while_the_connected_broker_is_away() -> None:
     console = recorded()
     mesh = FakeMesh(statuses.calm(), Disconnected("the broker went away"), statuses.calm())
     await app.follow(client(mesh), console, 0.0, count=3)
@@ -138,7 +138,7 @@ class AskedMesh(FakeMesh):
         return SurveyResult([Answer("b", "r", json.dumps(CLIENTS[0]).encode(), None)], [])
 
 
-async def test_keys_act_at_once_and_views_ask_for_what_they_need() -> None:
+async def test_keys_act_at_once_and_views_request_their_data() -> None:
     console = Console(
         file=StringIO(), width=80, height=24, force_terminal=True, _environ={"TERM": "xterm", "NO_COLOR": "1"}
     )
@@ -171,7 +171,7 @@ class RefusingMesh(AskedMesh):
         return SurveyResult([], [], refused=["alpha: the principal may not ask '$sys.look'"])
 
 
-async def test_a_right_that_is_missing_is_told_and_the_picture_stays_fresh() -> None:
+async def test_a_missing_right_is_shown_and_the_picture_stays_fresh() -> None:
     """It was shown as a broker that does not answer."""
     console = Console(file=StringIO(), width=100, height=24, force_terminal=True, _environ={"TERM": "xterm"})
     mesh, screen = RefusingMesh(), app._Terminal(console)

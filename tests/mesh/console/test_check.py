@@ -118,6 +118,6 @@ def test_thresholds_are_read(text: str, limit: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1,2,3", "1,", "nan", "-1", "inf", "1e99"])
-def test_what_is_no_threshold_is_one_sentence(text: str) -> None:
+def test_a_malformed_threshold_is_one_sentence(text: str) -> None:
     with pytest.raises(ValueError, match="is no threshold"):
         read_limit(text)

@@ -36,7 +36,7 @@ def test_arrows_choose_a_row(keys: tuple[str, ...], chosen: int) -> None:
     assert control.chosen[View.MESH] == f"row-{chosen}" and control.place(ROWS.ids) == chosen
 
 
-def test_a_row_that_is_gone_is_no_choice_and_nothing_is_chosen_of_nothing() -> None:
+def test_the_choice_moves_from_a_removed_row_and_an_empty_list_has_none() -> None:
     control = pressed("down", "enter")
     assert control.details
     assert control.place(ROWS.ids[1:]) is None
@@ -103,7 +103,7 @@ KEYS = [
 
 
 @given(st.lists(st.sampled_from(KEYS)), st.integers(0, 5))
-def test_no_keys_lead_to_a_state_that_cannot_be(keys: list[str], count: int) -> None:
+def test_no_keys_lead_to_an_invalid_state(keys: list[str], count: int) -> None:
     listing = Listing(ROWS.ids[:count], ROWS.columns if count % 2 else (), max(1, count))
     control = pressed(*keys, listing=listing)
     assert control.place(listing.ids) is None or 0 <= (control.place(listing.ids) or 0) < count
@@ -131,5 +131,5 @@ def test_keys_of_bytes(data: bytes, keys: list[str]) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_whatever_a_terminal_sends_is_read_to_the_end(data: bytes) -> None:
+def test_any_bytes_of_a_terminal_are_read_to_the_end(data: bytes) -> None:
     assert all((len(key) == 1 and key.isprintable()) or key.isalpha() for key in keys_in(data))

@@ -26,7 +26,7 @@ def said(console: Console) -> list[str]:
 
 
 @pytest.mark.virtual
-async def test_it_goes_on_with_another_broker_when_its_own_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_top_continues_with_another_broker_when_its_own_dies(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stayed with the dead one: "5 alive" for ever, although it knew four other addresses."""
     monkeypatch.setattr(app, "_clock", lambda: "09:00:00Z")
     console = Console(file=StringIO(), width=80, _environ={})
@@ -52,7 +52,7 @@ class FakeClient:
     broker, url, connected = "alpha", "tcp://h:1", True
 
 
-def test_what_it_says_of_its_own_broker_has_a_subject() -> None:
+def test_notes_about_its_own_broker_name_the_broker() -> None:
     """It said `no answer (for 3 s; still trying)`."""
     watched, client = Watched(), FakeClient()
     assert watched.failed(client, TimeoutError(), 5.0) == "alpha at tcp://h:1 has not answered for 0s"
@@ -63,7 +63,7 @@ def test_what_it_says_of_its_own_broker_has_a_subject() -> None:
     assert told == "no broker answers for 4s; looking for one at tcp://h:1"
 
 
-def test_that_another_broker_answers_is_told_for_a_while() -> None:
+def test_a_change_to_another_broker_is_shown_for_a_while() -> None:
     watched = Watched()
     alpha, beta = (Look((status,)) for status in statuses.calm()[:2])
     assert watched.answered(alpha, 1.0) == ""

@@ -45,7 +45,7 @@ def test_no_name_of_a_broker_can_act_on_the_terminal(width: int, height: int) ->
     assert "\\x1b]0;" in "\n".join(lines)
 
 
-def test_plain_lines_are_one_line_each_whatever_the_names() -> None:
+def test_plain_lines_with_hostile_names_are_one_line_each() -> None:
     picture = compose(hostile(), silent=(HOSTILE,))
     for line in [plain_line(picture, "09:00:00"), *map(plain_news, picture.news)]:
         assert line.isprintable() and "\\x1b" in line

@@ -34,7 +34,7 @@ def test_totals_do_not_shrink_when_a_broker_dies_or_starts_again() -> None:
     assert "(600k)" in does.plain
 
 
-def test_runs_without_end_are_summed_up() -> None:
+def test_the_totals_of_many_past_runs_are_summed_up() -> None:
     past = History()
     for run in range(RUNS_MAX + 50):
         past.add(compose([look(2, boot=f"{run:016x}")]), float(run))

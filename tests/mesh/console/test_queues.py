@@ -26,12 +26,12 @@ def queue(name: str, waiting: int, **figures: Any) -> dict[str, Any]:
     return {"name": name, "waiting": waiting, "oldest_s": 61.0, "consumers": 2, "in_flight": 1, **figures}
 
 
-def test_a_narrow_table_keeps_what_matters_most() -> None:
+def test_a_narrow_table_keeps_the_most_important_columns() -> None:
     lines = text(queues_table([queue("mail", 1234, home="alpha")], 34), 34)
     assert lines == ["queue     home     waiting oldest", "mail      alpha      1.23k    61s"]
 
 
-def test_where_not_all_fit_those_with_most_messages_are_shown() -> None:
+def test_the_queues_with_most_messages_are_shown_when_not_all_fit() -> None:
     lines = text(queues_table([queue(f"q{n}", n) for n in range(9)], 40, rows=4), 40)
     assert [line.split()[0] for line in lines] == ["queue", "q8", "q7", "+7"]
 
@@ -56,7 +56,7 @@ def test_journals_are_one_line_of_duplicates_and_the_slowest_commits() -> None:
     assert journals_line([("old", {"duplicates": "?"})]) == "0 duplicates, commits p50 - ms, p99 - ms"
 
 
-def test_one_of_something_is_said_so() -> None:
+def test_a_count_of_one_is_in_the_singular() -> None:
     lines = "\n".join(text(queue_report(queue("mail", 1, home="alpha") | {"consumers": 1}), 80))
     assert "1 message," in lines and "1 at 1 consumer\n" in lines
 
@@ -67,7 +67,7 @@ def test_words_of_others_cannot_move_the_cursor() -> None:
     assert "\x1b" not in "".join(text(queue_report(queue("a\x1bb", 1, patterns=["\x1b"])), 80))
 
 
-def test_what_is_not_known_is_a_dash_and_what_is_no_figure_too() -> None:
+def test_unknown_values_are_a_dash_and_malformed_figures_a_question_mark() -> None:
     lines = text(queues_table([{"name": "mail", "waiting": "many", "oldest_s": None}], 120), 120)
     assert lines[1].split()[:3] == ["mail", "?", "-"]
 

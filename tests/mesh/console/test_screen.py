@@ -82,7 +82,7 @@ def test_every_view_fits_every_terminal(width: int, height: int, signs: Signs) -
                 assert "\n".join(lines).isascii(), f"{view} of a terminal without UTF-8"
 
 
-def test_twenty_columns_say_who_is_dead() -> None:
+def test_a_screen_of_twenty_columns_names_the_dead_broker() -> None:
     lines = frame(compose(statuses.after_a_kill()), "", 20, 12)
     text = "\n".join(lines)
     assert "beta" in text and "✕ dead" in text and "1 of 3: beta is" in text

@@ -24,7 +24,7 @@ from tests.mesh.cluster.membership.driven import RECORDS, Driven, record
 
 
 @given(st.lists(st.builds(record, st.integers(2, 4), st.integers(0, 3), st.sampled_from(STATES)), max_size=6))
-def test_tables_that_heard_the_same_news_in_any_order_are_equal(news: list[MemberRecord]) -> None:
+def test_tables_that_received_the_same_news_in_any_order_are_equal(news: list[MemberRecord]) -> None:
     """This holds for living members: a death reported before the life is not recorded."""
     start = [record(id, 0) for id in (2, 3, 4)]
     tables = set()
@@ -41,7 +41,7 @@ def test_tables_that_heard_the_same_news_in_any_order_are_equal(news: list[Membe
 
 
 @given(st.lists(RECORDS, max_size=20))
-def test_what_is_known_of_a_member_never_goes_back(news: list[MemberRecord]) -> None:
+def test_the_record_of_a_member_never_goes_back(news: list[MemberRecord]) -> None:
     machine = Membership(record(1), rng=random.Random(1), now=0.0)
     machine.heard([record(5, 0)], 2, 0.0)
     key = record(5, 0).key
@@ -52,7 +52,7 @@ def test_what_is_known_of_a_member_never_goes_back(news: list[MemberRecord]) -> 
         key = known.key
 
 
-def test_a_dead_members_link_is_admitted_and_it_is_told_what_is_held_of_it() -> None:
+def test_a_dead_members_link_is_admitted_and_it_is_sent_its_record() -> None:
     driven = Driven(2, 3)
     driven.unlink(3)
     for _ in range(3):
@@ -69,7 +69,7 @@ def test_another_boot_is_a_change_even_between_equal_states() -> None:
     assert MemberChanged(record(2, 2, boot=8), State.ALIVE, "restarted", 2) in out
 
 
-def test_news_goes_to_all_but_its_source_and_old_news_to_nobody() -> None:
+def test_news_goes_to_all_but_its_source_and_old_news_is_not_forwarded() -> None:
     driven = Driven(2, 3)
     news = replace(record(3), state=State.SUSPECT)
     assert Tell((news,), 2) in driven.machine.heard([news], 2, 0.0)
@@ -80,7 +80,7 @@ DEATH = record(3, 1, State.DEAD)
 DOUBT = record(3, 1, State.SUSPECT)
 
 
-def test_who_answered_within_the_last_round_is_suspected_at_most_by_hearsay_and_told_so() -> None:
+def test_gossip_only_suspects_a_member_that_answered_within_the_last_round() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
     out = driven.machine.heard([DEATH], 2, driven.now)
@@ -88,20 +88,20 @@ def test_who_answered_within_the_last_round_is_suspected_at_most_by_hearsay_and_
     assert driven.machine.heard([DEATH], 2, driven.now) == []
 
 
-def test_who_has_just_been_linked_is_not_taken_for_dead_by_hearsay() -> None:
+def test_gossip_only_suspects_a_member_that_was_just_linked() -> None:
     driven = Driven(2, 3)
     driven.machine.heard([DEATH], 2, driven.now)
     assert driven.state(3) is State.SUSPECT
 
 
-def test_a_death_of_the_next_incarnation_is_a_doubt_of_that_one() -> None:
+def test_a_reported_death_of_the_next_incarnation_suspects_that_incarnation() -> None:
     """Its refutation was lost on the way here, but the next accusation was not."""
     driven = Driven(2, 3)
     driven.machine.heard([record(3, 2, State.DEAD)], 2, driven.now)
     assert driven.machine.record(3) == record(3, 2, State.SUSPECT)
 
 
-def test_who_missed_the_last_round_is_dead_by_hearsay_and_loses_its_link() -> None:
+def test_gossip_kills_a_member_that_missed_the_last_round_and_drops_its_link() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
     driven.round(2)
@@ -109,7 +109,7 @@ def test_who_missed_the_last_round_is_dead_by_hearsay_and_loses_its_link() -> No
     assert driven.state(3) is State.DEAD
 
 
-def test_who_has_no_link_is_dead_by_hearsay() -> None:
+def test_gossip_kills_a_member_without_a_link() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
     driven.unlink(3)
@@ -135,14 +135,14 @@ def test_an_answer_that_waited_while_this_broker_slept_is_no_evidence() -> None:
     assert driven.state(3) is State.DEAD
 
 
-def test_that_a_member_left_is_believed_by_hearsay_though_it_answers_still() -> None:
+def test_gossip_of_a_leave_is_believed_although_the_member_still_answers() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
     driven.machine.heard([record(3, 1, State.LEFT)], 2, driven.now)
     assert driven.state(3) is State.LEFT
 
 
-def test_who_says_goodbye_is_hung_up_on_at_once_and_by_hearsay_at_the_next_judgement() -> None:
+def test_a_goodbye_drops_the_link_at_once_and_gossip_of_it_at_the_next_deadline() -> None:
     driven = Driven(2, 3)
     left = replace(record(3), state=State.LEFT)
     assert DropLink(3, "left") in driven.machine.heard([left], 3, 0.0)
@@ -152,7 +152,7 @@ def test_who_says_goodbye_is_hung_up_on_at_once_and_by_hearsay_at_the_next_judge
     assert DropLink(3, "left") in driven.round(2)
 
 
-def test_a_stranger_first_heard_of_as_dead_is_not_recorded() -> None:
+def test_an_unknown_member_first_reported_as_dead_is_not_recorded() -> None:
     driven = Driven(2)
     assert driven.machine.heard([record(9, 1, State.DEAD), record(8, 1, State.LEFT)], 2, 0.0) == []
     assert driven.state(9) is State.UNKNOWN
@@ -166,7 +166,7 @@ def test_incarnations_out_of_reach_are_refused_and_counted() -> None:
     assert driven.machine.statistics().refused_records == 2
 
 
-def test_a_lie_of_an_unknown_member_is_refused_and_its_own_word_is_believed() -> None:
+def test_a_false_record_of_an_unknown_member_is_refused_and_its_own_is_believed() -> None:
     """A broker whose incarnation liars once raised must be able to join brokers that never met it."""
     driven = Driven(2)
     driven.machine.heard([record(3, INCARNATION_STEP_MAX + 1)], 2, 0.0)

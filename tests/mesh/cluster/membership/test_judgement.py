@@ -40,7 +40,7 @@ def test_an_answer_clears_the_count() -> None:
     assert driven.state(3) is State.SUSPECT  # only its own word could raise it
 
 
-def test_a_refutation_by_way_of_others_clears_the_count_and_the_link_alone_is_dropped() -> None:
+def test_a_refutation_through_others_clears_the_count_and_only_the_link_is_dropped() -> None:
     driven = Driven(2, 3)
     drops = []
     for incarnation in range(2, 8):
@@ -50,7 +50,7 @@ def test_a_refutation_by_way_of_others_clears_the_count_and_the_link_alone_is_dr
     assert drops and all(drop.member == 3 for drop in drops)
 
 
-def test_a_round_that_began_late_judges_nobody_though_its_end_is_on_time() -> None:
+def test_a_round_that_began_late_judges_no_member_although_it_ends_on_time() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
     survey = driven.to_round(late_s=0.3)
@@ -62,7 +62,7 @@ def test_a_round_that_began_late_judges_nobody_though_its_end_is_on_time() -> No
     assert driven.machine.statistics().late_rounds == 1
 
 
-def test_a_new_link_has_missed_nothing_whatever_the_one_before_it_missed() -> None:
+def test_missed_rounds_of_the_previous_link_do_not_count_for_a_new_one() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
     driven.round(2)
@@ -76,7 +76,7 @@ def test_a_new_link_has_missed_nothing_whatever_the_one_before_it_missed() -> No
     assert any(isinstance(i, DropLink) and i.member == 3 for i in driven.round(2))
 
 
-def test_a_round_in_which_this_broker_was_late_judges_nobody_and_dials_again() -> None:
+def test_a_round_in_which_this_broker_was_late_judges_no_member_and_dials_again() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
     out = driven.round(late_s=0.3)
@@ -95,7 +95,7 @@ def test_a_round_that_began_late_is_void_as_well() -> None:
     assert Redial() in out and driven.state(2) is State.ALIVE
 
 
-def test_a_silent_round_judges_nobody_and_three_make_it_isolated_until_an_answer() -> None:
+def test_a_silent_round_judges_no_member_and_three_make_the_broker_isolated_until_an_answer() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
     driven.round()
@@ -113,14 +113,14 @@ def test_a_silent_round_judges_nobody_and_three_make_it_isolated_until_an_answer
     assert driven.state(3) is State.ALIVE, "void rounds made it unjudged"
 
 
-def test_with_one_peer_silence_is_judged() -> None:
+def test_the_silence_of_the_only_peer_is_judged() -> None:
     driven = Driven(2)
     for _ in range(3):
         driven.round()
     assert driven.state(2) is State.DEAD and driven.machine.node_state is NodeState.READY
 
 
-def test_who_is_known_by_hearsay_is_judged_after_ten_rounds_without_a_link_or_a_word() -> None:
+def test_a_member_known_through_gossip_is_judged_after_ten_rounds_without_link_or_news() -> None:
     driven = Driven(2)
     driven.machine.heard([record(3)], 2, driven.now)
     for _ in range(UNJUDGED_ROUNDS_MAX):
@@ -132,7 +132,7 @@ def test_who_is_known_by_hearsay_is_judged_after_ten_rounds_without_a_link_or_a_
     assert driven.state(3) is State.DEAD
 
 
-def test_who_is_known_by_hearsay_lives_as_long_as_it_refutes_by_way_of_others() -> None:
+def test_a_member_known_through_gossip_lives_as_long_as_it_refutes_through_others() -> None:
     """A firewall may separate these two; each suspicion gives it ten more rounds."""
     driven = Driven(2)
     driven.machine.heard([record(3)], 2, driven.now)
@@ -145,7 +145,7 @@ def test_who_is_known_by_hearsay_lives_as_long_as_it_refutes_by_way_of_others() 
     assert suspicions == 6
 
 
-def test_hearsay_is_not_judged_while_the_only_peer_is_silent() -> None:
+def test_members_known_through_gossip_are_not_judged_while_the_only_peer_is_silent() -> None:
     """News from those who could vouch for the third comes through the second."""
     driven = Driven(2)
     driven.machine.heard([record(3)], 2, driven.now)
@@ -156,7 +156,7 @@ def test_hearsay_is_not_judged_while_the_only_peer_is_silent() -> None:
     assert driven.state(2) is State.SUSPECT and driven.state(3) is State.ALIVE
 
 
-def test_who_returns_by_way_of_others_has_time_to_be_linked() -> None:
+def test_a_member_that_returns_through_gossip_has_time_to_be_linked() -> None:
     """It was dead here and refutes that now; the next deadline has not asked it anything."""
     driven = Driven(2, 3)
     driven.unlink(3)
@@ -190,7 +190,7 @@ def test_a_member_linked_while_the_round_runs_is_not_judged_in_it() -> None:
     assert driven.state(3) is State.ALIVE
 
 
-def test_a_link_found_lost_right_after_a_void_round_is_not_held_against_its_member() -> None:
+def test_a_link_lost_right_after_a_void_round_does_not_count_against_its_member() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
     driven.round(late_s=6.0)
@@ -200,7 +200,7 @@ def test_a_link_found_lost_right_after_a_void_round_is_not_held_against_its_memb
     assert driven.state(3) is State.ALIVE
 
 
-def test_who_died_during_a_void_round_is_found_in_the_end() -> None:
+def test_a_death_during_a_void_round_is_detected_later() -> None:
     driven = Driven(2, 3)
     driven.round(late_s=6.0)
     driven.unlink(3)

@@ -24,7 +24,7 @@ def false_deaths(world: World, *but: int) -> list[tuple[int, int, float]]:
 
 
 @pytest.mark.parametrize("count", [2, 5, 16])
-def test_a_calm_mesh_converges_and_suspects_nobody(count: int) -> None:
+def test_a_calm_mesh_converges_without_suspicions(count: int) -> None:
     world = World(seed=count)
     nodes = world.mesh(count)
     world.run(60)
@@ -61,7 +61,7 @@ def test_a_killed_broker_is_dead_everywhere_within_three_and_a_half_seconds(seed
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_paused_broker_is_dead_for_others_accuses_nobody_and_refutes_within_two_seconds(seed: int) -> None:
+def test_a_paused_broker_is_dead_for_others_and_refutes_within_two_seconds(seed: int) -> None:
     world = World(seed)
     world.mesh(5)
     world.run(2 + seed / 10)
@@ -80,7 +80,7 @@ def test_a_paused_broker_is_dead_for_others_accuses_nobody_and_refutes_within_tw
     assert world.converged() and not false_deaths(world, 4)
 
 
-def test_all_pausing_together_kills_nobody() -> None:
+def test_a_pause_of_all_brokers_together_kills_no_member() -> None:
     world = World(5)
     world.mesh(5)
     world.run(2.3)
@@ -110,7 +110,7 @@ def test_a_split_declares_the_other_side_dead_and_heals_by_itself(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_side_of_a_healed_split_believes_the_other_about_its_own(seed: int) -> None:
+def test_a_side_of_a_healed_split_does_not_believe_the_other_about_its_own_members(seed: int) -> None:
     """Each was dead to the other side, which says so; brokers that it answers doubt that."""
     world = World(seed)
     world.mesh(6)
@@ -125,7 +125,7 @@ def test_no_side_of_a_healed_split_believes_the_other_about_its_own(seed: int) -
             assert not [dead for other in side for dead in world.nodes[id].said(other, State.DEAD)]
 
 
-def test_who_called_another_dead_hears_that_it_lives_by_way_of_one_whom_it_answers() -> None:
+def test_a_false_death_is_refuted_through_a_member_that_the_accused_answers() -> None:
     world = World(1)
     caller, accused, between = world.mesh(3)
     world.cut(1, 2)
@@ -153,7 +153,7 @@ def test_one_broker_cut_off_calls_itself_isolated_and_returns(seed: int) -> None
 
 
 @pytest.mark.parametrize("way", [(2, 4), (4, 2)])
-def test_one_broken_edge_kills_nobody(way: tuple[int, int]) -> None:
+def test_one_broken_edge_kills_no_member(way: tuple[int, int]) -> None:
     world = World(1)
     world.mesh(5)
     world.run(2)
@@ -166,7 +166,7 @@ def test_one_broken_edge_kills_nobody(way: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_member_that_nobody_ever_met_does_not_stay(seed: int) -> None:
+def test_a_member_that_no_broker_ever_met_is_forgotten(seed: int) -> None:
     """It died while the brokers that knew it were restarted one by one: each learns of it from the previous
     one."""
     world = World(seed)
@@ -181,7 +181,7 @@ def test_a_member_that_nobody_ever_met_does_not_stay(seed: int) -> None:
     assert not false_deaths(world, 4)
 
 
-def test_an_edge_that_never_was_kills_nobody() -> None:
+def test_an_edge_that_never_worked_kills_no_member() -> None:
     """A new broker and one of the others can never link; the rest vouch for both."""
     world = World(3)
     world.mesh(4)
@@ -194,7 +194,7 @@ def test_an_edge_that_never_was_kills_nobody() -> None:
     assert 3 <= len(suspected) <= 6
 
 
-def test_a_mesh_of_two_that_is_cut_finds_together_again() -> None:
+def test_a_mesh_of_two_that_is_cut_reunites() -> None:
     world = World(2)
     a, b = world.mesh(2)
     world.cut(1, 2)
@@ -204,7 +204,7 @@ def test_a_mesh_of_two_that_is_cut_finds_together_again() -> None:
     world.run_until(world.converged, 30)
 
 
-def test_links_that_are_reset_all_the_time_kill_nobody() -> None:
+def test_frequent_resets_of_links_kill_no_member() -> None:
     world = World(4)
     world.mesh(5)
     for _ in range(60):
@@ -217,7 +217,7 @@ def test_links_that_are_reset_all_the_time_kill_nobody() -> None:
 
 
 @pytest.mark.parametrize("loss", [0.01, 0.05, 0.1])
-def test_lost_packets_kill_nobody(loss: float) -> None:
+def test_lost_packets_kill_no_member(loss: float) -> None:
     world = World(6, loss=loss)
     world.mesh(5)
     world.run(300)

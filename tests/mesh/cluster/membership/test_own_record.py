@@ -22,20 +22,20 @@ from tests.mesh.cluster.membership.driven import Driven, record
 
 
 @pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
-def test_it_refutes_what_is_said_of_it(state: State) -> None:
+def test_a_broker_refutes_false_records_of_itself(state: State) -> None:
     driven = Driven(2)
     out = driven.machine.heard([record(1, 4, state)], 2, 5.0)
     assert driven.machine.me.incarnation == 5 and driven.machine.me.state is State.ALIVE
     assert SelfChanged(driven.machine.me) in out and Tell((driven.machine.me,)) in out
 
 
-def test_stale_news_of_itself_is_nothing() -> None:
+def test_a_broker_ignores_stale_news_of_itself() -> None:
     driven = Driven(2)
     driven.machine.heard([record(1, 4, State.DEAD)], 2, 5.0)
     assert driven.machine.heard([record(1, 4, State.DEAD), record(1, 5)], 2, 5.0) == []
 
 
-def test_refutations_are_told_twice_a_period_at_most() -> None:
+def test_refutations_are_sent_at_most_twice_a_period() -> None:
     driven = Driven(2)
     told = 0
     for number in range(100):
@@ -53,7 +53,7 @@ def test_refutations_are_told_twice_a_period_at_most() -> None:
     st.lists(st.integers(0, INCARNATION_MAX - 1) | st.integers(0, 10 * INCARNATION_STEP_MAX), max_size=12),
     st.integers(0, 3),
 )
-def test_whatever_is_believed_of_a_member_it_can_refute(lies: list[int], met: int) -> None:
+def test_a_member_can_refute_any_record_of_it_that_others_believe(lies: list[int], met: int) -> None:
     """That holds however lies are chained, even if the member returns without its last ``met``
     incarnations."""
     driven = Driven(2)
@@ -71,7 +71,7 @@ def test_whatever_is_believed_of_a_member_it_can_refute(lies: list[int], met: in
     assert member.me.incarnation < INCARNATION_MAX
 
 
-def test_a_leaver_says_so_and_judges_nobody_any_more() -> None:
+def test_a_leaving_broker_announces_it_and_stops_judging() -> None:
     driven = Driven(2, 3)
     out = driven.machine.leave()
     assert Tell((replace(record(1), state=State.LEFT),)) in out
@@ -79,7 +79,7 @@ def test_a_leaver_says_so_and_judges_nobody_any_more() -> None:
     assert driven.machine.tick(100.0) == []
 
 
-def test_a_leaver_that_is_doubted_leaves_with_a_greater_incarnation() -> None:
+def test_a_suspected_leaving_broker_leaves_with_a_greater_incarnation() -> None:
     driven = Driven(2)
     driven.machine.leave()
     out = driven.machine.heard([record(1, 3, State.DEAD)], 2, 5.0)
@@ -88,7 +88,7 @@ def test_a_leaver_that_is_doubted_leaves_with_a_greater_incarnation() -> None:
 
 
 @pytest.mark.parametrize("state", [State.ALIVE, State.SUSPECT, State.DEAD, State.LEFT])
-def test_a_leaver_does_not_refute_what_its_own_word_outweighs(state: State) -> None:
+def test_a_leaving_broker_does_not_refute_records_weaker_than_its_own(state: State) -> None:
     """A snapshot in flight when it left says ALIVE at the same incarnation. It left once, not twice."""
     driven = Driven(2)
     driven.machine.leave()
@@ -106,7 +106,7 @@ def test_a_leaver_does_not_refute_what_its_own_word_outweighs(state: State) -> N
         (1, 2 + 2 * INCARNATION_STEP_MAX, False),
     ],
 )
-def test_it_refutes_up_to_the_last_incarnation_that_others_believe(
+def test_a_broker_refutes_up_to_the_last_incarnation_that_others_believe(
     incarnation: int, said: int, refuted: bool
 ) -> None:
     """Its own incarnation must stay below the maximum, and no single lie takes it there."""

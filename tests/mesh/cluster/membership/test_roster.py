@@ -60,7 +60,7 @@ def as_number(digest: bytes) -> int:
     return int.from_bytes(digest, "little")
 
 
-def test_a_digest_is_that_of_each_living_member_together_and_nothing_else() -> None:
+def test_a_digest_covers_exactly_the_living_members() -> None:
     a, b, dead = record(2), record(3, 5), record(4, 1, State.DEAD)
     digests = [as_number(roster_of(*records).digest) for records in ((a,), (b,), (a, b), (a, b, dead))]
     assert digests[0] ^ digests[1] == digests[2] == digests[3] != 0 and digests[0] != digests[1]
@@ -84,7 +84,7 @@ def test_only_tombstones_without_a_link_are_forgotten_by_age() -> None:
     assert set(roster.members) == {2, 3, 5}
 
 
-def test_a_digest_of_nobody_known_is_nothing_and_an_equal_one_ends_a_difference() -> None:
+def test_a_digest_of_an_unknown_member_is_ignored_and_an_equal_one_ends_a_difference() -> None:
     driven = Driven(2)
     assert driven.machine.heard_digest(9, b"12345678", 1.0) == []
     driven.machine.heard_digest(2, b"12345678", 1.0)
@@ -113,7 +113,7 @@ def test_a_tombstone_is_as_old_as_the_death_and_a_state_as_old_as_the_change_to_
     assert out == [MemberForgotten(record(3, 1, State.DEAD))]
 
 
-def test_of_several_tombstones_in_a_full_table_the_oldest_goes_first() -> None:
+def test_the_oldest_tombstone_of_a_full_table_is_removed_first() -> None:
     driven = Driven(2, members_max=5)
     machine = driven.machine
     machine.heard([record(3), record(4), record(5)], 2, 0.0)
