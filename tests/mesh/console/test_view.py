@@ -40,7 +40,7 @@ def test_the_frame_fills_the_terminal_exactly(make: object, width: int, height: 
     assert {len(line) for line in lines} == {width}
 
 
-def test_at_80x24_everything_one_needs_at_night_is_there() -> None:
+def test_a_screen_of_80x24_shows_everything_that_an_operator_needs() -> None:
     lines = drawn(Screen(compose(statuses.after_a_kill(), silent=("beta",)), "09:01:07"))
     text = "\n".join(lines)
     assert "● 3 alive  ◐ 1 suspect  ✕ 1 dead" in lines[0]
@@ -54,7 +54,7 @@ def test_at_80x24_everything_one_needs_at_night_is_there() -> None:
     assert "09:01:07  q quits" in lines[-1]
 
 
-def test_the_feed_has_room_for_all_trouble_however_few_the_events() -> None:
+def test_the_feed_has_room_for_all_trouble_when_there_are_few_events() -> None:
     picture = compose(statuses.after_a_kill(), silent=("beta",))
     picture = replace(picture, news=picture.news[:1])
     text = "\n".join(drawn(Screen(picture, "")))
@@ -104,7 +104,7 @@ def test_an_event_that_is_too_long_is_told_in_a_shorter_form() -> None:
     assert cut.plain == "09:01:05 2 broke… x3"
 
 
-def test_trouble_in_one_line_says_what_it_is_before_how_much_more_there_is() -> None:
+def test_trouble_in_one_line_names_the_first_trouble_before_the_count_of_others() -> None:
     (line,) = trouble_lines(compose(statuses.after_a_kill(), silent=("beta", "gamma")), 1)
     assert line.plain == "1 of 3: beta is dead or cut off"
 
@@ -117,7 +117,7 @@ def test_a_split_is_seen_before_anything_is_read() -> None:
     assert "the mesh is split into 2" in text
 
 
-def test_a_wide_screen_has_more_columns_and_says_who_saw_what() -> None:
+def test_a_wide_screen_has_more_columns_and_names_the_witnesses_of_events() -> None:
     text = "\n".join(drawn(Screen(compose(statuses.after_a_kill())), 160, 50))
     for title in ("lost", "queue", "bytes/s", "since"):
         assert title in text
@@ -186,7 +186,7 @@ def test_status_names_the_broker_its_members_and_its_trouble() -> None:
     assert "30 dropped since the start: slow subscriber" in text
 
 
-def test_what_a_status_leaves_out_is_said_with_its_count() -> None:
+def test_omissions_of_a_status_are_shown_with_their_counts() -> None:
     """`+2` stood behind twenty patterns of a status that lacked thousands, and the screen said nothing."""
     patterns = [f"topic.{number}" for number in range(22)]
     left_out = {"interest": 4310, "taps": 5, "members": 7}
@@ -207,7 +207,7 @@ def test_what_a_status_leaves_out_is_said_with_its_count() -> None:
     assert "brokers=12 " in plain_line(picture, "09:00:00")
 
 
-def test_a_link_that_a_cut_status_has_no_room_for_is_not_called_half() -> None:
+def test_a_link_omitted_from_a_cut_status_is_not_shown_as_half() -> None:
     """It was shown as a link of which one end only is up."""
     alpha, beta = statuses.status("alpha"), statuses.status("beta")
     beta["members"] = [each for each in beta["members"] if each["name"] != "alpha"]
@@ -235,7 +235,7 @@ DURATIONS = {None: "-", 5: "5s", 99: "99s", 100: "2m", 7200: "2h", 400_000: "5d"
 MILLISECONDS = {None: "-", 0.4: "0.40", 9.99: "9.99", 12.3: "12", 12_000.0: "12s"}
 
 
-def test_figures_are_short_and_keep_what_matters() -> None:
+def test_figures_are_short_and_keep_their_leading_digits() -> None:
     assert {value: number(value) for value in NUMBERS} == NUMBERS
     assert {value: duration(value) for value in DURATIONS} == DURATIONS
     assert {value: milliseconds(value) for value in MILLISECONDS} == MILLISECONDS
