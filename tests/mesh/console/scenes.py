@@ -92,13 +92,16 @@ def death(step: int) -> list[dict[str, Any]]:
 
 
 def partition(step: int) -> list[dict[str, Any]]:
+    """As the first side sees it: nobody on the other side answers."""
     sides = (("alpha", "beta", "gamma"), ("delta", "epsilon"))
-    answers = mesh(NAMES, step, sides=sides if step >= 80 else ())
-    for answer in answers if step >= 80 else ():
-        side = next(side for side in sides if answer["name"] in side)
+    if step < 80:
+        return mesh(NAMES, step)
+    _, there = sides
+    answers = mesh(NAMES, step, dead=there, sides=sides)
+    for answer in answers:
         answer["events"] = [
-            changed(answer["name"], number, "09:01:05.000000", other, "suspect", "dead", "missed 3")
-            for number, other in enumerate(each for each in NAMES if each not in side)
+            changed(answer["name"], number, "09:01:05.000000", other, "suspect", "dead", "missed 3 rounds")
+            for number, other in enumerate(there)
         ]
     return answers
 
