@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 import signal
 import sys
 
 from rich.console import Console
 
+from mesh.cli.documents import to_json
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.settings import NO_FLAGS, BrokerFlags, Count, Timeout, connected
 from mesh.config import ClientConfig
@@ -36,12 +36,13 @@ def status(
     all
         Ask every broker, not only the one connected to; exit code 75 if one was silent.
     json
-        Print the whole status as JSON (a list of them with --all).
+        Print the whole status as one JSON document; with --all those of all brokers.
     """
     settings = flags.settings(timeout)
     seen = asyncio.run(_look(settings, all))
     if json:
-        print(jsonlib.dumps(list(seen.statuses) if all else seen.statuses[0], indent=2))
+        document = {"brokers": seen.statuses, "silent": seen.silent} if all else seen.statuses[0]
+        print(to_json(document, indent=2))
     else:
         console = _console()
         signs = signs_for(console.encoding)

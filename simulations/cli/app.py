@@ -6,7 +6,6 @@ output. Progress is on standard error.
 
 from __future__ import annotations
 
-import json as json_format
 import math
 import os
 import shlex
@@ -23,6 +22,7 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter, Token
 
+from mesh.cli.documents import to_json
 from mesh.cli.exits import CommandFailed, ExitCode
 from simulations.cli import listing
 from simulations.cli.showing import (
@@ -149,7 +149,7 @@ def simulate(
     if keep is not None and not result.ok:
         unkept = _unwritten(keep, replaying.write(replaying.failure_of(result)))
     if json:
-        print(json_format.dumps(result.as_json(), indent=2))
+        print(to_json(result.as_json(), indent=2))
     else:
         kept = None if unkept else keep
         again = None if result.ok else _replay_command(scenario, result, nodes, kept)
@@ -166,12 +166,12 @@ def list_(*, json: bool = False) -> None:
     Parameters
     ----------
     json
-        Print one JSON list.
+        Print one JSON object.
     """
     with _refusals(None):
         rows = listing.rows()
     if json:
-        print(json_format.dumps([row.as_json() for row in rows], indent=2))
+        print(to_json({"scenarios": [row.as_json() for row in rows]}, indent=2))
     else:
         scenario_table(rows)
 
@@ -183,11 +183,11 @@ def faults(*, json: bool = False) -> None:
     Parameters
     ----------
     json
-        Print one JSON list.
+        Print one JSON object.
     """
     kinds = listing.kinds()
     if json:
-        print(json_format.dumps([listing.fault_as_json(kind) for kind in kinds], indent=2))
+        print(to_json({"faults": [listing.fault_as_json(kind) for kind in kinds]}, indent=2))
     else:
         fault_table(kinds)
 
@@ -251,7 +251,7 @@ def swarm(
             interrupted = True
     report.wall_s = time.perf_counter() - began
     if json:
-        print(json_format.dumps(report.as_json(), indent=2))
+        print(to_json(report.as_json(), indent=2))
     else:
         swarm_summary(report)
     if unkept is not None:
@@ -299,7 +299,7 @@ def replay(file: str, *, json: bool = False) -> int:
             found = replaying.replay(failure, say=progress)
         finally:
             progress.end()
-    print(json_format.dumps(found.result.as_json(), indent=2) if json else str(found))
+    print(to_json(found.result.as_json(), indent=2) if json else str(found))
     if found.broken:
         return ExitCode.BUG
     return ExitCode.OK if found.again is None else EXIT_VIOLATED
@@ -349,7 +349,7 @@ def shrink(
         target, replaying.write(shrunk.after, f"Shrunk in {shrunk}.\n{shrunk.after.violation}")
     )
     if json:
-        print(json_format.dumps({"file": None if unwritten else target, **shrunk.as_json()}, indent=2))
+        print(to_json({"file": None if unwritten else target, **shrunk.as_json()}, indent=2))
     else:
         print(f"{target}: {shrunk}\n  {shrunk.after.check}: {shrunk.after.violation}")
     if unwritten is not None:
@@ -394,7 +394,7 @@ def diff(
         if twice and isinstance(left, diffing.TraceFile):
             raise CommandFailed(ExitCode.USAGE, f"--twice plays a scenario, and {one} is a file of a history")
         found = diffing.diff(left, right)
-    print(json_format.dumps(found.as_json(), indent=2) if json else str(found))
+    print(to_json(found.as_json(), indent=2) if json else str(found))
     return EXIT_VIOLATED if found.line is not None else ExitCode.OK
 
 
@@ -434,7 +434,7 @@ def _play_cores(scenario: Scenario, seed: int, *, as_json: bool) -> int:
     began = time.perf_counter()
     outcome = cores.play(scenario, seed=seed)
     if as_json:
-        print(json_format.dumps(outcome.as_json(), indent=2))
+        print(to_json(outcome.as_json(), indent=2))
     else:
         print(cores.told(outcome, time.perf_counter() - began))
     return ExitCode.OK if outcome.ok else EXIT_VIOLATED

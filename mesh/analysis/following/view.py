@@ -26,6 +26,7 @@ def view(picture: Picture) -> RenderableType:
 def as_json(picture: Picture) -> dict[str, Any]:
     """One line of ``--json``."""
     return {
+        "schema": 1,
         "up": sum(broker.state == "up" for broker in picture.brokers),
         "silent": [broker.name for broker in picture.brokers if broker.state == "silent"],
         "stopped": [broker.name for broker in picture.brokers if broker.state == "stopped"],

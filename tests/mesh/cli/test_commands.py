@@ -162,7 +162,7 @@ def test_status_and_top_show_the_mesh(sandbox: Sandbox) -> None:
     assert status["schema"] == 1
     assert status["name"] == "beta"
     everyone = json.loads(sandbox.ok("status", "--all", "--json", "--url", beta.url))
-    assert [one["name"] for one in everyone] == ["beta", "alpha"], "the broker asked comes first"
+    assert [one["name"] for one in everyone["brokers"]] == ["beta", "alpha"], "the broker asked comes first"
     text = sandbox.ok("status", "--url", alpha.url)
     assert "2 brokers" in text
     assert "alpha" in text

@@ -134,7 +134,7 @@ def test_scenarios_are_listed(capsys: Output) -> None:
     shown = capsys.readouterr().out
     assert all(name in shown for name in scenario_file.shipped())
     assert main(["simulate", "list", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["scenarios"]
     assert {row["scenario"] for row in rows} == set(scenario_file.shipped())
     assert {row["status"] for row in rows} <= {"passes", "known failure", "waits"}
     known = sum(row["status"] == "known failure" for row in rows)
@@ -158,7 +158,7 @@ def test_faults_are_listed(capsys: Output) -> None:
     shown = capsys.readouterr().out
     assert all(name in shown for name in KINDS)
     assert main(["simulate", "faults", "--json"]) == 0
-    assert {row["kind"] for row in json.loads(capsys.readouterr().out)} == set(KINDS)
+    assert {row["kind"] for row in json.loads(capsys.readouterr().out)["faults"]} == set(KINDS)
 
 
 def some_fail(first: int, seeds: int, **given: Any) -> Iterator[Outcome]:
