@@ -202,6 +202,16 @@ class Notices:
                     about["for_s"],
                     ", ".join(about["consumers"]),
                 )
+            case "damaged":
+                self._warn(
+                    "damage",
+                    "the journal is damaged in %d blocks of durable subscription %r, which stay there and are"
+                    " not delivered (rows %s): %s",
+                    about["damaged"],
+                    name,
+                    ", ".join(map(str, about["rows"])) + ", ..." * (about["damaged"] > len(about["rows"])),
+                    about["reason"],
+                )
             case "poison":
                 self._warn(
                     "dead letters",

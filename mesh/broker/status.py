@@ -164,7 +164,14 @@ class JournalView:
 
     def entry(self) -> dict[str, Any]:
         """The entry in a snapshot."""
-        return {**self.stats_row(), "share": self.status.share, "filling": self.status.filling}
+        status = self.status
+        return {
+            **self.stats_row(),
+            "share": status.share,
+            "filling": status.filling,
+            "damaged": status.damaged,
+            "in_vain": status.in_vain,
+        }
 
     def stats_row(self) -> dict[str, Any]:
         """The entry in a ``stats`` row."""

@@ -91,8 +91,8 @@ class HomeSearch:
             if self.found:
                 return Ask(self._pause_s())
             if url:
-                there = f"another broker is now at {url}, where its home was"
-                error = HeldElsewhere(f"{error}; {there}; if it will not come back: mesh queue forget", "")
+                what_to_do = "if that home will not come back: mesh queue forget, with its name"
+                error = HeldElsewhere(f"{error}, and another broker is now at {url}; {what_to_do}", "")
             return Failed(error)
         if error is not None:
             return Failed(error)

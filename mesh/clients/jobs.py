@@ -89,7 +89,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
         return self._worker.retry(self._portion, self._index, after_s)
 
     def drop(self, reason: str = "") -> bool:
-        """Make the message a dead letter, with the reason: it can never be processed."""
+        """Make the message a dead letter, with the reason: it can never be processed. A message of
+        ``$dlq.NAME``, which is one already, is removed for good."""
         if not isinstance(reason, str):
             raise TypeError(f"a reason is a str, not {type(reason).__name__}")
         return self._worker.drop(self._portion, self._index, reason)

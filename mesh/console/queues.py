@@ -185,6 +185,14 @@ def queue_report(queue: Queue) -> Table:
         f"{said('delivered')} delivered, {said('redelivered')} of them again, {said('settled')} settled,"
         f" {said('retried')} retried, {said('buried')} buried",
     )
+    if queue.get("damaged") or queue.get("unreadable"):
+        report.add_row(
+            "damaged", f"{said('damaged')} blocks; {said('unreadable')} messages could not be read again"
+        )
+    if queue.get("in_vain"):
+        report.add_row(
+            "in vain", f"{said('in_vain')} messages were settled by consumers that did not have them"
+        )
     return report
 
 

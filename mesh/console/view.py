@@ -233,6 +233,8 @@ def _about_journal(journal: Any) -> list[tuple[str, str]]:
     said = ", ".join(
         f"{number(journal.get(key))} {key}" for key in ("stored", "duplicates", "refused", "commits")
     )
+    if journal.get("damaged"):
+        said += f", {number(journal['damaged'])} damaged"
     p50, p99 = journal.get("commit_ms_p50"), journal.get("commit_ms_p99")
     return [("journal", f"{said} (p50 {milliseconds(p50)} ms, p99 {milliseconds(p99)} ms)")]
 

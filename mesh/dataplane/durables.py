@@ -42,6 +42,7 @@ class Durable:
         "ahead",
         "attachments",
         "confirmed",
+        "damaged",
         "due",
         "id",
         "name",
@@ -74,6 +75,8 @@ class Durable:
         """Bytes of its waiting blocks when the journal was last asked."""
         self.oldest_us: int | None = None
         """Arrival of the oldest one. None if nothing waited, or if nobody asked."""
+        self.damaged = 0
+        """Rows of it that were found damaged in this run."""
         self._before = waiting
 
     @property

@@ -28,6 +28,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol
 
 from mesh.dataplane.attaching import Attaching, Elsewhere, Telling
+from mesh.dataplane.damage import Damage
 from mesh.dataplane.durables import Durable, Durables
 from mesh.dataplane.home_journal import HomeJournal, JournalHooks
 from mesh.dataplane.keeping import Keeping, Told
@@ -89,7 +90,8 @@ class Home:
         self._durables = Durables(options)
         self._journal = journal = HomeJournal(hooks, self._failed)
         self._settling = Settling(journal, self._buried)
-        self._workers = Workers(journal, self._settling)
+        self._damage = Damage()
+        self._workers = Workers(journal, self._settling, self._damage)
         self._attaching = Attaching(self._durables, journal, self._workers, hooks, options)
         self._watch = QueueWatch()
         self._keeping = Keeping(self._durables, journal, self._stored, self._watch.refused)
@@ -208,9 +210,9 @@ class Home:
         self._operating.ask(body, now_us, answer)
 
     def notices(self, now: float) -> list[Notice]:
-        """Notices of trouble for programs; see `mesh.dataplane.queue_watch` and `mesh.dataplane.room_watch`.
-        Call this now and then."""
-        return self._watch.scan(self._durables.by_id, now) + self._room_watch.scan(now)
+        """Notices of trouble for programs; see `mesh.dataplane.queue_watch`, `mesh.dataplane.damage` and
+        `mesh.dataplane.room_watch`. Call this now and then."""
+        return self._watch.scan(self._durables.by_id, now) + self._damage.scan() + self._room_watch.scan(now)
 
     # --- sessions
 
@@ -313,15 +315,21 @@ class Home:
                 self._workers.touch(durable)
 
     def _buried(self, entry: records.Bury, answer: records.Answer) -> None:
-        """A dead letter was committed."""
+        """A dead letter was committed, or could not be made since the message is not in the journal."""
+        buried_in = self._durables.by_id.get(entry.subscription)
+        if not answer.row:
+            if buried_in is not None:
+                self._damage.found(buried_in, entry.row, "it is missing, so it is no dead letter")
+            return
         self._watch.buried(entry.subscription, entry.reason, entry.attempts)
         dead = self._durables.by_id.get(answer.subscription)
         if dead is None:
-            buried_in = self._durables.by_id.get(entry.subscription)
             if buried_in is None:
                 return
             name = DEAD_PREFIX + buried_in.name
             dead = self._attaching.add(records.Kept(answer.subscription, name, (), 0, 0, 0, 0))
+        if answer.row == entry.row:
+            self._damage.found(dead, answer.row, "a worker dropped it, and it is kept as it is")
         dead.stored += 1
         if dead.queue is not None:
             dead.queue.grew(answer.row)
@@ -339,7 +347,7 @@ class Home:
         self._gauge.look([durable.name for durable in durables])
 
     def journal_status(self) -> JournalStatus:
-        """Figures of what the journal was given, and of its room."""
+        """Figures of what the journal was given, of its room and of damage in it."""
         keeping, room = self._keeping, self._room_watch
         return JournalStatus(
             self._journal.failure,
@@ -348,4 +356,7 @@ class Home:
             keeping.refused,
             room.share,
             room.filling,
+            self._damage.rows,
+            self._workers.unknown
+            + sum(it.queue.counters.in_vain for it in self._durables.by_id.values() if it.queue is not None),
         )

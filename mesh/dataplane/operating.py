@@ -179,11 +179,15 @@ class Operating:
         if durable is None:
             return {"error": f"durable subscription {name!r} was removed just now"}
         dead = self._durables.by_name.get(DEAD_PREFIX + name)
+        counters = None if durable.queue is None else durable.queue.counters
         return {
             "queue": {
                 **status_of(durable).entry(now_us),
                 "patterns": list(durable.patterns),
                 "dead": 0 if dead is None else max(0, dead.waiting),
+                "damaged": durable.damaged,
+                "unreadable": 0 if counters is None else counters.unreadable,
+                "in_vain": 0 if counters is None else counters.in_vain,
             }
         }
 
@@ -288,14 +292,16 @@ def _letters(
     found = journal.read(dead, after, PAGE_BYTES, PAGE_ROWS)
     rows, damaged = [], 0
     for row in found:
-        if isinstance(row, records.Damaged):
+        id = "" if isinstance(row, records.Damaged) else _id_of(journal, row)
+        if not id:
             damaged += 1
-        elif ids is None or _id_of(journal, row) in ids:
+        elif ids is None or id in ids:
             rows.append(row.row)
     return rows, (found[-1].row if found else 0, len(found)), damaged
 
 
 def _id_of(journal: Any, row: records.Waiting) -> str:
+    """The id of a dead letter. Empty if it is damaged."""
     block = row.block
     if row.parts:
         first = journal.fetch(row.parts[0])

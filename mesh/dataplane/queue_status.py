@@ -66,6 +66,10 @@ class JournalStatus:
     """Part of its room that is taken, when it was looked at last; None: not known."""
     filling: bool = False
     """The notice `mesh.dataplane.room_watch` gives has begun and is not over."""
+    damaged: int = 0
+    """Rows that were found damaged; see `mesh.dataplane.damage`."""
+    in_vain: int = 0
+    """Messages that consumers settled and did not hold."""
 
 
 class Gauge:

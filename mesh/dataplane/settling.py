@@ -1,8 +1,11 @@
 """Records of settled, retried and buried messages on their way to the journal, in order. Pure.
 
 Each entry replaces earlier ones about the same message. An older one written after a newer one would undo it.
-So one submission is in progress at a time, and entries that arrive meanwhile form the next one. A full disk
-refuses a submission as a whole. It is repeated until consumers or an operator have made room.
+So one submission is in progress at a time, and entries that arrive meanwhile form the next one.
+
+A full disk refuses a submission as a whole. The next one is smaller, and leaves out the subscriptions that
+have dead letters to write: these need room, and what others settle makes some. Entries of one subscription
+keep their order, and no entry of one concerns another. The rest is repeated until there is room.
 """
 
 from __future__ import annotations
@@ -26,19 +29,24 @@ AT_ONCE: Final = 4096
 """Entries after which a submission is closed, since a large commit needs much room on a full disk."""
 
 
+_Group = tuple[int, Sequence[Entry]]
+"""Entries of a subscription that belong to one commit."""
+
+
 class Settling:
-    """Submits entries in order. ``buried`` is called with each dead letter that was made."""
+    """Submits entries in order. ``buried`` is called with the answer to each dead letter."""
 
     def __init__(self, journal: HomeJournal, buried: Callable[[Bury, Answer], None]) -> None:
         self._journal = journal
         self._buried = buried
-        self._waiting: deque[Sequence[Entry]] = deque()
+        self._waiting: deque[_Group] = deque()
         self._count = 0
         """Entries that wait or are being written."""
-        self._under_way: list[Sequence[Entry]] = []
+        self._under_way: list[_Group] = []
         self._not_before = -inf
-        self.lost = 0
-        """Damaged messages that should have become dead letters."""
+        self._was_full = False
+        """The last submission did not fit."""
+        self._at_once = AT_ONCE
         self.refused = 0
         """Submissions that a full disk refused."""
 
@@ -61,9 +69,9 @@ class Settling:
         """When `submit` has work to do even if nothing happens."""
         return self._not_before if self._not_before > -inf else inf
 
-    def add(self, entries: Sequence[Entry]) -> None:
-        """Add entries that belong to one commit, in order."""
-        self._waiting.append(entries)
+    def add(self, subscription: int, entries: Sequence[Entry]) -> None:
+        """Add entries of a subscription that belong to one commit, in order."""
+        self._waiting.append((subscription, entries))
         self._count += len(entries)
 
     def submit(self, now: float) -> None:
@@ -80,16 +88,30 @@ class Settling:
 
     def _submit_some(self) -> None:
         together: list[Entry] = []
-        while self._waiting and len(together) < AT_ONCE:
+        later: deque[_Group] = deque()
+        held = self._with_letters() if self._was_full else frozenset()
+        self._was_full = False
+        while self._waiting and len(together) < self._at_once:
             group = self._waiting.popleft()
-            self._under_way.append(group)
-            together += group
+            if group[0] in held:
+                later.append(group)
+            else:
+                self._under_way.append(group)
+                together += group[1]
+        self._waiting.extendleft(reversed(later))
         self._journal.submit(together, partial(self._committed, together))
+
+    def _with_letters(self) -> frozenset[int]:
+        """The subscriptions that have dead letters to write. None if all that waits is theirs."""
+        found = frozenset(
+            id for id, entries in self._waiting if any(type(entry) is Bury for entry in entries)
+        )
+        return found if any(id not in found for id, _ in self._waiting) else frozenset()
 
     def forget(self) -> None:
         """The journal failed: nothing can be written any more."""
         self._waiting.clear()
-        self._count = sum(map(len, self._under_way))
+        self._count = sum(len(entries) for _, entries in self._under_way)
         self._not_before = -inf
 
     def _committed(self, entries: Sequence[Entry], result: Result, now: float) -> None:
@@ -98,6 +120,8 @@ class Settling:
             self.refused += 1
             self._waiting.extendleft(reversed(groups))
             self._not_before = now + RETRY_S
+            self._was_full = True
+            self._at_once = max(1, len(entries) // 2)
             return
         self._count -= len(entries)
         if isinstance(result, JournalFailed):
@@ -105,9 +129,7 @@ class Settling:
         elif isinstance(result, Exception):
             self._journal.fail(f"settled messages could not be written: {result}", now)
         else:
+            self._at_once = min(AT_ONCE, 2 * self._at_once)
             for entry, answer in zip(entries, result, strict=True):
                 if type(entry) is Bury:
-                    if answer.row:
-                        self._buried(entry, answer)
-                    else:
-                        self.lost += 1
+                    self._buried(entry, answer)

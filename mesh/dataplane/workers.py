@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final
 
+from mesh.dataplane.damage import Damage
 from mesh.dataplane.durables import Durable
 from mesh.dataplane.home_journal import HomeJournal
 from mesh.dataplane.ports import Port
@@ -25,7 +26,7 @@ from mesh.dataplane.sessions import Session
 from mesh.dataplane.settling import Settling
 from mesh.journal import records
 from mesh.wire import blocks
-from mesh.wire.durable_frames import BACK_OFF, REDELIVERED, SUSPECT, work_head
+from mesh.wire.durable_frames import BACK_OFF, DEAD_PREFIX, REDELIVERED, SUSPECT, work_head
 from mesh.work.orders import Attempts, Bury, Deliver, Fetch, Load, Settle
 from mesh.work.queue import WorkQueue
 
@@ -95,9 +96,10 @@ class Deferred:
 class Workers:
     """See the module."""
 
-    def __init__(self, journal: HomeJournal, settling: Settling) -> None:
+    def __init__(self, journal: HomeJournal, settling: Settling, damage: Damage) -> None:
         self._journal = journal
         self._settling = settling
+        self._damage = damage
         self._touched: dict[Durable, None] = {}
         """Subscriptions whose queue may have orders."""
         self._unsaved: dict[Durable, None] = {}
@@ -112,8 +114,6 @@ class Workers:
         """Number of consumers."""
         self.unknown = 0
         """Messages settled under an unknown number."""
-        self.damaged = 0
-        """Rows that could not be read."""
 
     # --- coming and going
 
@@ -248,7 +248,7 @@ class Workers:
         self._ahead += queue.ahead - durable.ahead
         durable.ahead = queue.ahead
         if entries:
-            self._settling.add(entries)
+            self._settling.add(id, entries)
         if queue.unsaved:
             self._unsaved[durable] = None
         else:
@@ -285,8 +285,12 @@ class Workers:
         self._ahead -= size
         if isinstance(found, Exception):
             return
-        rows = [row for row in found if type(row) is records.Waiting]
-        self.damaged += len(found) - len(rows)
+        rows = []
+        for row in found:
+            if type(row) is records.Waiting:
+                rows.append(row)
+            else:
+                self._damage.found(durable, row.row, row.reason)
         durable.work().loaded(rows, found[-1].row if found else 0)
         self.touch(durable)
 
@@ -295,7 +299,7 @@ class Workers:
             return
         (block,) = found
         if isinstance(block, records.Damaged):
-            self.damaged += 1
+            self._damage.found(durable, row, block.reason)
             durable.work().unreadable(row, now)
         else:
             durable.work().fetched(row, block.block)
@@ -372,7 +376,6 @@ class Workers:
         for block in found:
             row = item.rows.popleft()
             if isinstance(block, records.Damaged):
-                self.damaged += 1
                 self._cannot_deliver(attachment, item, f"piece {row} cannot be read: {block.reason}", now)
                 item.rows.clear()
                 break
@@ -387,10 +390,11 @@ class Workers:
 
     def _cannot_deliver(self, attachment: Attachment, item: Deferred, why: str, now: float) -> None:
         """Give up on a deferred delivery. A block is tried again later. A body that lacks a piece is of no
-        use to a consumer, but the rest of it is kept as a dead letter."""
+        use to a consumer, but the rest of it is kept as a dead letter. A dead letter is one already."""
         durable = attachment.durable
         assert durable is not None
-        if item.body:
+        self._damage.found(durable, item.row, why)
+        if item.body and not durable.name.startswith(DEAD_PREFIX):
             durable.work().drop(attachment.consumer, item.row, 0, now, why)
         else:
             durable.work().undeliverable(attachment.consumer, item.row, item.first, item.count, now)

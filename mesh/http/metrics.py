@@ -371,6 +371,12 @@ METRICS: Final = (
         _at("journal", "refused"),
     ),
     Metric(
+        "mangrove_journal_damaged_blocks_total",
+        "Stored blocks that were found damaged and are not delivered.",
+        (),
+        _at("journal", "damaged"),
+    ),
+    Metric(
         "mangrove_journal_commit_p99_seconds",
         "Duration of a commit, at the 99th percentile.",
         (),

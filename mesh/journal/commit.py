@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
@@ -25,11 +25,14 @@ import apsw
 from mesh.database.settings import every, one, signed
 from mesh.errors import BlockError
 from mesh.journal import letters
+from mesh.journal.content import Unreadable, content
 from mesh.journal.duplicates import FIRST, LAST, Duplicates, Known, Source
 from mesh.journal.records import (
     Answer,
     Attempts,
+    Block,
     Bury,
+    Damaged,
     Done,
     Entry,
     Requeue,
@@ -104,10 +107,14 @@ class _Bytes:
 
 
 class Commit:
-    """The work of one transaction."""
+    """The work of one transaction. It raises `Unreadable` for a row that it has to read or to remove and
+    that is not in ``unreadable``: then it is undone and done again with it."""
 
-    def __init__(self, db: apsw.Connection, book: Book, now_us: int) -> None:
+    def __init__(
+        self, db: apsw.Connection, book: Book, now_us: int, unreadable: Collection[int] = ()
+    ) -> None:
         self._db = db
+        self._unreadable = unreadable
         self._now_us = now_us
         self._duplicates = Duplicates(db, now_us, book.publishers)
         self.book = book
@@ -115,7 +122,7 @@ class Commit:
         self._blocks: list[tuple[Any, ...]] = []
         self._waits: list[tuple[Any, ...]] = []
         """New rows of the tables ``block`` and ``waiting`` that still have to be written."""
-        self._read: tuple[int, bytes] = (0, b"")
+        self._read: tuple[int, Block | Damaged] = (0, Damaged(0, ""))
         self._opened: tuple[bytes, blocks.Opened] | None = None
         """The last block read, with its row, and the last one opened: thousands of messages of one block may
         die in one commit."""
@@ -127,7 +134,7 @@ class Commit:
             if subscription in self.book.named:
                 self._write()
                 for rows in portions([entry.row for entry in alike if isinstance(entry, Done)]):
-                    if len(rows) >= ALIKE:
+                    if len(rows) >= ALIKE and not self._unreadable:
                         answers += self._done_together(subscription, rows)
                     else:
                         answers += [self._done(subscription, row) for row in rows]
@@ -299,7 +306,10 @@ class Commit:
         if count < len(rows):
             return [self._done(subscription, row) for row in rows]
         self._db.execute(f"delete from waiting where {its}", asked)
-        self._db.execute(f"delete from block where row in ({places(len(rows))})", asked[1:])
+        try:
+            self._db.execute(f"delete from block where row in ({places(len(rows))})", asked[1:])
+        except apsw.CorruptError as error:
+            raise Unreadable(0) from error  # one of them, which is found when they are removed one by one
         self._count(subscription, -count, settled - messages, -size)
         return [_DONE] * count
 
@@ -321,7 +331,7 @@ class Commit:
         if parts or holders:
             self._let_go(row)
         else:
-            self._db.execute("delete from block where row = ?", (row,))
+            self._remove(row)
         return _DONE
 
     def _let_go(self, row: int) -> None:
@@ -338,7 +348,16 @@ class Commit:
         if found and found[0]:
             for part in self._parts_of(row):
                 self._let_go(part)
-        self._db.execute("delete from block where row = ?", (row,))
+        self._remove(row)
+
+    def _remove(self, row: int) -> None:
+        """Remove the content of a row. One whose pages cannot be read stays on disk, held by nobody."""
+        if row in self._unreadable:
+            return
+        try:
+            self._db.execute("delete from block where row = ?", (row,))
+        except apsw.CorruptError as error:
+            raise Unreadable(row) from error
 
     def _hold(self, row: int) -> None:
         """Add a holder to a row."""
@@ -347,7 +366,15 @@ class Commit:
         )
 
     def _parts_of(self, row: int) -> tuple[int, ...]:
-        return parts_in((one(self._db, "select data from block where row = ?", (row,)) or (b"",))[0])
+        """The rows of a large body's pieces. None of a damaged one: they may be the rows of other messages,
+        and its own stay on disk."""
+        found = self._content(row)
+        return () if isinstance(found, Damaged) else found.parts
+
+    def _content(self, row: int) -> Block | Damaged:
+        if row in self._unreadable:
+            return Damaged(row, "its pages cannot be read")
+        return content(self._db, row)
 
     def _settle(self, subscription: int, row: int, mask: int) -> Answer:
         found = one(
@@ -380,30 +407,23 @@ class Commit:
     # --- dead letters
 
     def _bury(self, entry: Bury) -> Answer:
-        """The row of the dead letter and the subscription that keeps it. A message that dies among dead
-        letters becomes the last of them."""
+        """The row of the dead letter and the subscription that keeps it."""
         found = one(
             self._db,
-            "select w.floor, w.bitmap, b.count, b.size, b.parts, b.crc from waiting w"
+            "select w.floor, w.bitmap, b.count, b.size from waiting w"
             " join block b on b.row = w.row where w.subscription = ? and w.row = ?",
             (entry.subscription, entry.row),
         )
-        if found is None:
-            return _UNKNOWN
         named = self.book.named[entry.subscription]
-        floor, bitmap, count, size, parts, crc = found
+        if found is None or named.name.startswith(DEAD_PREFIX):
+            return _UNKNOWN
+        floor, bitmap, count, size = found
         mask = settled_mask(floor, bitmap)
         if not 0 <= entry.index < count or mask >> entry.index & 1:
             return _UNKNOWN
-        data = self._sound(entry.row, crc)
-        if data is None:
-            return _UNKNOWN
-        again = named.name.startswith(DEAD_PREFIX)
-        target = entry.subscription if again else self._dead_letters_of(named.name)
+        target = self._dead_letters_of(named.name)
 
         def letter(block: blocks.Opened) -> bytes:
-            if again:
-                return letters.alone(block, entry.index)
             return letters.bury(
                 block,
                 entry.index,
@@ -414,17 +434,33 @@ class Commit:
             )
 
         try:
-            row = self._copy(data, size if parts else 0, target, letter)
+            row = self._copy(entry.row, size, target, letter)
         except BlockError:
-            return _UNKNOWN
+            row = entry.row
+            self._share(row, target, entry.index, count, size)
         self._settle(entry.subscription, entry.row, mask | 1 << entry.index)
         return Answer(Verdict.DONE, row, target)
+
+    def _share(self, row: int, target: int, index: int, count: int, size: int) -> None:
+        """Keep a damaged message, which cannot be copied, among the dead letters as it is: both subscriptions
+        hold its row."""
+        found = one(
+            self._db, "select floor, bitmap from waiting where subscription = ? and row = ?", (target, row)
+        )
+        mask = settled_mask(*found) if found else (1 << count) - 1
+        self._db.execute(
+            "insert or replace into waiting values(?, ?, ?, ?, x'')",
+            (target, row, *floor_and_bitmap(mask & ~(1 << index))),
+        )
+        if not found:
+            self._hold(row)
+        self._count(target, 0 if found else 1, 1, 0 if found else size)
 
     def _requeue(self, entry: Requeue) -> Answer:
         """The row of the message in its subscription, and that subscription."""
         found = one(
             self._db,
-            "select b.size, b.parts, b.crc, b.data from waiting w join block b on b.row = w.row"
+            "select b.size from waiting w join block b on b.row = w.row"
             " where w.subscription = ? and w.row = ? and b.count = 1",
             (entry.subscription, entry.row),
         )
@@ -432,24 +468,21 @@ class Commit:
         target = self.book.ids.get(name.removeprefix(DEAD_PREFIX), 0)
         if found is None or target in (0, entry.subscription):
             return _UNKNOWN
-        size, parts, crc, data = found
-        if zlib.crc32(data) != crc:
-            return _UNKNOWN
         try:
-            row = self._copy(data, size if parts else 0, target, letters.revive)
+            row = self._copy(entry.row, found[0], target, letters.revive)
         except BlockError:
             return _UNKNOWN
         self._done(entry.subscription, entry.row)
         return Answer(Verdict.DONE, row, target)
 
-    def _sound(self, row: int, crc: int) -> bytes | None:
-        """The data of a block's row; None if it is damaged."""
+    def _sound(self, row: int) -> Block:
+        """The content of a row. Raises `BlockError` if it is damaged."""
         if self._read[0] != row:
-            (data,) = one(self._db, "select data from block where row = ?", (row,)) or (b"",)
-            if zlib.crc32(data) != crc:
-                return None
-            self._read = row, data
-        return self._read[1]
+            self._read = row, self._content(row)
+        found = self._read[1]
+        if isinstance(found, Damaged):
+            raise BlockError(found.reason)
+        return found
 
     def _open(self, block: bytes) -> blocks.Opened:
         """Open a block. Raises `BlockError`."""
@@ -457,23 +490,21 @@ class Commit:
             self._opened = block, blocks.open_block(block)
         return self._opened[1]
 
-    def _copy(self, data: bytes, whole: int, target: int, change: Callable[[blocks.Opened], bytes]) -> int:
+    def _copy(self, row: int, size: int, target: int, change: Callable[[blocks.Opened], bytes]) -> int:
         """Add the result of ``change`` for a block, or for the first piece of a large body, to a
-        subscription.
-
-        Both rows hold the body's other pieces."""
-        if not whole:
-            block = change(self._open(data))
+        subscription. Both rows hold the body's other pieces. Raises `BlockError` for what is damaged."""
+        found = self._sound(row)
+        if not found.parts:
+            block = change(self._open(found.block))
             row = self._insert(1, len(block), (target,), 0, zlib.crc32(block), block)
             self._wait_for(row, (target,), 1, len(block))
             return row
-        first, *others = parts_in(data)
-        (piece,) = one(self._db, "select data from block where row = ?", (first,)) or (b"",)
-        block = change(self._open(piece))
+        first, *others = found.parts
+        block = change(self._open(self._sound(first).block))
         head = self._insert(0, len(block), (), 0, zlib.crc32(block), block)
         for part in others:
             self._hold(part)
-        return self._insert_body([head, *others], whole, (target,))
+        return self._insert_body([head, *others], size, (target,))
 
     def _dead_letters_of(self, name: str) -> int:
         return self.book.ids.get(DEAD_PREFIX + name) or self._subscribe(DEAD_PREFIX + name, ()).subscription
@@ -517,7 +548,9 @@ class Commit:
             (subscription, CHORES),
         )
         for (row,) in rows:
-            self._let_go(row)
+            # The pages of a damaged row may be those of another: it stays on disk.
+            if not isinstance(self._content(row), Damaged):
+                self._let_go(row)
         if len(rows) < CHORES:
             self._db.execute("delete from subscription where id = ?", (subscription,))
             self.book.removed.remove(subscription)
@@ -565,8 +598,3 @@ class Commit:
 def _done_of(entry: Entry) -> int:
     """The subscription of a finished row, 0 for any other entry."""
     return entry.subscription if type(entry) is Done else 0
-
-
-def parts_in(data: bytes) -> tuple[int, ...]:
-    """The rows of a large body's pieces."""
-    return struct.unpack(f">{len(data) // 8}Q", data)

@@ -7,9 +7,8 @@ journal whose disk is full or fails.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 import apsw
 
@@ -17,7 +16,8 @@ from mesh.database.database import Database
 from mesh.database.files import Files, RealFiles
 from mesh.database.opening import Place
 from mesh.database.settings import every, one
-from mesh.journal.commit import Book, Commit, Named, parts_in
+from mesh.journal.commit import Book, Commit, Named
+from mesh.journal.content import Unreadable, content
 from mesh.journal.records import (
     Answer,
     Block,
@@ -36,6 +36,8 @@ ROWS_MAX: Final = 1024
 KEYS: Final = 128
 """Rows looked up together."""
 
+Result = TypeVar("Result")
+
 
 class Journal:
     """An open journal. `open` makes one."""
@@ -43,6 +45,8 @@ class Journal:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._db = database.db
+        self._unreadable: set[int] = set()
+        """Rows whose pages cannot be read, as far as commits met them."""
         database.undone = self._read_book
         self._read_book()
         self.damaged_before: Sequence[str] = database.place.damaged_before()
@@ -88,11 +92,13 @@ class Journal:
         wanted = sum(len(entry.block) for entry in entries if type(entry) is Store)
         if wanted:
             self._database.reserve(wanted)
-        with self._database.transaction():
-            commit = Commit(self._db, self._book, now_us)
+
+        def work(commit: Commit) -> list[Answer]:
             answers = commit.do_all(entries)
             commit.finish()
-        return answers
+            return answers
+
+        return self._transact(work, now_us)
 
     @property
     def chores(self) -> bool:
@@ -147,17 +153,9 @@ class Journal:
     def fetch(self, row: int) -> Block | Damaged:
         """The stored content of a row, or of a piece of a large body."""
         try:
-            found = one(
-                self._db, "select arrived_us, count, parts, crc, data from block where row = ?", (row,)
-            )
-        except apsw.CorruptError as error:
-            return Damaged(row, f"SQLite says {error}")
-        if found is None:
-            return Damaged(row, "it is missing")
-        arrived_us, count, parts, crc, data = found
-        if zlib.crc32(data) != crc:
-            return Damaged(row, f"its {len(data)} bytes do not have the CRC they were stored with")
-        return Block(arrived_us, count, b"", parts_in(data)) if parts else Block(arrived_us, count, data, ())
+            return content(self._db, row)
+        except Unreadable as error:
+            return Damaged(row, f"SQLite says {error.__cause__}")
 
     def judge(self, entry: Store) -> Verdict:
         """The verdict on a block that `commit` would give; STORED if it is new. Used with a full disk,
@@ -212,8 +210,17 @@ class Journal:
     def _drop_parts(self, now_us: int) -> bool:
         """Remove a part of the large bodies that an earlier run left unfinished. True if there may be
         more."""
-        with self._database.transaction():
-            return Commit(self._db, self._book, now_us).drop_all_parts()
+        return self._transact(Commit.drop_all_parts, now_us)
+
+    def _transact(self, work: Callable[[Commit], Result], now_us: int) -> Result:
+        """Do the work of one transaction. It begins again if it meets a row whose pages cannot be read, and
+        leaves that row as it is: one bad page must not end the journal at each start."""
+        while True:
+            try:
+                with self._database.transaction():
+                    return work(Commit(self._db, self._book, now_us, self._unreadable))
+            except Unreadable as met:
+                self._unreadable.add(met.row)
 
     def _read_book(self) -> None:
         """Read the state as of the last commit."""

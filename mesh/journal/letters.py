@@ -47,11 +47,6 @@ def revive(opened: Opened) -> bytes:
     return _sealed(opened, 0, blocks.pack_headers(headers))
 
 
-def alone(opened: Opened, index: int) -> bytes:
-    """Message ``index`` of a block as a block of its own."""
-    return _sealed(opened, index, opened.headers[index] if opened.headers else b"")
-
-
 def _headers(opened: Opened, index: int) -> dict[str, HeaderValue]:
     if not 0 <= index < len(opened.bodies):
         raise BlockError(f"a block of {len(opened.bodies)} records has no record {index}")

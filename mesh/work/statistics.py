@@ -24,6 +24,11 @@ class WorkCounters:
     settled_before: int = 0
     not_held: int = 0
 
+    @property
+    def in_vain(self) -> int:
+        """Messages settled by consumers that could not settle them."""
+        return self.unknown + self.settled_before + self.not_held
+
 
 @dataclass(frozen=True, slots=True)
 class WorkSnapshot:

@@ -151,13 +151,14 @@ def test_a_home_that_stands_still_is_waited_for_and_the_receipt_names_all() -> N
 
 
 @pytest.mark.parametrize("state", ["begins", "over"])
-@pytest.mark.parametrize("kind", ["full", "stale", "poison", "idle"])
+@pytest.mark.parametrize("kind", ["full", "stale", "poison", "idle", "damaged"])
 def test_every_warning_about_a_durable_subscription_has_a_text(
     kind: str, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """PZQ: the line about a late acknowledgement had two placeholders and one argument."""
     about = {"state": state, "refused": 3, "held": 7, "consumers": ["ann", "bob"], "for_s": 300.0}
     about |= {"dead": 2, "reason": "no such customer", "attempts": 20, "waiting": 9}
+    about |= {"damaged": 9, "rows": [1, 2]}
     if kind == "idle":
         kind, about = "stale", about | {"consumers": [], "held": 0}
     Notices("alpha", lambda: 0.0).queue("mail", kind, about)

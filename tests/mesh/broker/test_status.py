@@ -61,7 +61,7 @@ STORED = HomeStatus(
             oldest_us=1_000_000,
         )
     ],
-    JournalView(JournalStatus("", 21, 5, 6), CommitTimes(12, 0.0015, 0.04)),
+    JournalView(JournalStatus("", 21, 5, 6, damaged=3, in_vain=8), CommitTimes(12, 0.0015, 0.04)),
     {"mail": ["alpha", "beta"]},
     3_500_000,
 )
@@ -225,6 +225,8 @@ def test_durable_subscriptions_are_in_the_status_and_in_stats_rows() -> None:
         "commit_ms_p99": 40.0,
         "share": None,
         "filling": False,
+        "damaged": 3,
+        "in_vain": 8,
     }
     assert status["queues_count"] == 1 and status["queues_twice"] == {"mail": ["alpha", "beta"]}
 

@@ -51,8 +51,8 @@ def test_another_broker_at_the_homes_address_is_not_taken_for_the_home() -> None
     failed = step(search, feed(away), at_entry=False)
     assert isinstance(failed, Failed) and isinstance(failed.error, HeldElsewhere) and not failed.error.url
     assert str(failed.error) == (
-        "its home is b; another broker is now at tcp://h:2, where its home was; if it will not come back:"
-        " mesh queue forget"
+        "its home is b, and another broker is now at tcp://h:2; if that home will not come back: mesh queue"
+        " forget, with its name"
     )
     search = found()
     assert isinstance(step(search, feed(away)), Follow)

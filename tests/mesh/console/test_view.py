@@ -336,6 +336,13 @@ def test_a_journal_that_fills_is_seen_in_status_and_top() -> None:
     assert "full" not in "\n".join(drawn(Screen(compose([below])), 100, 30))
 
 
+def test_damage_in_a_journal_is_seen_in_status() -> None:
+    damaged = statuses.status(journal={"failing": None, "stored": 9, "damaged": 2})
+    assert "2 damaged" in "\n".join(drawn(status_report(compose([damaged]), damaged, 100), 100, 40))
+    sound = statuses.status(journal={"failing": None, "stored": 9, "damaged": 0})
+    assert "damaged" not in "\n".join(drawn(status_report(compose([sound]), sound, 100), 100, 40))
+
+
 def test_an_old_picture_says_so() -> None:
     """It showed "5 alive" in green while no broker answered."""
     lines = drawn(Screen(compose(statuses.calm()), "", "no broker answers for 9s", stale=True))

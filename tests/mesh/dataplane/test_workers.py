@@ -420,7 +420,7 @@ def test_a_damaged_row_stays_on_disk_and_holds_up_no_other(world: World) -> None
     world.journal.damaged = {row.row for row in world.rows()[1:2]}
     one = worker(world)
     assert bodies(one.take()) == [b"0", b"2"]
-    assert world.home._workers.damaged == 1
+    assert world.home.journal_status().damaged == 1
 
 
 # --- large bodies

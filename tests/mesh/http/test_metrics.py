@@ -38,7 +38,7 @@ FULL = figures(
     ],
     drops={"slow_subscriber": 5, "duplicate": 2},
     refused={"key": 1},
-    journal={"failing": None, "stored": 9, "refused": 1, "commit_ms_p99": 2.5},
+    journal={"failing": None, "stored": 9, "refused": 1, "damaged": 2, "commit_ms_p99": 2.5},
     log={"lost": 4},
 )
 
@@ -55,6 +55,7 @@ def test_figures_of_a_status_come_out_in_base_units() -> None:
     assert seen["mangrove_messages_set_aside_total", "duplicate"] == 2
     assert seen["mangrove_certificate_expiry_timestamp_seconds", "tls+tcp://:7771"] == 1_796_083_200
     assert seen["mangrove_journal_commit_p99_seconds",] == pytest.approx(0.0025)
+    assert seen["mangrove_journal_damaged_blocks_total",] == 2
     assert seen["mangrove_queue_waiting_messages", 'qu"ote\\'] == 7
     assert seen["mangrove_link_queued_messages", "de\\nlta"] == 3, "names of others cannot forge lines"
     assert seen["mangrove_http_answers_total", "200"] == 3

@@ -8,7 +8,7 @@ import pytest
 
 from mesh.errors import BlockError
 from mesh.journal import letters
-from mesh.journal.records import Bury, Done, Requeue, Verdict
+from mesh.journal.records import Bury, Requeue, Verdict
 from mesh.wire import blocks
 from tests.mesh.journal.journals import NOW_US, bodies, done, opened, sealed, store, subscribed, waiting
 
@@ -96,21 +96,6 @@ def test_a_dead_letter_goes_back_to_where_it_died(tmp_path: Path) -> None:
     assert done(journal, Requeue(letter.subscription, letter.row))[0].verdict is Verdict.UNKNOWN
     assert done(journal, Requeue(mail, answer.row))[0].verdict is Verdict.UNKNOWN
     assert len(bodies(journal, mail)) == 3
-    journal.close()
-
-
-def test_a_dead_letter_that_dies_again_stays_among_dead_letters(tmp_path: Path) -> None:
-    journal = opened(tmp_path)
-    mail = subscribed(journal)
-    answers = done(journal, store(1, mail), store(2, mail))
-    one, two = done(journal, *(Bury(mail, answer.row, 0, "bad", 20) for answer in answers))
-    (again,) = done(journal, Bury(one.subscription, one.row, 0, "worse", 20))
-    assert again.subscription == one.subscription == two.subscription
-    assert bodies(journal, one.subscription) == [b"body 2", b"body 1"]
-    assert headers_of(waiting(journal, one.subscription)[-1].block)["dead-reason"] == "bad"
-    assert len(journal.subscriptions()) == 2
-    done(journal, *(Done(one.subscription, row.row) for row in waiting(journal, one.subscription)))
-    assert journal._db.execute("select count(*) from block").fetchall() == [(0,)]
     journal.close()
 
 

@@ -1,7 +1,7 @@
 """Messages taken by an outbox survive dead homes and power losses, in the shipped scenarios that test it.
 
 They are played with seed 1; ``--simulation-seed 2`` plays another. Ten minutes of a dead home are ``mesh
-simulate outbox-home-dead --size full``.
+simulate outbox-home-dead --full``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,81 @@
+"""A disk that is nearly full: dead letters need room, and what others settle makes some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mesh.errors import StoreFull
+from mesh.journal.records import Answer, Entry
+from mesh.wire.durable_frames import Durable
+from tests.mesh.dataplane.homes import RawClient, World
+from tests.mesh.dataplane.test_workers import DEAD_PREFIX, worker
+
+PAGES_LEFT = 8
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def fill(world: World) -> None:
+    """Leave only a few pages for the database."""
+    db = world.journal.journal._db
+    ((pages,),) = db.execute("pragma page_count").fetchall()
+    db.execute(f"pragma max_page_count = {pages + PAGES_LEFT}").fetchall()
+
+
+def attached(world: World, name: str, pattern: str) -> RawClient:
+    client = world.client()
+    client.attach(name, pattern, window=4096, size=1 << 26)
+    return client
+
+
+def test_dead_letters_without_room_hold_up_no_other_subscription(world: World) -> None:
+    """All that was settled shared one submission, which was refused as a whole again and again. Nobody's
+    messages were removed any more, so there was never room."""
+    mail, log = worker(world, window=4096, size=1 << 26), attached(world, "log", "jobs.#")
+    other = attached(world, "other", "o.#")
+    for _ in range(40):
+        world.keep(bytes(60_000))
+    world.keep(b"x", topic=b"o.a")
+    dropped, logged, others = mail.take(), log.take(), other.take()
+    fill(world)
+    for job in dropped:
+        mail.tell(Durable.DROP, 1, job.row, job.first, "of no use")
+    world.pump()
+    world.wait(1.0)
+    assert world.home._settling.refused, "a dead letter takes room while the log has its message"
+    other.done(*others)
+    world.wait(5.0)
+    assert world.rows("other") == [] and len(world.rows("log")) == 40
+    log.done(*logged)
+    world.wait(60.0)
+    assert world.rows("log") == [] == world.rows()
+    assert len(world.rows(DEAD_PREFIX + "mail")) == 40 == world.queue(DEAD_PREFIX + "mail").waiting
+
+
+def test_what_does_not_fit_at_once_is_written_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of dead letters were one commit, for which the log had no room, however often it was tried.
+    In parts each makes room for the next."""
+    mail = worker(world, window=4096, size=1 << 26)
+    for _ in range(40):
+        world.keep(b"x")
+    commit = world.journal.commit
+
+    def with_little_room(entries: Sequence[Entry], now_us: int) -> Sequence[Answer]:
+        if len(entries) > 8:
+            raise StoreFull("the log has no room")
+        return commit(entries, now_us)
+
+    world.journal.brim = True
+    for job in mail.take():
+        mail.drop(job)
+        world.wait(0.1)
+    world.journal.brim = False
+    monkeypatch.setattr(world.journal, "commit", with_little_room)
+    world.wait(60.0)
+    assert world.rows() == [] and len(world.rows(DEAD_PREFIX + "mail")) == 40
