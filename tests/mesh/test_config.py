@@ -77,7 +77,7 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.Mon
     assert config.load(environ=environ).config.broker.name == "from-variable"
 
 
-def test_a_home_that_cannot_be_looked_into_has_no_file() -> None:
+def test_an_unreadable_home_folder_has_no_file() -> None:
     """With `setpriv --reuid`, HOME stays /root: every command ended with "Permission denied". A name that is
     too long is refused in the same way, to root as well."""
     assert config.load(environ={"HOME": f"/{'x' * 300}"}).path is None
@@ -138,7 +138,7 @@ def test_a_mistake_in_a_flag_is_a_usage_error() -> None:
         config.load({"broker.join": ["nowhere"]}, environ={})
 
 
-def test_a_missing_or_unreadable_file_is_said(tmp_path: Path) -> None:
+def test_a_missing_or_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such configuration file"):
         config.load(path=str(tmp_path / "none.toml"), environ={})
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
@@ -235,7 +235,7 @@ def test_the_reference_page_lists_every_option() -> None:
         assert f"`{option.env}`" in page
 
 
-def test_a_key_file_in_a_home_that_nobody_knows_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_file_below_an_unknown_home_folder_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container whose user id has no entry in the user database has this problem."""
 
     def unknown(self: Path) -> Path:

@@ -10,11 +10,11 @@ from mesh import ConfigError, HttpListen, config
 from mesh.config import BrokerConfig, http_listen
 
 
-def test_without_an_address_nothing_is_served() -> None:
+def test_http_is_off_without_an_address() -> None:
     assert http_listen(BrokerConfig(http_readers="anybody")) is None
 
 
-def test_readers_are_this_host_anybody_or_who_has_the_password(tmp_path: Path) -> None:
+def test_readers_are_this_host_everybody_or_holders_of_the_password(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("swordfish ü\n")
     assert http_listen(BrokerConfig(http="9770")) == HttpListen("9770")
@@ -49,7 +49,7 @@ def test_a_password_file_that_cannot_be_used_is_one_sentence(
         ('log_level = "loud"', "takes debug, info, warning, error"),
     ],
 )
-def test_a_value_that_cannot_be_names_its_line(text: str, said: str) -> None:
+def test_an_invalid_value_is_reported_with_its_line(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as refusal:
         config.parse(f"[broker]\n{text}\n", "mangrove.toml")
     assert str(refusal.value).startswith("mangrove.toml:2: broker.")

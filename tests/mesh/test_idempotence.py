@@ -49,7 +49,7 @@ def test_a_message_is_done_once_also_after_a_restart(tmp_path: Path) -> None:
     assert done == [job(number).id for number in (1, 2, 3)]
 
 
-def test_a_message_whose_handler_raises_was_not_done(tmp_path: Path) -> None:
+def test_a_message_counts_as_not_done_when_its_handler_raises(tmp_path: Path) -> None:
     tries = []
 
     @idempotent(tmp_path / "done.db")
@@ -97,7 +97,7 @@ async def test_an_async_handler_is_made_idempotent_too(tmp_path: Path) -> None:
     assert len(done) == 1
 
 
-async def test_a_second_task_does_what_the_first_one_failed_at(tmp_path: Path) -> None:
+async def test_a_second_task_handles_the_message_when_the_first_one_failed(tmp_path: Path) -> None:
     gate, tries = asyncio.Event(), []
 
     @idempotent(tmp_path / "done.db")
@@ -245,7 +245,7 @@ def test_an_inbox_is_committed_with_the_work_or_not_at_all() -> None:
     db.close()
 
 
-def test_of_two_transactions_with_the_same_message_one_fails(tmp_path: Path) -> None:
+def test_one_of_two_transactions_with_the_same_message_fails(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     one, two = (sqlite3.connect(path, timeout=0) for _ in range(2))
     inbox = Inbox()
@@ -340,14 +340,14 @@ def test_old_ids_are_forgotten() -> None:
     db.close()
 
 
-def test_names_that_are_no_names_are_refused() -> None:
+def test_invalid_table_names_are_refused() -> None:
     with pytest.raises(ValueError, match="is not a table name"):
         Inbox(table="inbox; drop table x")
     with pytest.raises(ValueError, match=r"paramstyle 'dollar' is not one of DB-API's: qmark, numeric"):
         Inbox("dollar")
 
 
-def test_it_loads_nothing_but_the_standard_library() -> None:
+def test_the_module_loads_only_the_standard_library() -> None:
     heavy = ("apsw", "msgspec", "protocols", "mesh.clients")
     code = f"import sys, mesh.idempotence; print([m for m in {heavy!r} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -50,7 +50,7 @@ def test_limits_come_from_flag_variable_and_file(tmp_path: Path) -> None:
         ("pattern_max = 1", "did you mean 'patterns_max'"),
     ],
 )
-def test_a_limit_that_cannot_be_is_one_sentence_with_its_line(line: str, sentence: str) -> None:
+def test_an_invalid_limit_is_one_sentence_with_its_line(line: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence) as caught:
         config.parse(f"[limits]\n{line}\n", "my.toml")
     assert str(caught.value).startswith("my.toml:2: ")
@@ -80,7 +80,7 @@ def test_limits_of_a_program_are_checked() -> None:
         Limits(publishers_max=1)
 
 
-def test_a_broker_refuses_by_its_own_limit_what_others_would_accept() -> None:
+def test_a_broker_refuses_subscriptions_by_its_own_limit() -> None:
     async def main(process: Process) -> None:
         environment = environment_of(process)
         options = {"listen": url_of(process.address), "environment": environment}

@@ -67,12 +67,12 @@ def refused(broker: Broker) -> dict[str, int]:
         ),
     ],
 )
-async def test_an_address_that_cannot_be_is_one_sentence(make, sentence: str) -> None:  # type: ignore
+async def test_an_invalid_address_is_one_sentence(make, sentence: str) -> None:  # type: ignore
     with pytest.raises(ConfigError, match=sentence):
         make()
 
 
-async def test_brokers_meet_at_the_peers_address_and_tell_clients_the_other() -> None:
+async def test_brokers_link_at_the_peers_address_and_announce_the_other_to_clients() -> None:
     listen = [Listen(LOCAL, serves=("peers",)), Listen(LOCAL, serves=("clients",))]
     async with Cluster(listen=listen) as cluster:
         first, second = await cluster.mesh("first", "second")
@@ -85,7 +85,9 @@ async def test_brokers_meet_at_the_peers_address_and_tell_clients_the_other() ->
             assert (await client.recv(timeout=5)).startswith(b"accepted")
 
 
-async def test_a_broker_at_the_clients_address_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_at_the_clients_address_is_refused_with_a_sentence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     listen = [Listen(LOCAL, serves=("clients",)), Listen(LOCAL, serves=("peers",))]
     async with Cluster() as cluster:
         host = await cluster.broker("host", listen=listen)
@@ -110,7 +112,7 @@ async def test_heartbeat_connections_are_for_the_peers_address_too() -> None:
             assert refused(host) == {"role": count}
 
 
-async def test_a_client_at_the_peers_address_is_told_so() -> None:
+async def test_a_client_at_the_peers_address_is_refused_with_a_sentence() -> None:
     async with Cluster() as cluster, Req0() as stock:
         host = await cluster.broker("host", listen=[Listen(LOCAL, ("peers",)), Listen(LOCAL, ("clients",))])
         sentence = (
@@ -149,7 +151,9 @@ async def test_brokers_with_certificates_make_a_mesh_and_clients_need_none(tls: 
             assert (await client.recv(timeout=5)).startswith(b"accepted")
 
 
-async def test_a_broker_without_a_certificate_is_refused_where_a_client_is_not(tls: TlsConfig) -> None:
+async def test_a_broker_without_a_certificate_is_refused_at_an_address_that_admits_clients(
+    tls: TlsConfig,
+) -> None:
     async with Cluster() as cluster, Bus0(options=trusting()) as stranger:
         host = await cluster.broker("host", listen=SECURE, tls=tls)
         pipe = await stranger.dial_once(host.url, timeout=5)
@@ -157,7 +161,7 @@ async def test_a_broker_without_a_certificate_is_refused_where_a_client_is_not(t
         await eventually(lambda: pipe.closed, "the stranger to be hung up on")
 
 
-async def test_where_all_must_show_a_certificate_tls_itself_refuses(tls: TlsConfig) -> None:
+async def test_tls_itself_refuses_when_all_roles_must_show_a_certificate(tls: TlsConfig) -> None:
     async with Cluster() as cluster, Req0(options=trusting()) as client:
         listen = Listen(SECURE, require_certificate=("peers", "clients"))
         host = await cluster.broker("host", listen=listen, tls=tls)

@@ -19,14 +19,14 @@ def test_a_line_that_repeats_is_written_once_and_counted_until_it_is_quiet() -> 
     assert repeats.passes(LINE, 40.0), "it begins anew"
 
 
-def test_a_line_that_comes_alone_is_told_once_and_nothing_follows() -> None:
+def test_a_single_line_is_written_once_and_nothing_follows() -> None:
     repeats = Repeats()
     assert repeats.passes(LINE, 0.0)
     assert repeats.ended(HELD_S) == []
     assert repeats.passes(LINE, HELD_S)
 
 
-def test_a_line_that_never_ends_is_told_now_and_then() -> None:
+def test_a_line_that_repeats_without_end_is_reported_periodically() -> None:
     repeats = Repeats()
     repeats.passes(LINE, 0.0)
     told = []
@@ -36,7 +36,7 @@ def test_a_line_that_never_ends_is_told_now_and_then() -> None:
     assert len(told) == int(3600 / (TOLD_S + 1)) and all(each.times == TOLD_S for each in told)
 
 
-def test_lines_remembered_are_bounded_and_none_is_untold() -> None:
+def test_remembered_lines_are_bounded_and_every_count_is_reported() -> None:
     repeats = Repeats()
     seen = 0
     for number in range(3 * LINES_MAX):
@@ -48,7 +48,7 @@ def test_lines_remembered_are_bounded_and_none_is_untold() -> None:
     assert seen == 3 * LINES_MAX
 
 
-def test_a_clock_that_is_set_back_holds_nothing_for_ever() -> None:
+def test_a_clock_that_is_set_back_delays_no_report_forever() -> None:
     repeats = Repeats()
     repeats.passes(LINE, 1000.0)
     repeats.passes(LINE, 1001.0)

@@ -51,7 +51,7 @@ def test_every_record_is_one_object_on_one_line() -> None:
     assert "RuntimeError: broken\nin two" in bug["traceback"]
 
 
-def test_text_has_the_time_in_utc_and_what_a_command_says_of_itself_stands_alone() -> None:
+def test_text_lines_have_the_time_in_utc_except_a_commands_own_messages() -> None:
     with written(PeopleFormatter) as (_, lines):
         log.warning("no link")
         life.info("%s", "alpha is ready")
@@ -73,7 +73,7 @@ def test_a_flood_of_one_line_is_one_line_and_its_count(monkeypatch: pytest.Monke
     assert told["level"] == "warning" and told["logger"] == "mesh"
 
 
-def test_what_is_untold_at_the_end_is_told_then() -> None:
+def test_pending_counts_are_reported_at_the_end() -> None:
     with written(PeopleFormatter) as (handler, lines):
         for _ in range(3):
             log.warning("no link")

@@ -90,7 +90,7 @@ async def test_brokers_carry_messages_over_every_transport(tmp_path: Path, liste
         assert brokers[2].statistics()["totals"]["msgs_in"] == 0, "nobody on charlie asked for anything"
 
 
-async def test_a_broker_that_dies_comes_back_as_itself_and_one_that_leaves_has_left(tmp_path: Path) -> None:
+async def test_a_broker_that_dies_returns_with_its_id_and_one_that_leaves_has_left(tmp_path: Path) -> None:
     logs, state = tmp_path / "logs", tmp_path / "state"
     async with Cluster(log_dir=str(logs), state_dir=str(state), stats_s=0.3, **ROOMY) as cluster:
         alpha, bravo, victim = await cluster.mesh(*FIVE[:3])
@@ -113,7 +113,7 @@ async def test_a_broker_that_dies_comes_back_as_itself_and_one_that_leaves_has_l
     assert not list(logs.glob("*.part"))
 
 
-async def test_bad_input_costs_its_connection_and_harms_nobody_else() -> None:
+async def test_bad_input_costs_its_connection_and_harms_no_other_client() -> None:
     async with Cluster(**ROOMY) as cluster:
         broker = await cluster.broker("alpha")
         async with Client(broker.url) as client, client.subscribe("traffic") as traffic:
@@ -218,7 +218,7 @@ async def test_a_port_in_use_by_another_program_says_so() -> None:
                 raise AssertionError("unreachable")
 
 
-async def test_told_nothing_a_broker_is_found_by_clients_of_its_user(
+async def test_a_broker_without_settings_is_found_by_clients_of_its_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

@@ -74,7 +74,7 @@ def test_link_rates_come_from_two_statuses_of_the_same_run() -> None:
     assert compose([at(2.0, 300, "b2")], [at(10.0, 100)]).edges[0].msgs_s is None, "a restart is no rate"
 
 
-def test_the_same_change_seen_by_many_is_told_once() -> None:
+def test_the_same_change_seen_by_many_is_shown_once() -> None:
     picture = compose(statuses.after_a_kill())
     dead = [item for item in picture.news if "suspect → dead" in item.text]
     assert len(dead) == 1
@@ -114,7 +114,7 @@ def test_the_ended_runs_of_a_broker_that_runs_again_are_left_out() -> None:
     assert len(compose([statuses.status("alpha", members)]).nodes) == 3, "that is another broker"
 
 
-def test_a_killed_broker_that_nobody_misses_yet_is_no_part_of_its_own() -> None:
+def test_a_killed_broker_that_others_do_not_miss_yet_is_no_part_of_its_own() -> None:
     """One killed broker was shown as a mesh split into 2 parts until the others believed it dead."""
     answers = [each for each in statuses.calm() if each["name"] != "beta"]
     for answer in answers:
@@ -128,7 +128,7 @@ def test_a_killed_broker_that_nobody_misses_yet_is_no_part_of_its_own() -> None:
     ]
 
 
-def test_links_of_brokers_that_nobody_asked_are_not_missing() -> None:
+def test_links_of_brokers_that_were_not_asked_are_not_missing() -> None:
     picture = compose([statuses.status("alpha")])
     assert missing_links(picture) == [] and troubles(picture, {}, []) == []
 

@@ -15,7 +15,7 @@ from mesh.printable import listed, printable, printable_document, shortened
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\n\u202egnp\u2028\udcff\x9b31m"
 
 
-def test_what_moves_a_cursor_or_turns_text_round_is_written_as_its_escape() -> None:
+def test_control_and_bidirectional_characters_are_escaped() -> None:
     assert printable("a\x1b[2Jb\r\n\tc") == "a\\x1b[2Jb\\r\\n\\tc"
     assert printable("\u202egnp.exe") == "\\u202egnp.exe"
     assert printable("\x9b31m") == "\\x9b31m" and printable("\udcff") == "\\udcff"
@@ -56,7 +56,7 @@ def test_a_record_of_the_mesh_has_no_control_characters_in_any_handler(
     assert second.endswith(" is 0.2")
 
 
-def test_the_log_of_a_command_escapes_what_any_logger_says_but_not_tracebacks() -> None:
+def test_the_log_of_a_command_escapes_all_messages_but_no_tracebacks() -> None:
     stream = StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(PeopleFormatter(FORMAT))

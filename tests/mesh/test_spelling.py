@@ -5,10 +5,10 @@ from __future__ import annotations
 from mesh.spelling import nearest
 
 
-def test_what_is_spelt_alike_is_offered() -> None:
+def test_a_similar_word_is_suggested() -> None:
     assert nearest("crsh", ["pause", "crash"], "ask") == "; did you mean 'crash'?"
 
 
-def test_where_nothing_is_all_are_told_or_what_to_do() -> None:
+def test_all_words_or_an_advice_are_given_without_a_similar_word() -> None:
     assert nearest("x", ["pause", "crash"]) == "; there are pause, crash"
     assert nearest("x", ["pause", "crash"], "see the list") == "; see the list"

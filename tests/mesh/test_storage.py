@@ -19,7 +19,7 @@ from mesh.errors import Locked, StorageError
 from mesh.storage import JOBS_MAX, ThreadStorage, disk_advice, disk_reason, write_atomic
 
 
-async def test_what_is_written_is_read_back_and_missing_files_are_none(tmp_path: Path) -> None:
+async def test_written_files_are_read_back_and_missing_files_are_none(tmp_path: Path) -> None:
     storage = ThreadStorage()
     folder = str(tmp_path / "a" / "b")
     assert await storage.list(folder) == []
@@ -90,7 +90,7 @@ async def test_a_synced_append_that_makes_a_file_also_syncs_its_name(
     await storage.aclose()
 
 
-async def test_jobs_of_one_storage_happen_in_order_also_those_whose_caller_was_cancelled(
+async def test_jobs_of_one_storage_run_in_order_even_if_their_caller_was_cancelled(
     tmp_path: Path,
 ) -> None:
     storage = ThreadStorage()
@@ -103,7 +103,7 @@ async def test_jobs_of_one_storage_happen_in_order_also_those_whose_caller_was_c
     await storage.aclose()
 
 
-async def test_a_disk_that_stands_still_fills_the_queue_and_then_refuses(tmp_path: Path) -> None:
+async def test_a_disk_that_hangs_fills_the_queue_and_then_jobs_are_refused(tmp_path: Path) -> None:
     storage = ThreadStorage()
     path = str(tmp_path / "fifo")
     os.mkfifo(path)  # opening it for writing waits for a reader, like a dead network disk
@@ -118,7 +118,7 @@ async def test_a_disk_that_stands_still_fills_the_queue_and_then_refuses(tmp_pat
     await storage.aclose()
 
 
-async def test_jobs_that_are_done_make_room_however_they_ended(
+async def test_finished_jobs_make_room_after_any_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mesh.storage.JOBS_MAX", 3)
@@ -163,7 +163,7 @@ async def test_jobs_that_are_done_make_room_however_they_ended(
         (OSError("odd"), "odd", "odd"),
     ],
 )
-def test_what_the_disk_refused_is_said_with_what_to_do(error: OSError, advice: str, reason: str) -> None:
+def test_errors_of_the_disk_are_explained_with_advice(error: OSError, advice: str, reason: str) -> None:
     assert disk_advice(error).endswith(advice) and disk_reason(error) == reason
 
 
@@ -210,7 +210,7 @@ async def test_the_lock_of_a_killed_process_is_free_again(tmp_path: Path) -> Non
     await storage.aclose()
 
 
-async def test_closing_finishes_what_was_asked_for_refuses_more_and_ends_the_thread(tmp_path: Path) -> None:
+async def test_closing_finishes_pending_jobs_refuses_new_ones_and_ends_the_thread(tmp_path: Path) -> None:
     others = set(threading.enumerate())
     storage = ThreadStorage()
     path = str(tmp_path / "log")

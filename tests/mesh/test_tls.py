@@ -36,7 +36,7 @@ def test_a_key_without_a_certificate_is_a_mistake_in_the_configuration() -> None
         tls_config(key="k")
 
 
-async def test_a_client_publishes_over_tls_and_comes_back_after_its_broker() -> None:
+async def test_a_client_publishes_over_tls_and_reconnects_after_its_broker_restarted() -> None:
     async with Cluster(tls=config(local())) as cluster:
         broker = await cluster.broker("one", listen=ANYWHERE)
         url = broker.url
@@ -60,7 +60,7 @@ async def test_a_client_publishes_over_tls_and_comes_back_after_its_broker() -> 
         (config(local()), TlsConfig(ca_file="/nonexistent"), "/nonexistent cannot be read: no such file"),
     ],
 )
-async def test_a_client_that_cannot_says_why(
+async def test_a_client_that_cannot_connect_says_why(
     server: TlsConfig, client: TlsConfig | None, sentence: str
 ) -> None:
     async with Cluster(tls=server) as cluster:
@@ -76,7 +76,7 @@ def files_of_alice(tmp_path: Path) -> TlsConfig | None:
     return tls_config(ca=authority().write(tmp_path), cert=cert, key=key)
 
 
-async def test_a_client_with_a_certificate_is_served_where_one_is_asked_for(
+async def test_a_client_with_a_certificate_is_served_where_one_is_required(
     files_of_alice: TlsConfig | None,
 ) -> None:
     async with Cluster(tls=config(local(), verify="required")) as cluster:
@@ -93,7 +93,7 @@ def test_the_certificate_must_have_the_name_that_was_dialled_first(url: str, tls
     assert options.tls is not None and options.tls.server_name == "broker.example"
 
 
-def test_a_name_that_was_given_stands_and_plain_addresses_have_none() -> None:
+def test_a_configured_server_name_is_kept_and_plain_addresses_have_none() -> None:
     named = SocketOptions(tls=TlsConfig(server_name="mesh.example"))
     assert dial_options(named, "tls+tcp://broker.example:7770", 5.0).tls == named.tls
     plain = dial_options(SocketOptions(), "tcp://broker.example:7770", 5.0)

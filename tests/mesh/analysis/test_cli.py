@@ -93,7 +93,7 @@ def test_diff_of_others(results: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(("text", "code"), [(None, 66), ("{}", 65), ("half", 65), ("[]", 65)])
-def test_diff_of_what_is_no_result(
+def test_diff_of_a_file_that_is_no_result(
     results: Path, tmp_path: Path, text: str | None, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.json"

@@ -50,7 +50,7 @@ def plain(lives: DataFrame) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_events_become_stretches_and_what_lies_between_them_is_unknown(
+def test_events_become_stretches_and_the_time_between_them_is_unknown(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lives = read_trace(spark, trace(tmp_path), "small")
@@ -84,7 +84,7 @@ def test_events_become_stretches_and_what_lies_between_them_is_unknown(
         ('{"v":1,"run":"mangrove"}\n', "1 of 1 lines are not events of a failure trace"),
     ],
 )
-def test_what_is_no_trace_is_one_sentence(spark: SparkSession, tmp_path: Path, text: str, says: str) -> None:
+def test_a_malformed_trace_is_one_sentence(spark: SparkSession, tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(NoTrace) as told:
         read_trace(spark, trace(tmp_path, text), "bad")
 

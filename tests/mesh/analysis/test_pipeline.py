@@ -63,7 +63,7 @@ def shape(event: Event) -> tuple[str, list[str]]:
     return event.what, event.brokers
 
 
-def test_what_was_done_is_found_and_played_again(
+def test_injected_faults_are_found_and_played_again(
     spark: SparkSession, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Earlier defects: a scenario that could not be written cost the finished result, lives were told twice,
@@ -127,7 +127,7 @@ def test_what_was_done_is_found_and_played_again(
         assert abs(one.lasted_s - other.lasted_s) <= 2
 
 
-def test_garbage_ends_with_bad_data_and_leaves_what_was_current(
+def test_garbage_ends_with_bad_data_and_writes_no_result(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "logs").mkdir()
@@ -145,6 +145,6 @@ def test_a_window_must_make_sense(tmp_path: Path) -> None:
         analyse(tmp_path, tmp_path / "out", window_s=0)
 
 
-def test_no_logs_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_missing_logs_are_reported_before_spark_starts(tmp_path: Path) -> None:
     with pytest.raises(NoLogs, match="there is no folder"):
         analyse(tmp_path / "nowhere", tmp_path / "out")

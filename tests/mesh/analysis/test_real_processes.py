@@ -87,7 +87,9 @@ def play(folder: Path) -> tuple[Path, list[Done]]:
     return folder / "log", done
 
 
-def test_the_verdict_on_real_processes_is_what_was_done(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_verdict_on_real_processes_equals_the_injected_faults(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     try:
         logs, done = on_time(play, tmp_path)
     except Unavailable as error:

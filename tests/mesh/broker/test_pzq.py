@@ -43,7 +43,7 @@ ELSEWHERE = {
     "a late acknowledgement": (
         "tests/mesh/broker/test_settling_in_vain.py"
         "::test_a_message_settled_after_its_session_ended_is_counted_as_late_and_redelivered",
-        "tests/mesh/dataplane/test_workers.py::test_a_former_holder_may_still_settle_what_it_gave_back",
+        "tests/mesh/dataplane/test_workers.py::test_a_former_holder_may_still_settle_a_message_that_it_gave_back",
         "tests/mesh/work/test_queue.py::test_a_late_done_counts_wherever_the_message_is_now",
     ),
     "a dead owner": (
@@ -56,13 +56,13 @@ ELSEWHERE = {
         "tests/mesh/dataplane/test_entry_broker.py"
         "::test_a_block_is_acknowledged_when_the_last_of_its_homes_has_kept_it",
         "tests/mesh/dataplane/test_entry_broker.py"
-        "::test_a_publisher_hears_who_has_kept_what_takes_long_and_hears_each_change",
+        "::test_a_publisher_learns_which_homes_kept_a_slow_block_and_each_change",
     ),
     "an acknowledgement without its body": (
         "tests/docs/guarantees/test_stored.py"
         "::test_stored_once_though_its_acknowledgement_is_lost_and_the_retry_comes_by_a_new_broker",
         "tests/mesh/dataplane/test_entry_broker.py"
-        "::test_a_retry_of_what_was_acknowledged_is_acknowledged_again_though_its_home_is_away",
+        "::test_a_retry_of_an_acknowledged_block_is_acknowledged_again_while_its_home_is_away",
     ),
 }
 ROOT = Path(__file__).parents[3]

@@ -30,7 +30,7 @@ def sentence(client: RawClient) -> str:
     return found
 
 
-def test_the_first_makes_it_and_others_share_it(world: World) -> None:
+def test_the_first_attach_makes_the_subscription_and_others_share_it(world: World) -> None:
     clients = [world.client() for _ in range(3)]
     for client in clients:
         client.tell(Durable.ATTACH, 1, "mail", ["b.#", "a.*", "a.*"], 8, 1 << 20)
@@ -41,7 +41,7 @@ def test_the_first_makes_it_and_others_share_it(world: World) -> None:
     assert world.queue().consumers == 4
 
 
-def test_it_is_confirmed_once_every_broker_knows_it_and_works_from_then_on(world: World) -> None:
+def test_an_attach_is_confirmed_once_every_broker_knows_the_subscription(world: World) -> None:
     world.hold_barrier = True
     one, other = world.client(), world.client()
     one.attach("mail", "jobs.#")
@@ -53,7 +53,7 @@ def test_it_is_confirmed_once_every_broker_knows_it_and_works_from_then_on(world
     assert one.take() or other.take()
 
 
-def test_who_comes_after_a_barrier_that_left_brokers_out_waits_for_them_again(world: World) -> None:
+def test_an_attach_after_an_incomplete_barrier_waits_for_the_missing_brokers_again(world: World) -> None:
     """It was told that every broker had the subscription, but brokers left out by the earlier barrier did
     not."""
     world.hold_barrier = True
@@ -90,7 +90,7 @@ def test_a_subscription_of_an_earlier_run_is_confirmed_by_a_barrier_of_this_one(
     assert other.heard(Durable.ATTACHED) == [[1, 0, ["away"]]]
 
 
-def test_a_barrier_confirms_who_waits_for_it_or_an_earlier_one_and_nobody_else(world: World) -> None:
+def test_a_barrier_confirms_only_attaches_that_wait_for_it_or_an_earlier_one(world: World) -> None:
     world.hold_barrier = True
     clients = [world.client() for _ in range(3)]
     for number, client in enumerate(clients):
@@ -105,7 +105,7 @@ def test_a_barrier_confirms_who_waits_for_it_or_an_earlier_one_and_nobody_else(w
     assert [len(client.heard(Durable.ATTACHED)) for client in clients] == [2, 2, 2]
 
 
-def test_who_goes_while_it_is_made_leaves_it_without_consumers(world: World) -> None:
+def test_a_client_that_leaves_while_a_subscription_is_made_is_no_consumer_of_it(world: World) -> None:
     world.hold_barrier = True
     dies, leaves, detaches = (world.client() for _ in range(3))
     for client in (dies, leaves, detaches):
@@ -132,7 +132,7 @@ def test_who_goes_while_it_is_made_leaves_it_without_consumers(world: World) -> 
         ("mail", ["$sys.#"], "bad_name", "not stored"),
     ],
 )
-def test_what_cannot_be_is_one_sentence_and_the_session_goes_on(
+def test_an_invalid_attach_is_one_sentence_and_the_session_continues(
     world: World, name: str, patterns: list[str], reason: str, said: str
 ) -> None:
     client = world.client()
@@ -172,7 +172,7 @@ def test_other_patterns_under_the_same_name_are_refused(world: World) -> None:
     )
 
 
-def test_it_is_elsewhere_before_it_is_made_here_also_without_a_state_folder(tmp_path: Path) -> None:
+def test_a_subscription_of_another_home_is_not_made_here_even_without_a_state_folder(tmp_path: Path) -> None:
     for state in (True, False):
         world = World(tmp_path, state=state)
         world.exchange.home_changed(9, "beta", "tcp://beta:7770", {"mail": ["jobs.#"]})
@@ -185,7 +185,7 @@ def test_it_is_elsewhere_before_it_is_made_here_also_without_a_state_folder(tmp_
 @pytest.mark.parametrize("patterns", [(), ("jobs.#",)])
 @pytest.mark.parametrize("state", [True, False])
 @pytest.mark.parametrize("how", ["joins", "unknown"])
-def test_who_attaches_before_it_is_known_what_others_keep_waits_for_that(
+def test_an_attach_waits_until_the_subscriptions_of_other_homes_are_known(
     how: str, state: bool, patterns: tuple[str, ...], tmp_path: Path
 ) -> None:
     """A broker that had just joined made a second subscription of the name, and its worker waited there
@@ -208,7 +208,7 @@ def test_who_attaches_before_it_is_known_what_others_keep_waits_for_that(
     assert not refusals(clients[1]) and world.home._attaching._count == 0
 
 
-def test_who_attaches_and_nobody_says_in_time_what_others_keep_is_told_of_whom_it_is_not_known(
+def test_an_attach_that_times_out_names_the_homes_with_unknown_subscriptions(
     world: World,
 ) -> None:
     world.exchange.set_unknown_homes(["beta", "gamma"])
@@ -224,7 +224,7 @@ def test_who_attaches_and_nobody_says_in_time_what_others_keep_is_told_of_whom_i
     assert other.heard(Durable.ATTACHED) and world.table == {"mail": ("jobs.#",)}
 
 
-def test_who_waits_for_what_others_keep_hears_that_the_broker_leaves(world: World) -> None:
+def test_an_attach_that_waits_for_other_homes_is_told_that_the_broker_leaves(world: World) -> None:
     world.exchange.set_unknown_homes(["beta"])
     client = world.client()
     client.attach("mail", "jobs.#")
@@ -240,7 +240,7 @@ def nobody(name: str) -> None:
     return None
 
 
-def test_a_name_that_another_home_told_of_meanwhile_is_not_made(world: World) -> None:
+def test_a_name_that_another_home_announced_meanwhile_is_not_made(world: World) -> None:
     client = world.client()
     client.tell(Durable.ATTACH, 1, "mail", ["jobs.#"], 8, 1 << 20)
     world.home.set_elsewhere(beta, nobody)
@@ -249,7 +249,7 @@ def test_a_name_that_another_home_told_of_meanwhile_is_not_made(world: World) ->
     assert world.table == {} and world.version == 0 and world.journal.journal.subscriptions() == []
 
 
-def test_of_homes_that_made_a_name_at_once_the_one_with_the_lowest_id_stays(world: World) -> None:
+def test_the_home_with_the_lowest_id_stays_when_several_make_a_name_at_once(world: World) -> None:
     world.hold_barrier = True
     client, other = world.client(), world.client()
     client.attach("mail", "jobs.#")
@@ -300,7 +300,7 @@ def test_without_a_state_folder_nothing_lives_here_or_is_kept(tmp_path: Path) ->
     assert kept is Kept.REFUSED and "state_dir" in why
 
 
-def test_a_number_that_is_taken_and_a_window_of_nothing_cost_the_session(world: World) -> None:
+def test_a_number_in_use_and_an_empty_window_cost_the_session(world: World) -> None:
     for number, messages, size in ((7, 8, 8), (0, 8, 8), (1, 0, 8), (1, 8, 0)):
         client = world.client()
         client.attach("mail", "jobs.#", number=7)
@@ -328,7 +328,9 @@ def test_each_bound_is_one_sentence_that_names_it(tmp_path: Path) -> None:
         assert bound in each
 
 
-def test_a_session_works_on_so_many_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_attached_subscriptions_of_a_session_are_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert SUBSCRIPTIONS_MAX == 4096
     monkeypatch.setattr("mesh.dataplane.attaching.SUBSCRIPTIONS_MAX", 2)
     client = world.client()
@@ -338,7 +340,7 @@ def test_a_session_works_on_so_many_at_once(world: World, monkeypatch: pytest.Mo
     assert refusals(client) == [(3, "limit", "")]
 
 
-def test_a_window_is_cut_to_what_one_may_have(tmp_path: Path) -> None:
+def test_a_window_is_cut_to_the_limit_of_a_consumer(tmp_path: Path) -> None:
     world = World(tmp_path, options=ExchangeOptions(work_window_max=3, work_bytes_max=10_000))
     client = world.client()
     client.attach("mail", "jobs.#", window=1 << 20)
@@ -363,7 +365,7 @@ def test_a_journal_that_cannot_be_made_is_tried_again_by_the_next(world: World) 
     assert client.heard(Durable.ATTACHED) == [[1, 0, []]]
 
 
-def test_a_full_disk_makes_no_subscription_and_leaves_nothing_of_it(world: World) -> None:
+def test_an_attach_on_a_full_disk_fails_without_a_trace(world: World) -> None:
     client = world.client()
     client.attach("mail", "jobs.#")
     world.journal.brim = True
@@ -383,7 +385,7 @@ def test_a_journal_that_cannot_be_opened_is_a_sentence_to_all_until_a_restart(wo
     assert (kept, why) == (Kept.REFUSED, "the journal x belongs to broker 7")
 
 
-def test_a_failed_journal_detaches_all_who_work_or_wait(world: World) -> None:
+def test_a_failed_journal_detaches_all_consumers_and_waiting_clients(world: World) -> None:
     works, waits, makes = (world.client() for _ in range(3))
     works.attach("mail", "jobs.#")
     world.hold_barrier = True
@@ -431,7 +433,7 @@ def test_a_removal_that_fails_changes_nothing(world: World) -> None:
     assert world.keep(b"x") == [(Kept.KEPT, "")] and client.take()
 
 
-def test_who_works_when_the_broker_leaves_is_told_and_its_messages_stay(world: World) -> None:
+def test_consumers_are_told_when_the_broker_leaves_and_their_messages_stay(world: World) -> None:
     client = world.client()
     client.attach("mail", "jobs.#")
     world.keep(b"one", b"two")
@@ -448,7 +450,7 @@ def test_who_works_when_the_broker_leaves_is_told_and_its_messages_stay(world: W
     assert world.queue().waiting == 1 and not world.rows()[0].bitmap and world.rows()[0].floor == 1
 
 
-def test_frames_of_durable_subscriptions_need_the_capability_and_their_senders_side(world: World) -> None:
+def test_frames_of_durable_subscriptions_need_the_capability_and_the_right_sender(world: World) -> None:
     client = world.client()
     client.say(Durable.ATTACHED, 1, 0, [])
     assert "not for a client to send" in client.heard(Kind.ERROR)[0][1]

@@ -84,7 +84,7 @@ def test_a_stall_releases_credit_after_ten_seconds_and_progress_ends_it() -> Non
     assert owed(queue.session) == 10, "given back once"
 
 
-def test_waiting_begins_to_count_when_something_waits() -> None:
+def test_the_time_of_a_stall_begins_when_a_block_waits() -> None:
     queue = Queue()
     queue.give(b"a", queue.session, now=1000.0)
     queue.check_stall(1005.0)
@@ -123,7 +123,7 @@ def test_one_block_may_be_larger_than_the_bounds() -> None:
     assert queue.dropped == 5 and queue.numbers() == [2]
 
 
-def test_what_holds_its_senders_credit_is_never_dropped() -> None:
+def test_a_block_that_holds_credit_of_its_sender_is_never_dropped() -> None:
     queue = Queue(DeliveryOptions(messages_max=65536))
     for _ in range(3000):
         queue.give(b"held", queue.session, messages=1)
@@ -134,7 +134,7 @@ def test_what_holds_its_senders_credit_is_never_dropped() -> None:
     assert queue.numbers() == [*range(1, 3001), *range(3000 + 185, 3201)]
 
 
-def test_a_flood_behind_what_is_held_leaves_no_memory_behind() -> None:
+def test_a_flood_behind_held_blocks_frees_its_memory() -> None:
     queue = Queue()
     queue.give(b"held", queue.session)
     for _ in range(10_000):
@@ -157,7 +157,7 @@ def test_queues_of_one_session_share_a_budget_of_bytes() -> None:
     assert budget.bytes == 0
 
 
-def test_without_a_queue_what_cannot_go_is_dropped_and_counted() -> None:
+def test_a_block_that_cannot_leave_is_dropped_and_counted_without_a_queue() -> None:
     none = NoQueue()
     none.push(QueuedBlock(b"x", 7), 0.0)
     assert (none.dropped, none.messages, none.pop(), none.close()) == (7, 0, None, 0)
@@ -173,7 +173,7 @@ def test_without_a_queue_what_cannot_go_is_dropped_and_counted() -> None:
         max_size=150,
     )
 )
-def test_whatever_happens_nothing_is_lost_uncounted_and_no_credit_is_made(
+def test_every_loss_is_counted_and_credit_is_conserved_in_any_sequence_of_steps(
     steps: list[tuple[str, int, int]],
 ) -> None:
     budget = Budget(1500)

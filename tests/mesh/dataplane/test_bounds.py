@@ -65,7 +65,7 @@ def test_credit_beyond_every_sensible_window_costs_the_session() -> None:
     assert "above the limits" in client.pipe.closed
 
 
-def test_what_waits_for_all_subscriptions_of_a_session_is_bounded_together() -> None:
+def test_the_waiting_bytes_of_all_subscriptions_of_a_session_are_bounded_together() -> None:
     options = ExchangeOptions(waiting_bytes_max=100_000, delivery=DeliveryOptions(stall_s=1.0))
     mesh = FakeMesh(1, options)
     sender, reader = mesh.client(), mesh.client()
@@ -118,7 +118,7 @@ def test_patterns_above_the_limit_of_a_session_are_refused_with_a_sentence() -> 
     assert mesh.nodes[1].exchange.statistics().refused == {"above_limit": 1}
 
 
-def test_patterns_of_all_clients_stay_below_what_other_brokers_take() -> None:
+def test_patterns_of_all_clients_stay_below_the_limit_of_other_brokers() -> None:
     mesh = FakeMesh(2, ExchangeOptions(session_patterns_max=40_000))
     clients = [mesh.client(1) for _ in range(3)]
     answers = []
@@ -132,7 +132,7 @@ def test_patterns_of_all_clients_stay_below_what_other_brokers_take() -> None:
     assert not again, "what others want already costs nothing"
 
 
-def test_stock_subscribers_beside_the_most_that_clients_may_want_are_within_what_other_brokers_take() -> None:
+def test_patterns_of_clients_and_stock_subscribers_together_stay_below_the_limit_of_other_brokers() -> None:
     """A broker of version 1 dropped the link of one whose clients wanted 65 536 patterns and a stock SUB one
     more, for as long as they did."""
     mesh = FakeMesh(1, ExchangeOptions(session_patterns_max=PATTERNS_MOST))
@@ -217,7 +217,7 @@ def test_a_small_subscription_does_not_wait_for_room_among_patterns_without_subs
     assert len(mesh.interest[1]) == len(small)
 
 
-def test_parts_of_a_subscription_that_nothing_follows_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_parts_of_a_subscription_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """They had no time limit, and left no room for those of others until their session ended."""
     monkeypatch.setattr(subscribing, "WAITING_MAX", 600)
     mesh = FakeMesh(1)
@@ -244,7 +244,7 @@ def send_part(client: FakeClient, name: str, count: int) -> None:
     client.node.exchange.client_frames(client.pipe, [client.conversation.prefix + frame], client.mesh.now)
 
 
-def test_a_subscription_that_comes_drop_by_drop_ends_though_something_always_follows() -> None:
+def test_a_subscription_that_arrives_too_slowly_ends_although_parts_keep_coming() -> None:
     """A part every 9 s kept all earlier parts forever."""
     mesh = FakeMesh(1)
     slow, subscribing_ = mesh.client(), mesh.nodes[1].exchange._sessions._subscribing
@@ -363,7 +363,7 @@ def test_several_subscriptions_wait_for_the_patterns_that_are_removed() -> None:
 
 
 @pytest.mark.parametrize("how", ["unsubscribed", "lost"])
-def test_what_cannot_fit_is_refused_at_once_when_nothing_is_being_removed_any_more(how: str) -> None:
+def test_a_subscription_that_cannot_fit_is_refused_once_no_removal_is_pending(how: str) -> None:
     """It would wait forever for patterns to be removed."""
     mesh = FakeMesh(1, ExchangeOptions(patterns_max=2000))
     first, client, node = mesh.client(), mesh.client(), mesh.nodes[1]
@@ -400,7 +400,7 @@ def test_clients_may_listen_but_not_answer_on_topics_of_the_mesh() -> None:
 # --- questions and answers
 
 
-def test_a_client_that_reads_may_ask_for_ever_under_a_firehose() -> None:
+def test_a_client_that_reads_may_send_requests_without_end_under_a_flood() -> None:
     """168 answers of 100 KB counted as unread, since the pipe never looked empty."""
     mesh = FakeMesh(1)
     exchange = mesh.nodes[1].exchange
@@ -417,7 +417,7 @@ def test_a_client_that_reads_may_ask_for_ever_under_a_firehose() -> None:
     assert not client.pipe.closed
 
 
-def test_bytes_in_open_questions_are_bounded_and_the_session_goes_on() -> None:
+def test_bytes_in_open_questions_are_bounded_and_the_session_continues() -> None:
     mesh = FakeMesh(1, ExchangeOptions(question_bytes_max=1_000_000))
     asker, answerer = mesh.client(), mesh.client()
     feed = answerer.subscribe("q", role=Role.ANSWERS, window=1000)
@@ -440,7 +440,7 @@ def test_one_question_may_be_larger_than_the_bound() -> None:
     assert not asker.ask("q", bytes(5000)).done
 
 
-def test_questions_without_a_result_are_counted_down_however_they_end() -> None:
+def test_every_end_of_a_question_counts_it_down() -> None:
     """A client that asks one question after the other is never refused."""
     mesh = FakeMesh(2, ExchangeOptions(questions_max=3))
     asker, answerer = mesh.client(1), mesh.client(2)
@@ -523,9 +523,7 @@ def answering(mesh: FakeMesh, node: int, count: int) -> FakeClient:
 
 
 @pytest.mark.parametrize("home", [1, 2])
-def test_so_many_answers_are_owed_on_behalf_of_one_client_and_no_more(
-    monkeypatch: pytest.MonkeyPatch, home: int
-) -> None:
+def test_the_pending_answers_for_one_client_are_bounded(monkeypatch: pytest.MonkeyPatch, home: int) -> None:
     """64 KiB of SURVEY frames, each to 4 096 subscriptions, stopped their broker for a minute and took 1.3 GB
     of memory. Sixteen with a timeout of an hour took the place of all others."""
     monkeypatch.setattr(requests, "OWED_MAX", 40)
@@ -545,7 +543,7 @@ def test_so_many_answers_are_owed_on_behalf_of_one_client_and_no_more(
     assert len(pending) == 0 and not pending._owed
 
 
-def test_one_survey_may_ask_more_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_survey_may_exceed_the_bound_of_pending_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "OWED_MAX", 10)
     mesh = FakeMesh(1)
     answering(mesh, 1, 30)
@@ -591,7 +589,7 @@ def test_questions_and_answers_that_wait_for_a_link_are_bounded() -> None:
     assert here.statistics().dropped == 0
 
 
-def test_an_answer_for_which_a_link_has_no_room_is_counted() -> None:
+def test_an_answer_without_room_on_its_link_is_counted() -> None:
     mesh = FakeMesh(2, ExchangeOptions(link_unwritten_bytes_max=1 << 20))
     mesh.nodes[2].exchange.respond("q", lambda topic, body: bytes(400_000))
     asker = mesh.client(1)
@@ -602,7 +600,7 @@ def test_an_answer_for_which_a_link_has_no_room_is_counted() -> None:
     assert mesh.nodes[2].exchange.statistics().drops == {"not_returned": 2}, "three went before"
 
 
-def test_the_end_of_a_session_costs_by_what_it_has() -> None:
+def test_the_cost_of_ending_a_session_depends_only_on_its_own_entries() -> None:
     """The cost was subscriptions times all pending answers; now no table is searched."""
 
     class Searched(dict[Any, Any]):
@@ -642,7 +640,7 @@ def test_the_end_of_a_session_costs_by_what_it_has() -> None:
 # --- everything is removed when everybody has left
 
 
-def test_counters_return_to_zero_when_everybody_has_gone() -> None:
+def test_counters_return_to_zero_when_all_clients_have_gone() -> None:
     mesh = FakeMesh(2, ExchangeOptions(unwritten_bytes_max=500, delivery=DeliveryOptions(stall_s=1.0)))
     exchange = mesh.nodes[1].exchange
     for how in ("bye", "lose", "break a rule", "hello again", "silence"):
@@ -756,7 +754,7 @@ def test_a_survey_that_is_over_is_kept_for_late_answers_for_one_more_deadline_on
     assert len(session.late_questions) == len(table) == 0
 
 
-def test_nobody_waits_to_confirm_a_subscription_of_a_session_that_is_over() -> None:
+def test_no_confirmation_is_pending_for_a_subscription_of_an_ended_session() -> None:
     mesh = FakeMesh(1)
     mesh.nodes[1].hold_barrier = True
     interest = mesh.nodes[1].exchange._interest

@@ -280,7 +280,7 @@ class TestConservationAtLength(TestConservation):
     settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
-def test_a_replaced_link_counts_what_was_under_way() -> None:
+def test_a_replaced_link_counts_its_messages_in_flight() -> None:
     """100 accepted messages were lost, and their receipts named nobody."""
     mesh = FakeMesh(2)
     ledger = Ledger(mesh, 1)
@@ -299,7 +299,7 @@ def test_a_replaced_link_counts_what_was_under_way() -> None:
 
 
 @pytest.mark.parametrize(("boot", "lost"), [(1, 0), (2, 30)], ids=["the same run", "another run"])
-def test_what_another_run_of_a_broker_received_says_nothing_of_what_was_under_way(
+def test_the_total_of_another_run_of_a_broker_says_nothing_about_messages_in_flight(
     boot: int, lost: int
 ) -> None:
     """A broker that restarted, or a copy of it with the same id, counts from zero."""
@@ -333,7 +333,7 @@ def test_messages_that_a_link_had_not_taken_when_it_ended_are_counted_at_once() 
     assert mesh.nodes[1].exchange.statistics().drops == {"link_down": 60, "link_lost": 40}
 
 
-def test_messages_that_a_link_had_not_taken_are_not_also_under_way() -> None:
+def test_messages_that_a_link_had_not_taken_do_not_count_as_in_flight() -> None:
     """Messages that it carried earlier hide the mistake: they bound the number that may be in flight."""
     mesh = FakeMesh(2, ExchangeOptions(link_messages=100))
     sender, reader = mesh.client(1), mesh.client(2)
@@ -353,7 +353,7 @@ def test_messages_that_a_link_had_not_taken_are_not_also_under_way() -> None:
 
 @pytest.mark.parametrize("arrives", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("away_s", [6.0, 100.0])
-def test_what_a_broker_that_stood_still_reads_later_is_not_counted_as_lost(
+def test_messages_that_a_hung_broker_reads_later_are_not_counted_as_lost(
     away_s: float, arrives: float
 ) -> None:
     """It was believed dead, and at once, or after 30 s, all messages in flight were counted. Then it
@@ -384,7 +384,7 @@ def test_what_a_broker_that_stood_still_reads_later_is_not_counted_as_lost(
     ledger.check()
 
 
-def test_a_broker_that_does_not_say_what_it_received_is_taken_to_have_lost_what_it_did_not_confirm() -> None:
+def test_unconfirmed_messages_to_a_broker_that_reports_no_total_are_counted_as_lost() -> None:
     mesh = FakeMesh(2)
     mesh.counts = False
     exchange = mesh.nodes[1].exchange
@@ -406,7 +406,7 @@ def test_a_broker_that_does_not_say_what_it_received_is_taken_to_have_lost_what_
     assert exchange.statistics().drops == {"link_lost": 30}
 
 
-def test_who_comes_back_as_a_broker_that_does_not_say_has_lost_what_it_did_not_confirm() -> None:
+def test_messages_are_lost_when_a_broker_returns_as_a_version_that_reports_no_total() -> None:
     mesh = FakeMesh(2)
     exchange = mesh.nodes[1].exchange
     sender, reader = mesh.client(1), mesh.client(2)
@@ -419,7 +419,7 @@ def test_who_comes_back_as_a_broker_that_does_not_say_has_lost_what_it_did_not_c
     assert exchange.statistics().drops == {"link_lost": 30}
 
 
-def test_what_a_broker_received_is_said_before_anything_can_be_sent_to_it() -> None:
+def test_a_broker_reports_its_received_total_before_it_grants_credit() -> None:
     """Otherwise a link that ends in between has carried messages from an unknown total."""
     mesh = FakeMesh(1)
     pipe = FakePipe()
@@ -452,7 +452,7 @@ def test_a_stock_flood_drops_nothing_that_holds_credit() -> None:
     assert exchange.statistics().drops["slow_subscriber"] >= 9000
 
 
-def test_frames_that_wait_for_a_client_whose_pipe_closes_are_counted() -> None:
+def test_frames_that_wait_for_a_closing_pipe_are_counted() -> None:
     mesh = FakeMesh(1, ExchangeOptions(unwritten_bytes_max=2000))
     sender, reader = mesh.client(), mesh.client()
     reader.subscribe("t", window=1000)
@@ -466,7 +466,7 @@ def test_frames_that_wait_for_a_client_whose_pipe_closes_are_counted() -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "silent", "made anew", "unsubscribed", "left"])
-def test_what_was_under_way_to_a_session_that_was_lost_is_unresolved_and_not_delivered(how: str) -> None:
+def test_messages_in_flight_to_a_lost_session_are_unresolved_and_not_delivered(how: str) -> None:
     """2 000 accepted messages of 3 000 were missing, and only counted as delivered."""
     mesh = FakeMesh(1)
     exchange = mesh.nodes[1].exchange
@@ -508,7 +508,7 @@ def test_what_was_under_way_to_a_session_that_was_lost_is_unresolved_and_not_del
         assert statistics.drops == {"subscriber_gone": 10}
 
 
-def test_what_lies_in_a_pipe_whose_session_ended_before_it_is_counted_once() -> None:
+def test_messages_in_a_pipe_that_outlives_its_session_are_counted_once() -> None:
     """Behind a device a session ends on its own, and the pipe's content may still be written, or not."""
     mesh = FakeMesh(1)
     exchange = mesh.nodes[1].exchange
@@ -526,7 +526,7 @@ def test_what_lies_in_a_pipe_whose_session_ended_before_it_is_counted_once() -> 
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_what_a_client_unsubscribed_is_not_taken_from_what_it_may_have_lost(written: bool) -> None:
+def test_messages_of_an_ended_subscription_do_not_reduce_the_unresolved_ones(written: bool) -> None:
     """100 messages were in flight and lost; 100 of another subscription waited in the pipe, no longer wanted.
     The latter were mistaken for the former, and nothing was counted as unresolved."""
     mesh = FakeMesh(1)
@@ -551,7 +551,7 @@ def test_what_a_client_unsubscribed_is_not_taken_from_what_it_may_have_lost(writ
     assert (statistics.delivered, statistics.unresolved, statistics.drops) == (delivered, 100, drops)
 
 
-def test_what_a_session_left_behind_is_not_taken_from_what_another_may_have_lost() -> None:
+def test_messages_of_an_ended_session_do_not_reduce_the_unresolved_ones_of_another() -> None:
     """Behind a device, one session ended with 100 messages lost, and another sent BYE while 100 waited in the
     pipe. When the pipe ended, none of the first session's were counted as unresolved."""
     mesh = FakeMesh(1)
@@ -576,7 +576,7 @@ def test_what_a_session_left_behind_is_not_taken_from_what_another_may_have_lost
     assert statistics.drops == {"subscriber_gone": 100}
 
 
-def test_hand_out_is_what_every_block_passes() -> None:
+def test_every_block_passes_hand_out() -> None:
     """The ledger of these tests counts there; another path would make them blind."""
     import inspect
 
@@ -584,7 +584,7 @@ def test_hand_out_is_what_every_block_passes() -> None:
     assert source.count(".offer(") == 1
 
 
-def test_a_block_whose_handing_out_fails_is_not_acknowledged_and_its_retry_is_new() -> None:
+def test_a_block_that_cannot_be_handed_out_is_not_acknowledged_and_its_retry_is_new() -> None:
     mesh = FakeMesh(1)
     exchange = mesh.nodes[1].exchange
     sender, reader = mesh.client(), mesh.client()
@@ -610,7 +610,7 @@ def test_a_block_whose_handing_out_fails_is_not_acknowledged_and_its_retry_is_ne
     assert exchange.statistics().drops.get("duplicate") is None
 
 
-def test_a_block_of_another_broker_whose_handing_out_fails_is_new_when_it_comes_again() -> None:
+def test_a_block_of_another_broker_that_cannot_be_handed_out_is_new_when_it_comes_again() -> None:
     mesh = FakeMesh(2)
     exchange = mesh.nodes[2].exchange
     reader = mesh.client(2)
@@ -654,7 +654,7 @@ def test_members_behind_one_neighbour_get_one_copy_of_a_block() -> None:
     assert exchange.link_statistics(3).msgs_out == 1
 
 
-def test_losses_are_told_by_the_broker_they_were_for() -> None:
+def test_losses_are_reported_by_destination_broker() -> None:
     """The sum over all brokers cannot say which link lost a message. Messages that receipts name are not
     included."""
     mesh = FakeMesh(3)

@@ -28,7 +28,7 @@ def take(record: Publisher, sequence: int, count: int) -> bool:
     return new
 
 
-def test_what_is_reserved_is_a_duplicate_until_it_is_released() -> None:
+def test_a_reserved_number_is_a_duplicate_until_it_is_released() -> None:
     record = publisher()
     assert record.reserve(1, 5)
     assert not record.reserve(1, 5), "a retry that crosses it"
@@ -70,7 +70,7 @@ def test_the_lowest_of_too_many_ranges_is_forgotten_as_if_it_had_not_come() -> N
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=80))
-def test_it_is_as_good_as_a_set(steps: list[tuple[int, bool]]) -> None:
+def test_the_ranges_agree_with_a_plain_set(steps: list[tuple[int, bool]]) -> None:
     """Blocks have fixed bounds: block n holds messages 3n to 3n + 2."""
     record, known = publisher(), set()
     for block, fails in steps:
@@ -194,7 +194,7 @@ class Counted:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40), st.booleans()), max_size=200))
-def test_levels_hold_those_with_many_ranges_and_nobody_else(steps: list[tuple[int, int, bool]]) -> None:
+def test_levels_hold_exactly_the_publishers_with_many_ranges(steps: list[tuple[int, int, bool]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deduplication, "RANGES_MEAN", 2)
         table = Publishers(4)
@@ -228,7 +228,7 @@ def test_an_active_publisher_is_not_forgotten_because_others_leave_gaps() -> Non
     assert ranges_of(table) <= deduplication.RANGES_MEAN * 64
 
 
-def test_one_that_published_early_and_goes_on_is_kept_before_one_that_has_stopped() -> None:
+def test_an_active_early_publisher_is_kept_before_one_that_has_stopped() -> None:
     """Uses counted only once the table was half full."""
     table = Publishers(8)
     for id in range(1, 5):
@@ -240,7 +240,7 @@ def test_one_that_published_early_and_goes_on_is_kept_before_one_that_has_stoppe
     assert not take(table.get(1, 1), 1, 1)
 
 
-def test_a_publisher_that_was_forgotten_counts_for_nothing() -> None:
+def test_a_forgotten_publisher_is_not_counted() -> None:
     table = Publishers(2)
     record = table.get(1, 1)
     take(record, 1, 1)
@@ -256,7 +256,7 @@ STEPS = st.lists(st.tuples(st.sampled_from([WELL, GAPS, GAPS, NEW]), st.integers
 
 
 @given(STEPS, st.booleans())
-def test_whatever_others_do_an_active_publisher_is_known_and_the_bounds_hold(
+def test_an_active_publisher_stays_known_and_the_bounds_hold_whatever_others_do(
     steps: list[tuple[str, int]], strangers: bool
 ) -> None:
     """Two publish in order all the time; others leave gaps, and strangers come once. A retry of the two is
@@ -280,7 +280,7 @@ def test_whatever_others_do_an_active_publisher_is_known_and_the_bounds_hold(
             assert len(table) <= 8 and ranges_of(table) == table._ranges <= 8
 
 
-def test_the_absent_of_a_number_are_those_at_its_commit() -> None:
+def test_the_absent_brokers_of_a_number_are_those_at_its_commit() -> None:
     record = Publishers(2).get(1, 1)
     for sequence, absent in ((1, ()), (11, ("a",)), (21, ("a",)), (31, ()), (41, ("b", "c"))):
         assert record.reserve(sequence, 10)
@@ -290,7 +290,7 @@ def test_the_absent_of_a_number_are_those_at_its_commit() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.sets(st.sampled_from("abcd"))), min_size=10))
-def test_of_any_number_of_absences_none_is_forgotten(commits: list[tuple[int, set[str]]]) -> None:
+def test_absences_are_never_forgotten_when_ranges_are_merged(commits: list[tuple[int, set[str]]]) -> None:
     """Ranges of numbers are merged if there are too many, with the names of all."""
     record, missed = Publishers(2).get(1, 1), dict[int, set[str]]()
     for sequence, absent in commits:

@@ -30,7 +30,7 @@ def mesh_that_marks(nodes: int) -> FakeMesh:
     return mesh
 
 
-def test_only_clients_that_understand_it_are_told_and_only_those_that_move_are_waited_for() -> None:
+def test_capable_clients_are_told_of_the_drain_and_only_moving_ones_are_waited_for() -> None:
     mesh = mesh_that_marks(2)
     exchange = mesh.nodes[1].exchange
     stays = FakeClient(mesh, mesh.nodes[1], "stays", b"\x80\x00\x00\x01")
@@ -52,7 +52,7 @@ def test_only_clients_that_understand_it_are_told_and_only_those_that_move_are_w
     assert exchange.drained and stays.conversation.settled and later.conversation.settled
 
 
-def test_bye_waits_for_the_mark_of_every_broker_and_for_what_lies_before_it() -> None:
+def test_bye_waits_for_the_marks_of_all_brokers_and_for_earlier_messages() -> None:
     """Others had sent a message to this broker before they knew that its subscriber had moved."""
     mesh = mesh_that_marks(3)
     moves = Moving(mesh, mesh.nodes[1], "moves", b"\x80\x00\x00\x01")
@@ -99,7 +99,7 @@ def test_bye_waits_for_the_answers_that_the_client_waits_for() -> None:
     assert question.done and moves.conversation.said_bye
 
 
-def test_moved_without_a_reason_and_without_the_capability_cost_what_they_should() -> None:
+def test_moved_without_a_drain_is_harmless_and_without_the_capability_costs_the_session() -> None:
     mesh = mesh_that_marks(1)
     exchange = mesh.nodes[1].exchange
     moves = Moving(mesh, mesh.nodes[1], "moves", b"\x80\x00\x00\x01")
@@ -112,7 +112,7 @@ def test_moved_without_a_reason_and_without_the_capability_cost_what_they_should
     assert stays.pipe.closed
 
 
-def test_a_broker_cannot_leave_marks_without_bound() -> None:
+def test_marks_of_a_broker_are_bounded() -> None:
     mesh = mesh_that_marks(2)
     link = next(iter(mesh.nodes[1].exchange._members.neighbours()))
     link.outlet.behind = True

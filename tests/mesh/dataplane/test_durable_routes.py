@@ -38,7 +38,7 @@ def test_a_pattern_of_two_subscriptions_stays_until_the_last_of_them_is_removed(
     assert names(routes, "a") == [] and not routes.homes
 
 
-def test_a_pattern_with_many_stars_finds_what_it_wants_and_no_more() -> None:
+def test_a_pattern_with_many_stars_matches_exactly_its_topics() -> None:
     """A widened pattern would ask, or wait for, a home that keeps nothing of the topic."""
     routes = DurableRoutes()
     routes.change(1, "one", "", {"mail": ["*.a.*.b.*.c.*"]}, [])
@@ -48,7 +48,7 @@ def test_a_pattern_with_many_stars_finds_what_it_wants_and_no_more() -> None:
     assert names(routes, "1.a.2.b.3.c.4") == []
 
 
-def test_what_is_no_pattern_changes_nothing() -> None:
+def test_an_invalid_pattern_changes_nothing() -> None:
     routes = DurableRoutes()
     routes.change(1, "one", "", {"mail": ["a"]}, [])
     with pytest.raises(TopicError):
@@ -75,7 +75,7 @@ def test_homes_without_a_link_are_away_but_not_this_broker_itself() -> None:
     assert routes.away(1) == [(f"{2:016x}", "two", ["a", "b"])]
 
 
-def test_a_flood_of_topics_costs_the_cache_and_not_the_memory() -> None:
+def test_a_flood_of_topics_empties_the_cache_and_does_not_grow_memory() -> None:
     routes = DurableRoutes(cache_bytes_max=10_000)
     routes.change(1, "one", "", {"all": ["#"]}, [])
     for number in range(1000):

@@ -61,7 +61,7 @@ def test_a_block_is_acknowledged_when_the_last_of_its_homes_has_kept_it() -> Non
     assert client.acked == [([[1, 1]], [], ["node1", "node2", "node3"])] and whole(client)
 
 
-def test_what_homes_kept_in_one_turn_is_one_acknowledgement() -> None:
+def test_blocks_that_homes_kept_in_one_turn_share_one_acknowledgement() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -93,7 +93,7 @@ def test_live_subscribers_get_a_block_at_once_and_those_at_its_home_get_one_copy
     ledger.check()
 
 
-def test_a_receipt_names_who_was_absent_when_live_subscribers_got_it_also_by_a_retry() -> None:
+def test_a_receipt_names_the_brokers_absent_at_the_first_delivery_even_after_a_retry() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -132,7 +132,7 @@ def test_a_publisher_cannot_wait_for_numbers_below_zero() -> None:
 # --- refused
 
 
-def test_what_nobody_keeps_is_refused_and_nobody_gets_it() -> None:
+def test_a_message_without_a_durable_subscription_is_refused_and_not_delivered() -> None:
     mesh = FakeMesh(2)
     reader = mesh.client(2)
     feed = reader.subscribe("t")
@@ -145,7 +145,7 @@ def test_what_nobody_keeps_is_refused_and_nobody_gets_it() -> None:
     assert reader.take(feed) == [] and whole(client)
 
 
-def test_what_many_topics_are_refused_for_does_not_fill_a_connection() -> None:
+def test_refusals_of_many_topics_share_few_frames() -> None:
     """A frame for each of thousands of topics would be more control frames than a peer may leave unread."""
     mesh = FakeMesh(1)
     client = StoredClient(mesh)
@@ -173,7 +173,7 @@ def test_a_home_that_cannot_be_asked_refuses_by_name(how: str) -> None:
     assert client.refused == [([[1, 1]], said)]
 
 
-def test_a_member_of_which_it_is_not_known_what_it_keeps_refuses_by_name() -> None:
+def test_a_member_with_unknown_subscriptions_causes_a_refusal_that_names_it() -> None:
     mesh = FakeMesh(2)
     FakeHome(mesh, 2)
     made(mesh, 2, "mail", "t")
@@ -186,7 +186,7 @@ def test_a_member_of_which_it_is_not_known_what_it_keeps_refuses_by_name() -> No
     assert client.acked == [([[1, 1]], [], ["node2"])]
 
 
-def test_a_broker_without_a_home_refuses_what_is_said_to_be_kept_there() -> None:
+def test_a_broker_without_storage_refuses_blocks_for_subscriptions_attributed_to_it() -> None:
     mesh = FakeMesh(2)
     made(mesh, 1, "mail", "own")
     made(mesh, 2, "mail", "other")
@@ -200,7 +200,7 @@ def test_a_broker_without_a_home_refuses_what_is_said_to_be_kept_there() -> None
 
 
 @pytest.mark.parametrize("home", [1, 2])
-def test_a_home_that_refuses_has_its_sentence_told(home: int) -> None:
+def test_the_sentence_of_a_refusing_home_reaches_the_publisher(home: int) -> None:
     """The sentence carries the home's name. The publisher knew only the name of its own broker, and was not
     told where to make room."""
     mesh = FakeMesh(2)
@@ -278,7 +278,7 @@ def test_when_this_broker_cannot_keep_a_block_no_other_home_is_asked() -> None:
 # --- in doubt
 
 
-def test_a_publisher_hears_who_has_kept_what_takes_long_and_hears_each_change() -> None:
+def test_a_publisher_learns_which_homes_kept_a_slow_block_and_each_change() -> None:
     mesh = FakeMesh(3)
     homes = [FakeHome(mesh, node, prompt=False) for node in (2, 3)]
     for home in homes:
@@ -296,7 +296,7 @@ def test_a_publisher_hears_who_has_kept_what_takes_long_and_hears_each_change() 
     assert len(client.pending) == 2, "nothing changed"
 
 
-def test_a_home_whose_journal_failed_is_named_at_once_and_asked_again() -> None:
+def test_a_home_with_a_failed_journal_is_named_at_once_and_asked_again() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -311,7 +311,7 @@ def test_a_home_whose_journal_failed_is_named_at_once_and_asked_again() -> None:
     assert client.acked == [([[1, 1]], [], ["node2"])] and client.refused == []
 
 
-def test_what_is_past_is_neither_acknowledged_nor_refused_and_its_publisher_is_told_so() -> None:
+def test_a_past_block_is_reported_as_such_and_neither_acknowledged_nor_refused() -> None:
     """An outbox that had lost its record of freed messages on disk sent a block again forever, and everything
     behind it was blocked."""
     mesh = FakeMesh(2)
@@ -326,7 +326,7 @@ def test_what_is_past_is_neither_acknowledged_nor_refused_and_its_publisher_is_t
     assert whole(client) and mesh.nodes[1].exchange.statistics().storing == 0
 
 
-def test_what_follows_a_refused_block_of_its_topic_is_refused_though_the_link_is_back() -> None:
+def test_a_block_that_follows_a_refused_one_of_its_topic_is_refused_after_the_link_is_back() -> None:
     """Later messages of an outbox were stored before those that a link had missed."""
     mesh = FakeMesh(2)
     FakeHome(mesh, 2)
@@ -351,7 +351,7 @@ def test_what_follows_a_refused_block_of_its_topic_is_refused_though_the_link_is
     assert not client.errors
 
 
-def test_what_is_past_at_one_home_is_past_once_all_others_keep_it() -> None:
+def test_a_block_that_is_past_at_one_home_is_past_once_all_others_keep_it() -> None:
     mesh = FakeMesh(3)
     past, home = (FakeHome(mesh, node, prompt=False) for node in (2, 3))
     made(mesh, 2, "mail", "t")
@@ -389,7 +389,7 @@ def test_a_conflict_is_refused_if_no_home_has_kept_it() -> None:
 # --- retries
 
 
-def test_a_retry_while_its_first_copy_is_under_way_shares_the_outcome() -> None:
+def test_a_retry_shares_the_outcome_of_its_first_copy_in_flight() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -423,7 +423,7 @@ def test_a_retry_in_another_session_moves_the_block_there() -> None:
     assert client.acked == [([[1, 2]], [], ["node2"])] and whole(client)
 
 
-def test_a_retry_of_what_was_acknowledged_is_acknowledged_again_though_its_home_is_away() -> None:
+def test_a_retry_of_an_acknowledged_block_is_acknowledged_again_while_its_home_is_away() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2)
     made(mesh, 2, "mail", "t")
@@ -490,7 +490,7 @@ def test_a_retry_while_the_broker_leaves_is_not_refused_if_a_home_may_have_it() 
     assert client.acked == [([[1, 1]], [], ["node2"])] and whole(client)
 
 
-def test_what_a_session_left_behind_goes_on_for_a_minute() -> None:
+def test_blocks_of_an_ended_session_stay_pending_for_a_minute() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -509,7 +509,7 @@ def test_what_a_session_left_behind_goes_on_for_a_minute() -> None:
     assert client.acked == [([[1, 1]], [], ["node2"])], "it was kept when nobody listened"
 
 
-def test_what_sessions_left_behind_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_ended_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mesh.dataplane.stored.ORPHANS_BYTES_MAX", 50_000)
     mesh = FakeMesh(2)
     FakeHome(mesh, 2, prompt=False)
@@ -525,7 +525,7 @@ def test_what_sessions_left_behind_has_a_bound(monkeypatch: pytest.MonkeyPatch) 
 # --- links
 
 
-def test_a_new_link_is_offered_what_its_home_has_not_kept_in_order_and_before_what_is_new() -> None:
+def test_a_new_link_is_offered_unkept_blocks_in_order_before_new_ones() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -546,7 +546,7 @@ def test_a_new_link_is_offered_what_its_home_has_not_kept_in_order_and_before_wh
     ledger.check()
 
 
-def test_what_waits_in_the_backlog_of_a_link_that_ends_keeps_its_credit_and_goes_by_the_next() -> None:
+def test_blocks_in_the_backlog_of_an_ended_link_keep_their_credit_and_use_the_next_link() -> None:
     mesh = FakeMesh(2, ExchangeOptions(link_messages=4))
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -569,7 +569,7 @@ def test_what_waits_in_the_backlog_of_a_link_that_ends_keeps_its_credit_and_goes
     ledger.check()
 
 
-def test_an_answer_that_a_link_lost_is_asked_for_again() -> None:
+def test_an_answer_that_a_link_lost_is_requested_again() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -587,7 +587,7 @@ def test_an_answer_that_a_link_lost_is_asked_for_again() -> None:
     assert client.acked == [([[1, 1]], [], ["node2"])]
 
 
-def test_a_home_that_does_not_answer_is_asked_again_ever_more_rarely() -> None:
+def test_a_home_that_does_not_answer_is_asked_again_with_growing_pauses() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -628,7 +628,7 @@ def test_a_link_that_is_behind_is_not_given_more_copies() -> None:
     assert len(home.asked) == 2
 
 
-def test_a_home_whose_subscription_is_removed_does_not_count_any_more() -> None:
+def test_a_home_with_a_removed_subscription_no_longer_counts() -> None:
     mesh = FakeMesh(3)
     homes = [FakeHome(mesh, node, prompt=False) for node in (2, 3)]
     for home in homes:
@@ -706,7 +706,7 @@ def test_pieces_that_come_again_by_a_new_link_reach_live_subscribers_at_the_home
     assert [len(body) for _, body in reader.take(feed)] == [300_000]
 
 
-def test_a_large_body_of_which_a_piece_is_refused_is_refused_once_and_as_a_whole() -> None:
+def test_a_large_body_with_a_refused_piece_is_refused_once_and_as_a_whole() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -775,7 +775,7 @@ def test_a_broken_block_of_another_broker_is_not_kept() -> None:
     assert home.agains == []
 
 
-def test_answers_for_what_was_never_asked_or_is_over_change_nothing() -> None:
+def test_unexpected_and_late_answers_of_homes_change_nothing() -> None:
     mesh = FakeMesh(3)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -815,7 +815,7 @@ def test_a_block_that_waits_behind_the_gate_is_stored_when_it_opens() -> None:
     assert client.acked == [([[1, 1]], [], ["node2"])] and whole(client)
 
 
-def test_a_retry_of_what_waits_behind_the_gate_moves_it_to_its_session_though_the_gate_is_full(
+def test_a_retry_of_a_block_behind_a_full_gate_moves_the_block_to_its_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The retry was refused, and the message was stored later."""
@@ -838,7 +838,7 @@ def test_a_retry_of_what_waits_behind_the_gate_moves_it_to_its_session_though_th
     assert len(home.agains) == 1
 
 
-def test_a_retry_of_what_is_under_way_is_not_refused_by_a_full_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_of_a_block_in_flight_is_not_refused_by_a_full_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -854,7 +854,7 @@ def test_a_retry_of_what_is_under_way_is_not_refused_by_a_full_gate(monkeypatch:
     assert client.acked == [([[1, 1]], [], ["node2"])] and whole(client)
 
 
-def test_a_block_whose_session_ended_behind_the_gate_is_stored_all_the_same() -> None:
+def test_a_block_behind_the_gate_is_stored_although_its_session_ended() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -876,7 +876,7 @@ def test_a_block_whose_session_ended_behind_the_gate_is_stored_all_the_same() ->
 
 
 @pytest.mark.parametrize("who", ["a live subscriber", "the home"])
-def test_a_block_whose_handing_out_fails_gives_its_credit_back_and_its_retry_is_new(who: str) -> None:
+def test_a_block_that_cannot_be_handed_out_returns_its_credit_and_its_retry_is_new(who: str) -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 1)
     made(mesh, 1, "mail", "t")
@@ -907,7 +907,7 @@ def test_a_block_whose_handing_out_fails_gives_its_credit_back_and_its_retry_is_
     assert reader.take(feed) == [("t", b"a")]
 
 
-def test_other_messages_under_numbers_that_were_given_up_are_not_acknowledged_by_a_late_answer() -> None:
+def test_a_late_answer_does_not_acknowledge_other_messages_under_abandoned_numbers() -> None:
     """The home answers for the first messages, and its answer has only their numbers."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
@@ -931,7 +931,7 @@ def test_other_messages_under_numbers_that_were_given_up_are_not_acknowledged_by
     assert client.acked == [([[1, 1]], [], ["node2"])]
 
 
-def test_a_publisher_that_is_back_is_given_its_time_again() -> None:
+def test_the_time_of_an_orphaned_block_begins_anew_when_its_publisher_is_back() -> None:
     """It had a session again, but what it had left was forgotten a minute after the first session."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
@@ -949,7 +949,7 @@ def test_a_publisher_that_is_back_is_given_its_time_again() -> None:
     assert client.acked == [([[1, 1]], [], ["node2"])]
 
 
-def test_large_bodies_that_were_begun_and_never_ended_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_large_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their pieces are at the home, and their credit is back: nothing else bounds them."""
     monkeypatch.setattr("mesh.dataplane.stored.BODIES_MAX", 5)
     mesh = FakeMesh(2)
@@ -978,7 +978,7 @@ def test_the_greatest_numbers_that_a_client_may_use_cost_no_link(first: int) -> 
     assert client.acked == [([[first, first + 2]], [], ["node2"])] and home.lowest == [first]
 
 
-def test_the_publisher_of_the_greatest_numbers_is_told_what_it_waits_for() -> None:
+def test_a_publisher_with_the_greatest_numbers_learns_of_its_pending_blocks() -> None:
     mesh = FakeMesh(2)
     FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -1006,7 +1006,7 @@ def test_a_body_in_more_pieces_than_it_needs_costs_the_session() -> None:
     assert "a piece of 1 bytes at 65024 of a body of 130048 bytes" in sentence and not home.disk
 
 
-def test_a_client_without_credit_says_for_what_it_waits_no_more_and_has_it_back() -> None:
+def test_a_client_without_credit_abandons_numbers_and_gets_their_credit_back() -> None:
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")

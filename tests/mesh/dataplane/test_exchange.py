@@ -29,7 +29,7 @@ from mesh.wire.session_opening import welcome
 from .neighbourhood import FakeMesh, FakePipe
 
 
-def test_subscribers_are_told_that_messages_may_be_missing_where_they_know_the_frame() -> None:
+def test_subscribers_that_know_the_frame_are_told_that_messages_may_be_missing() -> None:
     mesh = FakeMesh(1)
     knows, idle, old = mesh.client(), mesh.client(), mesh.client()
     feeds = [knows.subscribe("t"), knows.subscribe("u"), old.subscribe("t")]
@@ -93,7 +93,7 @@ def test_headers_lengths_and_large_bodies_arrive_as_they_were() -> None:
     ]
 
 
-def test_subscribe_waits_for_the_barrier_and_names_who_was_not_reached() -> None:
+def test_subscribe_waits_for_the_barrier_and_names_unreached_brokers() -> None:
     mesh = FakeMesh(2)
     node = mesh.nodes[1]
     node.hold_barrier = True
@@ -105,7 +105,7 @@ def test_subscribe_waits_for_the_barrier_and_names_who_was_not_reached() -> None
     assert feed.ready and feed.unreached == ("node2",)
 
 
-def test_credit_bounds_what_is_under_way_to_a_subscriber_that_does_not_consume() -> None:
+def test_credit_bounds_the_messages_in_flight_to_a_subscriber_that_does_not_consume() -> None:
     mesh = FakeMesh(1, ExchangeOptions(session_messages=400, session_bytes=1 << 20))
     sender, reader = mesh.client(), mesh.client()
     feed = reader.subscribe("t", window=100)
@@ -119,7 +119,7 @@ def test_credit_bounds_what_is_under_way_to_a_subscriber_that_does_not_consume()
     assert sender.conversation.room > 0
 
 
-def test_a_publisher_to_a_stalled_topic_goes_on_consuming_another() -> None:
+def test_a_publisher_to_a_stalled_topic_continues_to_consume_another() -> None:
     mesh = FakeMesh(1, ExchangeOptions(session_messages=50))
     both, stalled, other = mesh.client(), mesh.client(), mesh.client()
     stalled.subscribe("blocked", window=10)
@@ -134,7 +134,7 @@ def test_a_publisher_to_a_stalled_topic_goes_on_consuming_another() -> None:
     assert len(got) == 100
 
 
-def test_after_ten_seconds_without_progress_the_oldest_is_dropped_and_the_publisher_goes_on() -> None:
+def test_the_oldest_block_is_dropped_after_ten_seconds_without_progress() -> None:
     options = ExchangeOptions(session_messages=50, delivery=DeliveryOptions(messages_max=100))
     mesh = FakeMesh(1, options)
     sender, stalled = mesh.client(), mesh.client()
@@ -237,7 +237,7 @@ def test_publishing_beyond_credit_costs_the_session() -> None:
         encode(Kind.PING, True),
     ],
 )
-def test_a_broken_frame_costs_its_sender_the_connection_and_nobody_else(frame: bytes) -> None:
+def test_a_broken_frame_costs_its_sender_the_connection_and_no_other_client(frame: bytes) -> None:
     mesh = FakeMesh(1)
     bad, good = mesh.client(), mesh.client()
     feed = good.subscribe("t")
@@ -255,7 +255,7 @@ def test_a_session_frame_before_hello_is_refused() -> None:
     assert "HELLO" in pipe.closed
 
 
-def test_behind_a_device_only_the_session_is_lost() -> None:
+def test_a_broken_frame_behind_a_device_costs_only_the_session() -> None:
     mesh = FakeMesh(1)
     exchange = mesh.nodes[1].exchange
     pipe = FakePipe()
@@ -267,7 +267,7 @@ def test_behind_a_device_only_the_session_is_lost() -> None:
     assert exchange.statistics().sessions == 1 and not pipe.closed
 
 
-def test_stock_frames_come_back_untouched() -> None:
+def test_frames_of_stock_sockets_are_returned_unchanged() -> None:
     mesh = FakeMesh(1)
     frames = [b"\x80\0\0\1news.uk hello", b"\x80\0\0\2"]
     assert mesh.nodes[1].exchange.client_frames(FakePipe(), list(frames), 0.0) == frames
@@ -304,7 +304,9 @@ def test_retries_after_a_lost_connection_are_delivered_once() -> None:
 
 @pytest.mark.parametrize("refusing", [False, True])
 @pytest.mark.parametrize("size", [3, 200_000])
-def test_a_receipt_of_a_retry_names_who_was_absent_when_it_was_accepted(size: int, refusing: bool) -> None:
+def test_a_receipt_of_a_retry_names_the_brokers_absent_at_the_first_acceptance(
+    size: int, refusing: bool
+) -> None:
     """It named the brokers absent at the retry: none, though no subscriber of node2 may have got the message.
     A retry that is not refused reaches it after all."""
     mesh = FakeMesh(2)
@@ -344,7 +346,7 @@ def test_a_session_restored_elsewhere_keeps_subscriptions_and_gathered_messages(
     assert reader.take(feed) == [("t.a", b"while away")]
 
 
-def test_closing_tells_unknown_from_not_accepted() -> None:
+def test_closing_tells_unknown_messages_from_not_accepted_ones() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
     under_way, _ = client.conversation.add("t", b"1", ACCEPTED, b"")
@@ -389,7 +391,7 @@ def test_a_request_goes_to_one_answering_subscriber_nearest_first() -> None:
     assert feeds[far].runs
 
 
-def test_no_responders_is_told_at_once() -> None:
+def test_a_request_without_responders_fails_at_once() -> None:
     mesh = FakeMesh(2)
     asker, listener = mesh.client(1), mesh.client(2)
     listener.subscribe("add")
@@ -432,7 +434,7 @@ def test_a_request_times_out_by_the_broker_and_extend_gives_it_more() -> None:
     assert extended.reply == b"late but welcome"
 
 
-def test_a_refusal_to_answer_is_told_with_its_reason() -> None:
+def test_a_refusal_to_answer_reaches_the_requester_with_its_reason() -> None:
     mesh = FakeMesh(1)
     asker, responder = mesh.client(), mesh.client()
     feed = responder.subscribe("add", role=Role.ANSWERS)
@@ -444,7 +446,7 @@ def test_a_refusal_to_answer_is_told_with_its_reason() -> None:
     assert isinstance(question.error, NotAccepted) and "not a number" in str(question.error)
 
 
-def test_a_survey_asks_everybody_ends_early_and_names_who_was_silent() -> None:
+def test_a_survey_asks_all_responders_ends_early_and_names_silent_ones() -> None:
     mesh = FakeMesh(3)
     asker = mesh.client(1)
     people = [mesh.client(1, "a"), mesh.client(2, "b"), mesh.client(3, "c"), mesh.client(3, "d")]
@@ -514,7 +516,7 @@ def test_the_program_around_the_broker_publishes_subscribes_and_asks() -> None:
         exchange.publish("no good", [b""], "sent", mesh.now)
 
 
-def test_the_program_around_the_broker_asks_everybody_and_hears_who_was_silent() -> None:
+def test_a_survey_by_the_brokers_program_gets_all_answers_and_the_names_of_silent_brokers() -> None:
     """The page of a broker asks this way: it gets each answer once, then the end once, and nothing after
     that."""
     mesh = FakeMesh(3)
@@ -579,7 +581,7 @@ def test_pings_keep_a_session_and_a_silent_broker_is_noticed() -> None:
     assert client.conversation.tick(mesh.now + 4.0)
 
 
-def test_leaving_tells_every_client_and_refuses_what_comes_after() -> None:
+def test_leaving_tells_every_client_and_refuses_later_messages() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
     mesh.nodes[1].exchange.leave("restart", mesh.now)
@@ -590,7 +592,7 @@ def test_leaving_tells_every_client_and_refuses_what_comes_after() -> None:
     assert not client.conversation.settled
 
 
-def test_a_link_that_was_full_goes_on_as_soon_as_it_is_written() -> None:
+def test_a_full_link_continues_as_soon_as_it_is_written() -> None:
     mesh = FakeMesh(2, ExchangeOptions(link_unwritten_bytes_max=1000))
     sender, reader = mesh.client(1), mesh.client(2)
     feed = reader.subscribe("t")
@@ -607,7 +609,7 @@ def test_a_link_that_was_full_goes_on_as_soon_as_it_is_written() -> None:
     assert arrived == 30 and not reader.take(feed)
 
 
-def test_what_a_link_could_not_carry_is_counted_on_both_sides() -> None:
+def test_messages_that_a_link_could_not_carry_are_counted_on_both_sides() -> None:
     options = ExchangeOptions(link_messages=20, link_delivery=DeliveryOptions(messages_max=50))
     mesh = FakeMesh(2, options)
     sender, reader = mesh.client(1), mesh.client(2)
@@ -699,7 +701,7 @@ def poisoned(publisher: FakeMesh, headers: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("headers", [b"\xc1\xc1", b"\x91\x01", b"\x81\x01\x02", b"\x81\xa1\xff\x01"])
-def test_headers_that_nobody_could_read_cost_their_publisher_the_session(headers: bytes) -> None:
+def test_unreadable_headers_cost_their_publisher_the_session(headers: bytes) -> None:
     mesh = FakeMesh(2)
     bad, reader = mesh.client(1), mesh.client(2)
     feed = reader.subscribe("t")
@@ -708,7 +710,7 @@ def test_headers_that_nobody_could_read_cost_their_publisher_the_session(headers
     assert reader.take(feed) == []
 
 
-def test_headers_of_questions_are_checked_where_they_come_in() -> None:
+def test_headers_of_questions_are_checked_on_arrival() -> None:
     for frame in (
         encode(Kind.REQUEST, 1, "t", b"", b"\xc1", 1000),
         encode(Kind.SURVEY, 1, "t", b"", b"\x91\x01", 1000),
@@ -832,7 +834,7 @@ def test_a_large_subscription_that_ends_gets_nothing_more_and_goes_in_parts(how:
     assert len(exchange._router._local) == 1 and not exchange._router._hidden
 
 
-def test_who_subscribes_again_while_its_patterns_are_removed_is_served() -> None:
+def test_a_client_may_subscribe_again_while_its_patterns_are_removed() -> None:
     mesh = FakeMesh(2)
     reader, publisher = mesh.client(1), mesh.client(2)
     for _ in range(3):
@@ -945,7 +947,7 @@ def test_many_subscriptions_in_one_read_are_one_change_of_interest() -> None:
     assert mesh.interest[1] == []
 
 
-def test_a_client_may_have_4096_subscriptions_and_is_told_so() -> None:
+def test_a_client_may_have_4096_subscriptions_and_a_refusal_says_so() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
     for number in range(4096):
@@ -1020,7 +1022,7 @@ def test_extending_again_and_again_costs_one_entry_and_ends_at_a_limit() -> None
     assert len(requests._questions.due) < 100 and len(requests._pending.due) < 100
 
 
-def test_only_who_was_asked_can_answer() -> None:
+def test_only_the_asked_responder_can_answer() -> None:
     mesh = FakeMesh(1)
     asker, responder, stranger = mesh.client(), mesh.client(), mesh.client()
     feed = responder.subscribe("add", role=Role.ANSWERS)
@@ -1054,7 +1056,7 @@ def test_a_retry_is_marked_on_every_wire_it_travels() -> None:
     assert first[4 + DATA_SIZE :] == again[4 + DATA_SIZE :], "the block itself is unchanged"
 
 
-def test_credit_of_a_session_that_ended_goes_to_nobody() -> None:
+def test_credit_of_an_ended_session_is_dropped() -> None:
     mesh = FakeMesh(1, ExchangeOptions(session_messages=8))
     sender, reader = mesh.client(), mesh.client()
     feed = reader.subscribe("t", window=1)
@@ -1077,7 +1079,7 @@ def test_messages_for_a_broker_that_leaves_are_counted() -> None:
     assert mesh.nodes[1].exchange.statistics().drops == {"leaving": 1}
 
 
-def test_what_came_before_a_broken_frame_is_delivered() -> None:
+def test_messages_before_a_broken_frame_are_delivered() -> None:
     mesh = FakeMesh(1)
     sender, reader = mesh.client(), mesh.client()
     feed = reader.subscribe("t")
@@ -1100,7 +1102,7 @@ def test_a_large_body_of_level_sent_that_a_lost_connection_cut_is_counted() -> N
     assert client.conversation.dropped == 1
 
 
-def test_times_beyond_what_a_frame_can_carry_are_clamped_and_nonsense_is_refused() -> None:
+def test_timeouts_beyond_the_field_are_clamped_and_invalid_ones_refused() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
     client.subscribe("t", role=Role.ANSWERS)

@@ -26,7 +26,7 @@ def joining_node(options: ExchangeOptions | None = None) -> tuple[FakeMesh, Exch
     return mesh, exchange
 
 
-def test_while_interest_is_not_known_blocks_are_held_and_then_routed_in_order() -> None:
+def test_blocks_are_held_while_interest_is_unknown_and_then_routed_in_order() -> None:
     mesh, exchange = joining_node()
     publisher, early, late = mesh.client(1), mesh.client(1), mesh.client(2)
     ticket = publisher.publish("t", b"1", level=ACCEPTED)
@@ -43,7 +43,7 @@ def test_while_interest_is_not_known_blocks_are_held_and_then_routed_in_order() 
         assert [body for _, body in client.take(feed)] == [b"1", b"2", b"3"]
 
 
-def test_questions_are_held_as_well_but_those_for_the_broker_itself() -> None:
+def test_questions_are_held_except_those_for_the_broker_itself() -> None:
     mesh, exchange = joining_node()
     exchange.respond("$sys.status", lambda topic, body: b"here")
     asker, answerer = mesh.client(1), mesh.client(2)
@@ -74,7 +74,7 @@ def test_a_question_that_is_held_beyond_its_deadline_ends_in_time(survey: bool) 
     assert answerer.conversation.next_run(feed, mesh.now) is None
 
 
-def test_what_a_client_published_without_waiting_is_routed_though_it_has_gone() -> None:
+def test_held_messages_of_a_client_that_has_gone_are_routed() -> None:
     mesh, exchange = joining_node()
     publisher, reader = mesh.client(1), mesh.client(2)
     feed = reader.subscribe("t")
@@ -84,7 +84,7 @@ def test_what_a_client_published_without_waiting_is_routed_though_it_has_gone() 
     assert reader.take(feed) == [("t", b"last words")]
 
 
-def test_beyond_what_the_gate_holds_publishes_are_refused_and_counted(
+def test_publishes_beyond_the_limit_of_the_gate_are_refused_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gate, "COUNT_MAX", 1)
@@ -116,7 +116,7 @@ def test_a_held_block_that_breaks_a_rule_costs_its_client_the_session() -> None:
     assert other.take(feed) == [("t", b"good")]
 
 
-def test_a_joining_broker_that_leaves_refuses_what_it_held() -> None:
+def test_a_joining_broker_that_leaves_refuses_held_messages() -> None:
     mesh, exchange = joining_node()
     publisher = mesh.client(1)
     ticket = publisher.publish("t", b"1", level=ACCEPTED)
@@ -146,7 +146,7 @@ def said(client: FakeClient, kind: Kind) -> list[list[object]]:
 MANY = CONTROL_MAX + 1000
 
 
-def test_a_client_with_more_held_blocks_than_its_pipe_takes_control_frames_hears_of_all() -> None:
+def test_held_blocks_are_acknowledged_in_few_frames_when_the_gate_opens() -> None:
     """They were acknowledged one by one: the 4 097th cost the client its connection."""
     mesh, exchange = joining_node(WIDE)
     publisher, reader = mesh.client(1), mesh.client(2)
@@ -163,7 +163,7 @@ def test_a_client_with_more_held_blocks_than_its_pipe_takes_control_frames_hears
     assert [body for _, body in reader.take(feed)] == [b"%d" % number for number in range(1, MANY + 1)]
 
 
-def test_who_leaves_refuses_what_it_held_once_a_client() -> None:
+def test_a_leaving_broker_refuses_the_held_blocks_of_a_client_in_few_frames() -> None:
     """It was refused block by block, and the client was disconnected."""
     mesh, exchange = joining_node(WIDE)
     publisher = mesh.client(1)
@@ -177,7 +177,7 @@ def test_who_leaves_refuses_what_it_held_once_a_client() -> None:
     assert exchange.statistics().published == 0
 
 
-def test_what_comes_in_one_read_is_refused_in_one_frame() -> None:
+def test_blocks_of_one_read_are_refused_in_one_frame() -> None:
     mesh = FakeMesh(1, WIDE)
     publisher = mesh.client(1)
     publisher.consuming = False
@@ -190,7 +190,7 @@ def test_what_comes_in_one_read_is_refused_in_one_frame() -> None:
     assert not publisher.pipe.closed
 
 
-def test_the_gate_opens_a_part_in_each_turn_of_the_loop_and_what_comes_meanwhile_waits_behind() -> None:
+def test_the_gate_opens_in_steps_and_blocks_that_arrive_meanwhile_wait_behind() -> None:
     """32 MB were routed in one turn, and every round of the broker was late."""
     mesh, exchange = joining_node(WIDE)
     publisher, reader = mesh.client(1), mesh.client(1)
@@ -213,7 +213,7 @@ def test_the_gate_opens_a_part_in_each_turn_of_the_loop_and_what_comes_meanwhile
 
 
 @pytest.mark.parametrize(("size", "each_turn"), [(1, 3 * gate.STEP_COUNT), (gate.STEP_BYTES, 4)])
-def test_the_gate_opens_though_more_comes_in_a_turn_than_a_step_lets_pass(size: int, each_turn: int) -> None:
+def test_the_gate_opens_although_more_arrives_in_a_turn_than_a_step_passes(size: int, each_turn: int) -> None:
     """One read brought more than one step let pass: the gate stayed closed for as long as clients
     published."""
     held = gate.Gate()
@@ -235,7 +235,7 @@ def test_the_gate_opens_though_more_comes_in_a_turn_than_a_step_lets_pass(size: 
     assert passed == list(range(came)) and not held.closed and not held.opening
 
 
-def test_a_step_lets_no_more_pass_than_a_part_and_twice_what_came() -> None:
+def test_a_step_of_the_gate_passes_at_most_one_part_and_twice_the_arrivals() -> None:
     """Entries that came while the gate was closed and not yet opening are no reason for a longer step."""
     held, passed = gate.Gate(), list[int]()
     held.close()
@@ -251,7 +251,7 @@ def test_a_step_lets_no_more_pass_than_a_part_and_twice_what_came() -> None:
     assert lengths == [gate.STEP_COUNT, gate.STEP_COUNT + 20, gate.STEP_COUNT]
 
 
-def test_the_gate_opens_in_each_turn_though_other_long_work_waits() -> None:
+def test_the_gate_opens_in_each_turn_while_other_long_work_waits() -> None:
     """It shared the turns with all jobs, and entries of many turns filled the gate again."""
     mesh, exchange = joining_node(WIDE)
     publisher = mesh.client(1)
@@ -274,7 +274,7 @@ def test_large_blocks_pass_the_gate_a_few_in_each_turn() -> None:
     assert exchange.statistics().published == -(-gate.STEP_BYTES // (60_000 + 66))
 
 
-def test_who_leaves_while_the_gate_opens_refuses_the_rest() -> None:
+def test_a_broker_that_leaves_while_the_gate_opens_refuses_the_rest() -> None:
     mesh, exchange = joining_node(WIDE)
     publisher = mesh.client(1)
     publisher.consuming = False
@@ -288,7 +288,7 @@ def test_who_leaves_while_the_gate_opens_refuses_the_rest() -> None:
     assert not exchange.gate.closed
 
 
-def test_blocks_held_for_a_client_that_has_gone_are_counted_as_they_come_in() -> None:
+def test_blocks_held_for_a_client_that_has_gone_are_counted_on_arrival() -> None:
     mesh, exchange = joining_node()
     publisher, reader = mesh.client(1), mesh.client(1)
     feed = reader.subscribe("t")
@@ -333,7 +333,7 @@ def test_a_client_that_publishes_beyond_its_credit_while_the_gate_is_closed_lose
     assert exchange.statistics().published == 11, "what came within its credit is routed"
 
 
-def test_the_last_block_within_credit_may_pass_it_as_when_the_gate_is_open() -> None:
+def test_the_last_block_may_exceed_credit_as_with_an_open_gate() -> None:
     mesh, exchange = joining_node(ExchangeOptions(session_messages=10))
     publisher, reader = mesh.client(1), mesh.client(2)
     feed = reader.subscribe("t")
@@ -354,7 +354,7 @@ def test_frames_that_count_no_messages_spend_credit_too() -> None:
     assert greedy.pipe.closed and exchange.gate.held == 10
 
 
-def test_a_retry_of_what_is_held_spends_the_credit_of_its_new_session() -> None:
+def test_a_retry_of_a_held_block_spends_credit_of_its_new_session() -> None:
     mesh, exchange = joining_node(ExchangeOptions(session_messages=10))
     publisher = mesh.client(1)
     hold(exchange, publisher, range(1, 11), b"x", level=ACCEPTED)
@@ -367,7 +367,7 @@ def test_a_retry_of_what_is_held_spends_the_credit_of_its_new_session() -> None:
     assert publisher.pipe.closed and exchange.gate.held == 10
 
 
-def test_credit_comes_back_with_what_passes_the_gate() -> None:
+def test_credit_is_returned_for_blocks_that_pass_the_gate() -> None:
     mesh, exchange = joining_node(ExchangeOptions(session_messages=10))
     publisher = mesh.client(1)
     for begin in (1, 11, 21):
@@ -394,7 +394,7 @@ def test_one_client_within_its_credit_leaves_room_for_others(monkeypatch: pytest
     assert isinstance(ticket, Ticket) and ticket.done and ticket.error is None
 
 
-def test_the_questions_of_one_client_leave_room_for_what_others_send() -> None:
+def test_the_questions_of_one_client_leave_room_in_the_gate_for_others() -> None:
     """They took half of the gate: as many bytes as a client may have in questions without a result."""
     mesh, exchange = joining_node(WIDE)
     asker, publisher = mesh.client(1), mesh.client(1)
@@ -412,7 +412,7 @@ def test_the_questions_of_one_client_leave_room_for_what_others_send() -> None:
 # --- retries
 
 
-def test_a_retry_of_what_is_held_is_acknowledged_where_its_client_is_now(
+def test_a_retry_of_a_held_block_is_acknowledged_in_the_clients_present_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It was refused because the gate was full, though its first copy waited there and was accepted later."""
@@ -433,7 +433,7 @@ def test_a_retry_of_what_is_held_is_acknowledged_where_its_client_is_now(
 
 @pytest.mark.parametrize("why", ["leaving", "joining"])
 @pytest.mark.parametrize("size", [4, 200_000])
-def test_a_retry_of_what_was_accepted_is_acknowledged_though_nothing_is_accepted_now(
+def test_a_retry_of_an_accepted_block_is_acknowledged_while_new_ones_are_refused(
     why: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program got `NotAccepted` for a message that was delivered."""
@@ -461,7 +461,7 @@ def test_a_retry_of_what_was_accepted_is_acknowledged_though_nothing_is_accepted
     assert statistics.published == published and set(statistics.drops) == {"duplicate"}
 
 
-def test_a_retry_of_what_was_never_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_of_a_block_that_was_never_accepted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "COUNT_MAX", 0)
     mesh, exchange = joining_node()
     publisher = mesh.client(1)
@@ -470,7 +470,7 @@ def test_a_retry_of_what_was_never_taken_is_refused(monkeypatch: pytest.MonkeyPa
     assert [frame[1] for frame in said(publisher, Kind.REFUSED)] == [[[1, 1]]]
 
 
-def test_a_large_body_that_the_gate_holds_in_part_is_refused_as_a_whole(
+def test_a_large_body_that_the_gate_holds_partly_is_refused_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its first piece was delivered, and its last would have been acknowledged."""
@@ -494,7 +494,7 @@ def test_a_large_body_that_the_gate_holds_in_part_is_refused_as_a_whole(
     assert reader.take(feed) == [("t", bytes(200_000))]
 
 
-def test_a_held_block_whose_routing_fails_keeps_nobody_waiting_behind_it() -> None:
+def test_a_held_block_that_cannot_be_routed_does_not_block_later_ones() -> None:
     mesh, exchange = joining_node()
     publisher, reader = mesh.client(1), mesh.client(1)
     feed = reader.subscribe("t")
@@ -566,7 +566,7 @@ def test_pieces_that_waited_before_and_behind_the_end_of_their_session_make_one_
     assert feed.lost_blocks == 0 and exchange.statistics().drops == {"duplicate": 2}
 
 
-def test_nothing_of_a_session_stays_when_its_blocks_have_moved_and_passed() -> None:
+def test_a_session_leaves_no_state_after_its_blocks_moved_and_passed() -> None:
     """The share of a session whose blocks moved to its successor would be kept forever."""
     mesh, exchange = joining_node()
     publisher = mesh.client(1)
@@ -584,7 +584,7 @@ def test_nothing_of_a_session_stays_when_its_blocks_have_moved_and_passed() -> N
 
 
 @pytest.mark.parametrize("first", ["tick", "read"])
-def test_a_broker_that_stood_still_holds_what_is_published_until_it_has_heard_others(first: str) -> None:
+def test_a_broker_that_hung_holds_publishes_until_other_brokers_have_answered(first: str) -> None:
     """Frames kept by the kernel were routed by old interest, before the end of its links was read: they were
     accepted and delivered to nobody."""
     mesh = FakeMesh(2)
@@ -609,7 +609,7 @@ def test_a_broker_that_stood_still_holds_what_is_published_until_it_has_heard_ot
 
 
 @pytest.mark.parametrize("why", ["alone", "leaving"])
-def test_a_broker_that_has_nobody_to_hear_holds_nothing_though_it_stood_still(why: str) -> None:
+def test_a_broker_that_hung_without_live_peers_holds_no_publishes(why: str) -> None:
     mesh = FakeMesh(1)
     publisher, node = mesh.client(1), mesh.nodes[1]
     node.must_hear = why != "alone"

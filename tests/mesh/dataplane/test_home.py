@@ -16,7 +16,7 @@ def bodies(works: list[object]) -> list[bytes]:
     return [body for work in works for body in work.bodies]  # type: ignore[attr-defined]
 
 
-def test_who_attaches_gets_what_is_kept_and_settles_it_and_a_restart_brings_back_the_rest(
+def test_a_consumer_gets_and_settles_kept_messages_and_a_restart_brings_back_the_rest(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path)
@@ -44,7 +44,7 @@ def test_who_attaches_gets_what_is_kept_and_settles_it_and_a_restart_brings_back
     assert world.rows() == [] and world.queue().waiting == 0
 
 
-def test_a_topic_that_nothing_here_wants_is_not_kept(tmp_path: Path) -> None:
+def test_a_topic_without_a_subscription_is_not_kept(tmp_path: Path) -> None:
     world = World(tmp_path)
     assert world.keep(b"x") == [(Kept.UNWANTED, "")]
     assert world.disk is None, "there is no journal until the first subscription"
@@ -70,7 +70,7 @@ def test_one_block_is_work_for_each_subscription_that_wants_it(tmp_path: Path, l
     assert len(world.rows("a")) == len(world.rows("b")) == 1
 
 
-def test_a_broker_whose_journal_failed_rests(tmp_path: Path) -> None:
+def test_a_broker_with_a_failed_journal_takes_no_further_turns(tmp_path: Path) -> None:
     """A retry that was due stayed due forever: the broker asked for one turn after another."""
     world = World(tmp_path)
     worker = world.client()

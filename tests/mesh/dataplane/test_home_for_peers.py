@@ -50,7 +50,7 @@ class Peer:
         return [frame[1] for frame in frames if frame[0] == Durable.KEPT]
 
 
-def test_what_a_home_says_in_one_turn_is_one_frame() -> None:
+def test_answers_of_a_home_in_one_turn_share_one_frame() -> None:
     peer = Peer()
     for sequence in (1, 4, 6):
         peer.bring(sequence, b"a", b"b")
@@ -77,7 +77,7 @@ def test_many_answers_are_frames_that_a_socket_receives(monkeypatch: pytest.Monk
     assert [len(frame) for frame in peer.kept()] == [4, 4, 2]
 
 
-def test_what_is_said_of_a_block_that_came_by_a_link_that_is_over_goes_nowhere() -> None:
+def test_an_answer_for_a_block_from_an_ended_link_is_dropped() -> None:
     peer = Peer()
     peer.bring(1, b"a")
     peer.exchange.peer_down(2, peer.mesh.now)
@@ -102,7 +102,7 @@ def test_answers_that_a_broker_does_not_read_are_dropped_and_counted_beyond_a_bo
     assert peer.exchange.statistics().dropped == 0, "nobody lost a message"
 
 
-def test_the_lowest_number_never_falls_and_is_known_of_so_many_publishers(
+def test_the_lowest_number_never_falls_and_is_remembered_for_a_bounded_number_of_publishers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(home_for_peers, "PUBLISHERS_MAX", 2)
@@ -116,7 +116,7 @@ def test_the_lowest_number_never_falls_and_is_known_of_so_many_publishers(
     assert peer.home.lowest == [5, 0]
 
 
-def test_a_copy_that_live_subscribers_had_is_kept_all_the_same() -> None:
+def test_a_copy_that_live_subscribers_had_is_still_kept() -> None:
     """De-duplication for live subscribers must not swallow blocks to keep."""
     peer = Peer()
     reader = peer.mesh.client(1)

@@ -23,7 +23,7 @@ from tests.mesh.traffic import Flood, Reader
 
 @pytest.mark.parametrize("away_s", [6.0, 45.0])
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_owed_to_a_broker_that_stood_still_is_delivered_or_counted_and_never_both(
+def test_messages_to_a_broker_that_hung_are_either_delivered_or_counted_as_lost(
     seed: int, away_s: float
 ) -> None:
     """It was stopped by SIGSTOP and believed dead: messages in flight were counted as lost, and delivered
@@ -50,7 +50,7 @@ def test_what_is_owed_to_a_broker_that_stood_still_is_delivered_or_counted_and_n
 
 
 @pytest.mark.parametrize("cut", ["half_open", "pause"])
-def test_what_a_session_that_is_cut_under_load_loses_is_counted(cut: str) -> None:
+def test_messages_that_a_session_cut_under_load_loses_are_counted(cut: str) -> None:
     """2 000 of 3 000 accepted messages were missing. The broker counted them as delivered, and the client
     could not see that any might be."""
     reader = Reader()
@@ -87,7 +87,7 @@ def test_what_a_session_that_is_cut_under_load_loses_is_counted(cut: str) -> Non
         assert reader.subscription.interrupted == 1
 
 
-def test_a_broker_that_is_held_for_dead_is_named_in_receipts_for_a_while() -> None:
+def test_a_broker_believed_dead_is_named_in_receipts_for_a_while() -> None:
     """It stood still for 8 s: 1 228 messages were missing there, and their receipts named nobody."""
     reader = Reader()
     named: dict[bytes, tuple[float, tuple[str, ...]]] = {}
@@ -124,7 +124,7 @@ def test_a_broker_that_is_held_for_dead_is_named_in_receipts_for_a_while() -> No
 @pytest.mark.parametrize(
     ("kind", "away_s"), [("pause", 3.0), ("pause", 8.0), ("partition", 10.0), ("partition", 60.0)]
 )
-def test_who_subscribes_at_a_broker_that_was_apart_from_others_is_told_that_messages_may_be_missing(
+def test_subscribers_at_a_separated_broker_are_told_that_messages_may_be_missing(
     kind: str, away_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Hundreds were missing after a partition without any sign: no receipt, no counter, no subscription
@@ -163,7 +163,7 @@ def test_who_subscribes_at_a_broker_that_was_apart_from_others_is_told_that_mess
 
 @pytest.mark.parametrize("kind", ["native", "request", "push"])
 @pytest.mark.parametrize("seed", [1, 3])
-def test_what_a_broker_accepts_after_it_stood_still_reaches_who_subscribed_meanwhile(
+def test_messages_accepted_after_a_standstill_reach_clients_that_subscribed_meanwhile(
     kind: str, seed: int
 ) -> None:
     """A client subscribed elsewhere while the broker was believed dead. Messages published at it stayed in
@@ -225,7 +225,7 @@ def test_what_a_broker_accepts_after_it_stood_still_reaches_who_subscribed_meanw
 
 
 @pytest.mark.parametrize("fault", ["crash", "restart", "reset", "stop"])
-def test_who_subscribes_where_nobody_was_apart_is_told_nothing(fault: str) -> None:
+def test_subscribers_are_told_of_no_gap_without_a_separation(fault: str) -> None:
     """A broker that returns in another run holds what is published until it knows who wants it. Messages in
     flight on a link are counted."""
     reader = Reader()
@@ -278,7 +278,7 @@ def doubted(mesh: Mesh, *watching: str) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("ends", ["unsubscribes", "crashes", "broker crashes"])
-def test_nobody_healthy_is_suspected_while_20_000_topics_come_and_go(
+def test_no_live_broker_is_suspected_while_20_000_topics_come_and_go(
     ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All interest went in one turn of the loop, at the broker of the client that left and at those that
@@ -308,7 +308,7 @@ def test_nobody_healthy_is_suspected_while_20_000_topics_come_and_go(
 
 
 @pytest.mark.parametrize("ending", ["stays", "goes"])
-def test_a_client_that_asks_on_many_new_topics_at_once_does_not_stop_its_broker(
+def test_requests_on_many_new_topics_at_once_do_not_block_the_broker(
     ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """697 patterns with three stars make each look-up follow thousands of nodes: one read of 1 250 questions

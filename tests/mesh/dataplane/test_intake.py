@@ -27,7 +27,7 @@ def sent(client: FakeClient, *frames: bytes) -> list[list[object]]:
     return [decode(frame, 4) for frame in client.pipe.take() if frame[5] != Kind.DATA]
 
 
-def test_messages_and_bytes_are_counted_as_they_come_in_and_when_their_client_has_gone() -> None:
+def test_messages_and_bytes_are_counted_on_arrival_and_after_their_client_has_gone() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
     exchange = mesh.nodes[1].exchange
@@ -51,7 +51,7 @@ def test_messages_and_bytes_are_counted_as_they_come_in_and_when_their_client_ha
         (data_head(0, 0, 0, 9, 40), b"", "names 0 hops, subscription 0, sequence 9"),
     ],
 )
-def test_a_wrong_head_is_refused_with_what_is_wrong(head: bytes, more: bytes, word: str) -> None:
+def test_a_wrong_head_is_refused_with_the_reason(head: bytes, more: bytes, word: str) -> None:
     client = FakeMesh(1).client()
     block = sealed(client, b"abc")
     assert len(block) == 40 and len(head) == DATA_SIZE
@@ -81,7 +81,7 @@ def test_a_stock_subscriber_that_changes_its_patterns_changes_the_interest_of_it
     assert mesh.interest[1] == []
 
 
-def test_what_a_leaving_broker_refuses_is_counted_only_where_nobody_waits_to_hear() -> None:
+def test_a_leaving_broker_counts_only_refused_messages_without_a_waiting_caller() -> None:
     exchange = FakeMesh(1).nodes[1].exchange
     exchange.leave("restart", 0.0)
     with pytest.raises(NotAccepted, match="restart"):
@@ -114,7 +114,7 @@ def test_a_large_body_that_was_committed_is_dropped_when_it_comes_again(back_at:
     assert feed.seen.forgotten == 1
 
 
-def test_a_large_body_that_came_in_part_is_taken_whole_when_it_comes_again() -> None:
+def test_a_large_body_that_arrived_partly_is_accepted_whole_when_it_comes_again() -> None:
     mesh = FakeMesh(2)
     subscribers = [mesh.client(node) for node in (1, 2)]
     feeds = [subscriber.subscribe("t") for subscriber in subscribers]

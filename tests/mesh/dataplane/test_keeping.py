@@ -74,12 +74,12 @@ def test_other_messages_under_the_same_numbers_are_a_conflict_also_during_the_co
     assert world.keep(b"three", first=1) == [(Kept.CONFLICT, "")]
 
 
-def test_what_its_publisher_waits_for_no_more_is_past(world: World) -> None:
+def test_a_block_below_its_publishers_lowest_number_is_past(world: World) -> None:
     assert world.keep(b"five", first=5, lowest=5) == KEPT
     assert world.keep(b"four", first=4) == [(Kept.PAST, "")]
 
 
-def test_a_full_disk_refuses_what_is_new_and_knows_what_it_has(world: World) -> None:
+def test_a_full_disk_refuses_new_blocks_and_recognises_kept_ones(world: World) -> None:
     """It also refused a retry of a block on disk: its publisher was told that certainly nobody has it."""
     large = pieces(50)
     assert world.keep(b"one", first=1) == KEPT
@@ -94,7 +94,7 @@ def test_a_full_disk_refuses_what_is_new_and_knows_what_it_has(world: World) -> 
     assert world.keep(b"two", first=2) == KEPT
 
 
-def test_a_disk_that_is_full_is_asked_and_cannot_be_read(world: World) -> None:
+def test_a_full_disk_that_cannot_be_read_leaves_the_block_in_doubt(world: World) -> None:
     world.journal.full = world.journal.unreadable = True
     assert kinds(world.keep(b"one", first=1)) == [Kept.DOUBT]
     assert kinds(world.keep(b"one", first=1)) == [Kept.DOUBT], "an earlier copy may be there"
@@ -130,7 +130,7 @@ def test_blocks_that_wait_for_a_failed_journal_are_never_acknowledged(world: Wor
     assert kinds(third) == [Kept.REFUSED]
 
 
-def test_too_much_that_waits_is_refused_with_a_sentence(
+def test_blocks_beyond_the_limit_of_waiting_bytes_are_refused_with_a_sentence(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def submit(entries: object, told: object) -> None:
@@ -164,7 +164,7 @@ def test_a_retry_that_a_failed_journal_was_not_given_is_in_doubt(world: World) -
     assert [kinds(each) for each in shared] == [[Kept.DOUBT]] * 2
 
 
-def test_a_large_body_is_kept_with_its_last_piece_whatever_their_order(world: World) -> None:
+def test_a_large_body_is_kept_with_its_last_piece_in_any_order(world: World) -> None:
     parts = pieces(9)
     said = [world.keep_block(part, 9, 1, offset=n) for n, part in reversed(list(enumerate(parts)))]
     assert said == [[(Kept.PART, "")]] * (len(parts) - 1) + [KEPT]
@@ -187,7 +187,7 @@ def test_a_subscription_removed_during_the_commit_keeps_nothing(world: World) ->
     assert gone == [""] and world.keep(b"one", first=1) == [(Kept.UNWANTED, "")]
 
 
-def test_ten_thousand_subscriptions_cost_a_block_nothing_that_does_not_want_it(tmp_path: Path) -> None:
+def test_ten_thousand_subscriptions_to_other_topics_do_not_slow_a_block(tmp_path: Path) -> None:
     world = World(tmp_path)
     worker = world.client()
     worker.attach("mail", "jobs.#")

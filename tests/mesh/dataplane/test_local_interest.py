@@ -128,7 +128,7 @@ def subscribe(number: int, pattern: str) -> bytes:
     return encode(Kind.SUBSCRIBE, number, [pattern], Role.LISTEN, 10, 10_000)
 
 
-def test_who_takes_a_number_again_is_confirmed_by_its_own_version() -> None:
+def test_a_reused_subscription_number_is_confirmed_by_its_own_version() -> None:
     """An earlier subscription with the same number confirmed it, since every broker knew that one."""
     node, (client,) = waiting_node("one")
     feed(client, subscribe(1, "a"))
@@ -141,7 +141,7 @@ def test_who_takes_a_number_again_is_confirmed_by_its_own_version() -> None:
     assert decode(frame, 4)[:2] == [Kind.SUBSCRIBED, 1]
 
 
-def test_who_subscribes_and_leaves_again_and_again_leaves_nothing_that_waits() -> None:
+def test_repeated_subscribing_and_unsubscribing_leaves_no_pending_confirmations() -> None:
     """Each waited until the other brokers knew it, however many there were."""
     node, (client,) = waiting_node("one")
     for number in range(1, 500):
@@ -149,7 +149,7 @@ def test_who_subscribes_and_leaves_again_and_again_leaves_nothing_that_waits() -
     assert not node.exchange._interest._waiting
 
 
-def test_the_end_of_many_sessions_costs_in_proportion_to_what_waits_for_them() -> None:
+def test_the_cost_of_ending_many_sessions_is_linear_in_their_pending_confirmations() -> None:
     """Each session's end copied the list of everything that waited: 3 s for a connection with a thousand
     sessions."""
     node = FakeMesh(2).nodes[1]
@@ -186,7 +186,7 @@ def lines_run(file: str) -> Iterator[list[int]]:
         sys.settrace(before)
 
 
-def test_a_barrier_costs_by_the_subscriptions_it_confirms() -> None:
+def test_the_cost_of_a_barrier_depends_on_the_subscriptions_it_confirms() -> None:
     """Each barrier looked at everything that waited: 30 000 subscriptions, confirmed one by one, stopped a
     loop for six seconds."""
     looks = 0

@@ -23,7 +23,7 @@ def ask_raw(mesh: FakeMesh, body: bytes, node: int = 1) -> dict[str, Any]:
     return document
 
 
-def test_clients_are_told_with_what_they_want_and_sent() -> None:
+def test_clients_are_listed_with_their_patterns_and_counters() -> None:
     mesh = FakeMesh(1)
     reader, writer = mesh.client(name="reader"), mesh.client(name="writer")
     reader.subscribe("news.#", "weather.*")
@@ -38,7 +38,7 @@ def test_clients_are_told_with_what_they_want_and_sent() -> None:
     assert other["published"] == 2 and other["patterns"] == [] and other["kind"] == "session"
 
 
-def test_of_many_clients_those_in_trouble_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_busiest_of_many_clients_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "CLIENTS_MAX", 2)
     mesh = FakeMesh(1)
     busy = [mesh.client(name=f"c{number}") for number in range(5)][3]
@@ -63,7 +63,7 @@ def test_patterns_are_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert answer["count"] == 21 and answer["topics"][0]["pattern"] == "news.#" and len(answer["topics"]) == 3
 
 
-def test_the_way_of_a_topic_names_takers_here_and_brokers_beyond() -> None:
+def test_the_route_of_a_topic_names_local_takers_and_other_brokers() -> None:
     mesh = FakeMesh(2)
     mesh.client(1, "here").subscribe("news.#")
     mesh.client(2, "there").subscribe("news.uk")
@@ -117,5 +117,5 @@ def test_each_broker_says_whether_it_had_a_message() -> None:
         (b'{"look": "message", "publisher": "x", "boot": 1, "sequence": 1}', "must be whole numbers"),
     ],
 )
-def test_a_bad_question_is_told_so(body: bytes, sentence: str) -> None:
+def test_a_bad_question_is_refused_with_a_sentence(body: bytes, sentence: str) -> None:
     assert sentence in ask_raw(FakeMesh(1), body)["error"]

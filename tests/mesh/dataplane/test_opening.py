@@ -102,7 +102,7 @@ def kinds(answers: list[list[Any]]) -> list[int]:
     return [answer[0] for answer in answers]
 
 
-def test_clients_behind_one_device_are_each_who_they_prove_to_be() -> None:
+def test_clients_behind_one_device_authenticate_separately() -> None:
     desk, pipe = Desk(), FakePipe()
     alice = Opening(desk, ALICE, pipe, b"\x00\x00\x00\x01\x80\x00\x00\x01")
     bob = Opening(desk, BOB, pipe, b"\x00\x00\x00\x02\x80\x00\x00\x01")
@@ -126,7 +126,7 @@ def test_a_second_hello_makes_the_first_challenge_worthless() -> None:
     assert desk.principals == [] and pipe.closed
 
 
-def test_a_proof_is_taken_once() -> None:
+def test_a_proof_is_accepted_once() -> None:
     desk, pipe = Desk(), FakePipe()
     client = Opening(desk, ALICE, pipe)
     client.greets()
@@ -135,7 +135,7 @@ def test_a_proof_is_taken_once() -> None:
     assert Opening(desk, ALICE, FakePipe()).proves(bytes(32))[0][:2] == [Kind.ERROR, "bad_session_frame"]
 
 
-def test_a_challenged_client_may_say_nothing_but_its_proof() -> None:
+def test_a_challenged_client_may_send_only_its_proof() -> None:
     desk, pipe = Desk(), FakePipe()
     Opening(desk, ALICE, pipe).greets()
     assert desk.says(pipe, encode(Kind.PING, 1))[0][:2] == [Kind.ERROR, "bad_session_frame"]
@@ -151,7 +151,7 @@ def test_a_new_hello_ends_the_old_session_before_its_client_has_proved_anything(
     assert desk.principals == []
 
 
-def test_openings_are_over_in_time_and_with_their_connection() -> None:
+def test_openings_time_out_and_end_with_their_connection() -> None:
     desk = Desk()
     late, gone = FakePipe(), FakePipe()
     Opening(desk, ALICE, late).greets()
@@ -172,7 +172,7 @@ def test_openings_are_bounded_and_the_oldest_makes_room(monkeypatch: pytest.Monk
     assert desk.waiting == 2 and not pipes[1].closed
 
 
-def test_a_refusal_that_is_held_back_is_told_later_and_what_comes_meanwhile_is_passed_over() -> None:
+def test_a_delayed_refusal_is_sent_later_and_frames_until_then_are_ignored() -> None:
     desk = Desk()
     for _ in range(FREE):
         client = Opening(desk, ALICE, FakePipe())
@@ -187,7 +187,7 @@ def test_a_refusal_that_is_held_back_is_told_later_and_what_comes_meanwhile_is_p
     assert kinds(Opening(desk, BOB, FakePipe()).greets()) == [Kind.CHALLENGE], "another is not kept out"
 
 
-def test_refusals_that_are_held_back_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delayed_refusals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "HELD_MAX", 1)
     desk = Desk()
     for _ in range(FREE):

@@ -43,7 +43,7 @@ def with_dead_letters(world: World, count: int) -> list[bytes]:
     return bodies
 
 
-def test_figures_say_what_waits_in_bytes_and_since_when(tmp_path: Path) -> None:
+def test_figures_include_waiting_messages_their_bytes_and_their_age(tmp_path: Path) -> None:
     world = World(tmp_path)
     worker = world.client()
     worker.attach("mail", "jobs.#", window=2)
@@ -55,7 +55,7 @@ def test_figures_say_what_waits_in_bytes_and_since_when(tmp_path: Path) -> None:
     assert queue["patterns"] == ["jobs.#"] and queue["dead"] == 0 and queue["delivered"] == 2
 
 
-def test_a_list_goes_on_behind_the_last_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_continues_after_the_last_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operating, "LISTED_MAX", 2)
     world = World(tmp_path)
     worker = world.client()
@@ -114,7 +114,7 @@ def test_one_dead_letter_is_sent_back_by_its_id(tmp_path: Path) -> None:
     assert [work.bodies for work in worker.take()] == [[b"1"]]
 
 
-def test_dead_letters_in_a_consumers_hands_are_left_to_it(tmp_path: Path) -> None:
+def test_dead_letters_that_a_consumer_holds_are_left_to_it(tmp_path: Path) -> None:
     world = World(tmp_path)
     with_dead_letters(world, 3)
     reader = world.client()
@@ -175,7 +175,7 @@ def test_a_dead_letter_that_is_settled_while_it_is_sent_back_is_counted_once(tmp
     assert world.queue("$dlq.mail").waiting == len(world.rows("$dlq.mail")) == 2
 
 
-def test_what_waits_is_copied_and_stays(tmp_path: Path) -> None:
+def test_exported_messages_stay_in_the_queue(tmp_path: Path) -> None:
     world = World(tmp_path)
     worker = world.client()
     worker.attach("mail", "jobs.#")
@@ -226,7 +226,7 @@ def test_a_large_body_is_copied_in_pages(tmp_path: Path) -> None:
     assert found == [b"before", body, b"behind"] and pages > 4
 
 
-def test_removing_says_how_many_messages_went(tmp_path: Path) -> None:
+def test_removing_reports_the_number_of_removed_messages(tmp_path: Path) -> None:
     world = World(tmp_path)
     worker = world.client()
     worker.attach("mail", "jobs.#", window=1)
@@ -251,7 +251,9 @@ def test_removing_says_how_many_messages_went(tmp_path: Path) -> None:
         (b'{"do": "requeue", "name": "$dlq.mail"}', "holds the dead letters of 'mail'"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, question: bytes, sentence: str) -> None:
+def test_an_impossible_operation_is_refused_in_one_sentence(
+    tmp_path: Path, question: bytes, sentence: str
+) -> None:
     world = World(tmp_path)
     with_dead_letters(world, 1)
     assert sentence in ask_raw(world, question)["error"]

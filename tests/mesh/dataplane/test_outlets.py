@@ -42,7 +42,7 @@ def sealed(count: int, body: bytes = b"x") -> bytes:
 # --- outlets
 
 
-def test_with_credit_a_block_goes_at_once_behind_its_head() -> None:
+def test_a_block_with_credit_is_sent_at_once_after_its_head() -> None:
     port = client_port()
     outlet = live_outlet(port, SendCredit(10, 1000))
     give(outlet, b"block")
@@ -53,14 +53,14 @@ def test_with_credit_a_block_goes_at_once_behind_its_head() -> None:
     assert port.turn.dirty == [port], "the port is dirty once"
 
 
-def test_a_view_goes_as_its_bytes_do() -> None:
+def test_a_memoryview_is_sent_like_its_bytes() -> None:
     port = client_port()
     outlet = live_outlet(port, SendCredit(10, 1000))
     assert outlet.offer(memoryview(b"..block")[2:], 5, 0, 0)
     assert sent(port.ready) == [(1, b"block")]
 
 
-def test_without_credit_blocks_wait_in_order() -> None:
+def test_blocks_without_credit_wait_in_order() -> None:
     port = client_port()
     outlet = live_outlet(port)
     for name in (b"a", b"b", b"c"):
@@ -95,7 +95,7 @@ def test_credit_above_every_sensible_window_is_refused() -> None:
         outlet.granted(1, 0, 0.0)
 
 
-def test_an_encoder_of_another_protocol_makes_what_frames_it_likes() -> None:
+def test_an_encoder_of_another_protocol_makes_its_own_frames() -> None:
     port = Port(client_port().turn, FakePipe(), 1 << 20, lambda frame: 1)
 
     def lines(frames: list[bytes], block: bytes | memoryview, hops: int, flags: int, sequence: int) -> None:
@@ -173,7 +173,7 @@ def test_a_cursor_over_a_journal_feeds_an_outlet_that_then_goes_live() -> None:
     )
 
 
-def test_an_outlet_that_catches_up_hears_when_its_port_has_room() -> None:
+def test_an_outlet_that_catches_up_is_told_when_its_port_has_room() -> None:
     journal = Journal()
     journal.blocks = [bytes(100)] * 10
     pipe = FakePipe()
@@ -194,7 +194,7 @@ def test_an_outlet_that_catches_up_hears_when_its_port_has_room() -> None:
 # --- ports
 
 
-def test_bytes_ready_to_be_written_are_bounded_whatever_credit_says() -> None:
+def test_bytes_ready_to_be_written_are_bounded_for_any_credit() -> None:
     pipe = FakePipe()
     port = client_port(pipe, bytes_max=1000)
     outlet = live_outlet(port, SendCredit(MESSAGES_MAX, BYTES_MAX))
@@ -248,7 +248,7 @@ def test_a_closed_port_says_how_many_messages_were_not_written() -> None:
     assert port.close() == (13, 13) and port.messages_out == 3
 
 
-def test_what_a_closing_pipe_still_flushes_is_not_lost() -> None:
+def test_frames_that_a_closing_pipe_still_flushes_are_not_counted_as_lost() -> None:
     pipe = FakePipe(limit=2)
     port = client_port(pipe)
     outlet = live_outlet(port, unlimited())

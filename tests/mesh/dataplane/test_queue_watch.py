@@ -24,7 +24,7 @@ def told(world: World) -> list[tuple[str, str, object]]:
     return [(notice.kind, notice.about.get("state", ""), notice.about.get("dead")) for notice in notices]
 
 
-def test_a_full_disk_is_told_once_and_is_over_once_it_takes_messages_and_is_calm(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_and_ends_once_it_accepts_messages_and_is_calm(tmp_path: Path) -> None:
     world, _ = started(tmp_path)
     world.journal.full = True
     world.keep(b"a")
@@ -45,7 +45,7 @@ def test_a_full_disk_is_told_once_and_is_over_once_it_takes_messages_and_is_calm
     assert told(world) == [], "a message now and then does not make it flicker"
 
 
-def test_a_consumer_that_settles_nothing_is_told_while_others_are_served(tmp_path: Path) -> None:
+def test_a_consumer_that_settles_nothing_is_reported_while_others_are_served(tmp_path: Path) -> None:
     world, lazy = started(tmp_path, window=1)
     busy = world.client("busy")
     busy.attach("mail", window=1)
@@ -72,7 +72,7 @@ def test_a_consumer_that_settles_nothing_is_told_while_others_are_served(tmp_pat
     assert held.bodies == [b"a"]
 
 
-def test_messages_that_nobody_works_on_are_told_until_somebody_does(tmp_path: Path) -> None:
+def test_messages_without_a_consumer_are_reported_until_one_works_on_them(tmp_path: Path) -> None:
     """They waited forever, and nobody was told."""
     world, worker = started(tmp_path, window=1)
     worker.leave()
@@ -96,7 +96,7 @@ def test_messages_that_nobody_works_on_are_told_until_somebody_does(tmp_path: Pa
     assert told(world) == [], "nothing waits"
 
 
-def test_dead_letters_and_what_is_to_be_tried_later_may_wait(tmp_path: Path) -> None:
+def test_dead_letters_and_delayed_retries_are_not_reported_as_stale(tmp_path: Path) -> None:
     world, worker = started(tmp_path, window=2)
     world.keep(b"a", b"b")
     (work,) = worker.take()
@@ -115,7 +115,7 @@ def test_dead_letters_and_what_is_to_be_tried_later_may_wait(tmp_path: Path) -> 
     assert told(world) == [("stale", "begins", None)]
 
 
-def test_whoever_settles_now_and_then_is_not_stale(tmp_path: Path) -> None:
+def test_a_consumer_that_settles_occasionally_is_not_stale(tmp_path: Path) -> None:
     world, worker = started(tmp_path, window=2)
     for _ in range(10):
         world.keep(b"a")
@@ -127,7 +127,7 @@ def test_whoever_settles_now_and_then_is_not_stale(tmp_path: Path) -> None:
         worker.done(works[0])
 
 
-def test_dead_letters_are_counted_and_told_now_and_then(tmp_path: Path) -> None:
+def test_dead_letters_are_counted_and_reported_periodically(tmp_path: Path) -> None:
     world, worker = started(tmp_path)
     for number in range(3):
         world.keep(b"%d" % number)

@@ -53,19 +53,19 @@ def told_by_some(body: bytes, *, acknowledged: bool) -> None:
     assert near.take(feeds[0]) == far.take(feeds[1]) == [("jobs.a", b"next")]
 
 
-def test_a_retry_reaches_those_whom_the_dead_broker_had_not_told() -> None:
+def test_a_retry_reaches_brokers_that_the_dead_broker_had_not_reached() -> None:
     """The next broker had it, so it only acknowledged the retry; other brokers never got it."""
     told_by_some(b"one", acknowledged=False)
     told_by_some(LARGE, acknowledged=False)
 
 
-def test_what_was_acknowledged_last_is_repeated_too() -> None:
+def test_the_last_acknowledged_blocks_are_repeated_too() -> None:
     """The acknowledgement says that the broker has routed it, not that others have read it."""
     told_by_some(b"one", acknowledged=True)
     told_by_some(LARGE, acknowledged=True)
 
 
-def test_a_client_that_stays_or_whose_broker_said_goodbye_repeats_nothing() -> None:
+def test_a_client_repeats_nothing_after_a_goodbye_or_without_other_addresses() -> None:
     for keeps in (False, True):
         mesh = FakeMesh(2)
         publisher = FakeClient(mesh, mesh.nodes[1], "publisher", b"\x80\x00\x00\x01")
@@ -78,7 +78,7 @@ def test_a_client_that_stays_or_whose_broker_said_goodbye_repeats_nothing() -> N
         assert mesh.nodes[2].exchange.statistics().published == 0
 
 
-def test_clients_are_told_where_the_other_brokers_are_and_what_changes() -> None:
+def test_clients_are_sent_the_addresses_of_other_brokers_and_their_changes() -> None:
     mesh = FakeMesh(1)
     exchange = mesh.nodes[1].exchange
     early = FakeClient(mesh, mesh.nodes[1], "early", b"\x80\x00\x00\x01")

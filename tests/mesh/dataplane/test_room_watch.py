@@ -50,7 +50,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(tmp_path, monkeypatch)
 
 
-def test_it_begins_at_80_percent_and_is_over_below_70(watched: Watched) -> None:
+def test_the_notice_begins_at_80_percent_and_ends_below_70(watched: Watched) -> None:
     assert watched.told() == []
     watched.taken = 79
     assert watched.told() == []
@@ -68,7 +68,7 @@ def test_it_begins_at_80_percent_and_is_over_below_70(watched: Watched) -> None:
     assert watched.told() == [("begins", 0.85)]
 
 
-def test_the_journal_is_asked_only_when_something_was_stored_or_while_it_is_told(watched: Watched) -> None:
+def test_the_journal_is_asked_only_after_stores_or_during_a_notice(watched: Watched) -> None:
     watched.told()
     asked = watched.asked
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_the_journal_is_asked_only_when_something_was_stored_or_while_it_is_told
     assert watched.asked == asked + 4
 
 
-def test_a_disk_that_does_not_say_changes_nothing(watched: Watched) -> None:
+def test_a_disk_that_reports_no_room_changes_nothing(watched: Watched) -> None:
     watched.taken = 90
     assert watched.told() == [("begins", 0.9)]
     watched.taken = -1
@@ -90,5 +90,5 @@ def test_a_disk_that_does_not_say_changes_nothing(watched: Watched) -> None:
     assert watched.told() == [("over", 0.1)]
 
 
-def test_the_notice_is_of_the_journal_and_names_who_has_most() -> None:
+def test_the_notice_has_the_topic_of_the_journal() -> None:
     assert topic_of(Notice("", "filling", {})) == "$sys.journal.filling"

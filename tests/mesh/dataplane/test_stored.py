@@ -91,7 +91,7 @@ class Desk:
         ([(A, Kept.REFUSED), (A, Kept.KEPT), (B, Kept.KEPT)], KEPT),
     ],
 )
-def test_how_a_publication_ends_by_what_its_homes_say(
+def test_the_answers_of_its_homes_decide_the_outcome_of_a_publication(
     said: list[tuple[KnownHome, Kept]], outcome: Ending | None
 ) -> None:
     desk = Desk()
@@ -101,7 +101,7 @@ def test_how_a_publication_ends_by_what_its_homes_say(
     assert publication.outcome() == outcome
 
 
-def test_credit_is_given_back_once_whatever_is_said_again_and_whoever_ends_it() -> None:
+def test_credit_is_returned_once_despite_repeated_answers_and_ends() -> None:
     desk = Desk()
     publication, _ = desk.publish(1, A)
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_a_home_that_refused_is_asked_again_only_once_another_has_kept_it() -> N
 
 
 @pytest.mark.parametrize("verdict", [Kept.PAST, Kept.CONFLICT])
-def test_a_home_whose_answer_will_not_change_is_not_asked_again(verdict: Kept) -> None:
+def test_a_home_with_a_final_answer_is_not_asked_again(verdict: Kept) -> None:
     desk = Desk()
     _, (part,) = desk.publish(1, A, B)
     desk.say(A, verdict)
@@ -152,7 +152,7 @@ def test_a_home_whose_answer_will_not_change_is_not_asked_again(verdict: Kept) -
     assert not desk.stored.ask_again(part, A)
 
 
-def test_what_is_slow_is_said_once_and_due_ever_more_rarely_until_it_is_over() -> None:
+def test_a_slow_publication_is_reported_once_and_due_with_growing_pauses() -> None:
     desk = Desk()
     publication, _ = desk.publish(1, A)
     assert desk.stored.slow(0.25) == []
@@ -166,7 +166,7 @@ def test_what_is_slow_is_said_once_and_due_ever_more_rarely_until_it_is_over() -
     assert desk.stored.due(now + 1000.0) == []
 
 
-def test_what_a_publisher_waits_for_no_more_is_given_up_and_nothing_else() -> None:
+def test_only_publications_below_the_publishers_lowest_number_are_given_up() -> None:
     desk = Desk()
     publications = [desk.publish(first, A)[0] for first in (1, 2, 3)]
     assert desk.stored.waits_from((8, 9), 3) == publications[:2]
@@ -174,7 +174,7 @@ def test_what_a_publisher_waits_for_no_more_is_given_up_and_nothing_else() -> No
     assert list(desk.stored) == publications[2:]
 
 
-def test_a_retry_by_another_session_takes_over_the_credit_and_one_by_the_same_gives_its_own_back() -> None:
+def test_a_retry_by_another_session_takes_over_the_credit_and_one_by_the_same_returns_its_own() -> None:
     desk = Desk()
     publication, (part,) = desk.publish(1, A)
     desk.stored.sent_again(publication, part, desk.session, desk.held(), 0.0)
@@ -187,7 +187,7 @@ def test_a_retry_by_another_session_takes_over_the_credit_and_one_by_the_same_gi
     assert other.ingress.window.owed_messages == 1
 
 
-def test_what_a_session_left_is_given_up_a_minute_after_the_last_of_its_publisher() -> None:
+def test_orphaned_publications_are_given_up_a_minute_after_their_publishers_last_session() -> None:
     desk = Desk()
     publication, _ = desk.publish(1, A)
     other = desk.begin_session()
@@ -200,7 +200,7 @@ def test_what_a_session_left_is_given_up_a_minute_after_the_last_of_its_publishe
     assert publication.over and len(desk.stored) == 0
 
 
-def test_a_window_is_made_of_what_ingress_counts() -> None:
+def test_held_credit_is_returned_to_the_window_of_its_ingress() -> None:
     """The desk reads the credit that is due; it would read nothing if credit went elsewhere."""
     window = ReceiveWindow(10, 1000)
     ingress = Ingress(Desk().session, window, [], is_link=False)

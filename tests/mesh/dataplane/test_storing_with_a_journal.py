@@ -64,7 +64,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         pair.world.disk.journal.close()
 
 
-def test_what_is_acknowledged_is_in_the_journal_and_comes_to_a_worker(pair: Pair) -> None:
+def test_an_acknowledged_message_is_in_the_journal_and_reaches_a_consumer(pair: Pair) -> None:
     client = StoredClient(pair.mesh, 2)
     client.publish("jobs.a", b"a", b"b")
     assert client.acked == []
@@ -83,7 +83,7 @@ def test_a_large_body_is_acknowledged_as_a_whole_and_comes_to_a_worker(pair: Pai
     assert len(pair.world.rows()) == 1
 
 
-def test_an_acknowledgement_is_lost_and_the_retry_comes_through_another_broker_one_row(pair: Pair) -> None:
+def test_a_retry_through_another_broker_after_a_lost_acknowledgement_makes_no_second_row(pair: Pair) -> None:
     client = StoredClient(pair.mesh, 2)
     client.publish("jobs.a", b"a")
     client.lose()
@@ -96,7 +96,7 @@ def test_an_acknowledgement_is_lost_and_the_retry_comes_through_another_broker_o
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_a_commit_fails_and_the_block_is_in_doubt_until_the_home_has_restarted(
+def test_a_block_of_a_failed_commit_is_in_doubt_until_the_home_has_restarted(
     pair: Pair, written: bool
 ) -> None:
     client = StoredClient(pair.mesh, 2)
@@ -113,7 +113,7 @@ def test_a_commit_fails_and_the_block_is_in_doubt_until_the_home_has_restarted(
     assert len(pair.world.rows()) == 1
 
 
-def test_a_full_disk_refuses_what_is_new_and_acknowledges_what_came_before(pair: Pair) -> None:
+def test_a_full_disk_refuses_new_blocks_and_acknowledges_kept_ones(pair: Pair) -> None:
     client = StoredClient(pair.mesh, 2)
     client.publish("jobs.a", b"a")
     pair.settle(client)
@@ -143,7 +143,7 @@ def test_a_home_that_is_killed_before_its_commit_is_asked_again_by_the_next_link
     assert [row.block[-1:] for row in pair.world.rows()] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_what_its_publisher_gave_up_is_forgotten_by_the_home_and_a_late_copy_is_not_kept(pair: Pair) -> None:
+def test_a_block_that_its_publisher_gave_up_is_forgotten_and_a_late_copy_is_not_kept(pair: Pair) -> None:
     """The entry broker tells the home the lowest number that its publisher waits for."""
     client = StoredClient(pair.mesh, 2)
     client.publish("jobs.a", b"a")
@@ -157,7 +157,7 @@ def test_what_its_publisher_gave_up_is_forgotten_by_the_home_and_a_late_copy_is_
     assert client.acked == client.pending == [] and client.past == [(1, 1, ["alpha"])]
 
 
-def test_a_body_whose_first_pieces_a_home_lost_by_a_restart_is_stored_once_it_is_sent_again(
+def test_a_body_that_lost_pieces_in_a_restart_of_its_home_is_stored_once_it_is_sent_again(
     pair: Pair,
 ) -> None:
     """The home drops the pieces of unfinished bodies when it starts, and the entry broker had released them:

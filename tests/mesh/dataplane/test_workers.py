@@ -61,7 +61,7 @@ def test_a_consumer_holds_no_more_than_its_window_and_gets_more_as_it_settles(wo
     assert bodies(one.take()) == [b"4", b"5", b"6", b"7"]
 
 
-def test_several_share_what_waits(world: World) -> None:
+def test_several_consumers_share_the_backlog(world: World) -> None:
     both = [worker(world, window=2), worker(world, window=2)]
     world.keep(*[b"%d" % number for number in range(100)])
     got: list[bytes] = []
@@ -96,7 +96,7 @@ def test_a_consumer_that_reads_nothing_gets_no_more_than_its_connection_holds(tm
     assert got + len(bodies(stuck.take())) == 4_000
 
 
-def test_all_subscriptions_of_a_full_connection_wait_and_go_on_together(tmp_path: Path) -> None:
+def test_all_subscriptions_of_a_full_connection_wait_and_continue_together(tmp_path: Path) -> None:
     """Each of them overfilled the connection once before it was stopped."""
     world = World(tmp_path, options=ExchangeOptions(unwritten_bytes_max=50_000))
     client = world.client()
@@ -111,7 +111,7 @@ def test_all_subscriptions_of_a_full_connection_wait_and_go_on_together(tmp_path
     assert len(bodies(client.take())) == 30 * 200
 
 
-def test_what_all_queues_read_ahead_is_bounded_and_each_goes_on(
+def test_the_read_ahead_of_all_queues_is_bounded_and_each_continues(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each subscription with a stuck consumer held a megabyte, and a client may have thousands."""
@@ -140,7 +140,7 @@ def test_what_all_queues_read_ahead_is_bounded_and_each_goes_on(
     assert got == 20 * 230 and world.home._workers._ahead == 0
 
 
-def test_what_all_queues_read_to_deliver_it_again_is_bounded_and_each_goes_on(
+def test_the_bytes_read_for_redelivery_by_all_queues_are_bounded_and_each_continues(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each subscription held the bytes of eight blocks for consumers without room: half a megabyte."""
@@ -185,7 +185,7 @@ def test_live_messages_and_work_share_a_connection(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", ["leave", "die", "detach"])
-def test_what_is_not_settled_goes_to_others(world: World, end: str) -> None:
+def test_unsettled_messages_go_to_other_consumers(world: World, end: str) -> None:
     one = worker(world, window=3)
     world.keep(b"0", b"1", b"2")
     (work,) = one.take()
@@ -233,7 +233,7 @@ def test_frames_that_were_not_written_when_a_session_ends_are_not_lost(world: Wo
 # --- settling
 
 
-def test_what_cannot_be_settled_is_counted_and_ignored_three_times_over(world: World) -> None:
+def test_invalid_settlements_are_counted_and_ignored(world: World) -> None:
     one, other = worker(world, window=1), worker(world, window=1)
     world.keep(b"0", b"1")
     (mine,), (theirs,) = one.take(), other.take()
@@ -257,7 +257,7 @@ def test_what_cannot_be_settled_is_counted_and_ignored_three_times_over(world: W
     assert world.home._workers.unknown == 9
 
 
-def test_a_former_holder_may_still_settle_what_it_gave_back(world: World) -> None:
+def test_a_former_holder_may_still_settle_a_message_that_it_gave_back(world: World) -> None:
     one = worker(world)
     world.keep(b"0")
     (work,) = one.take()
@@ -267,7 +267,7 @@ def test_a_former_holder_may_still_settle_what_it_gave_back(world: World) -> Non
     assert world.rows() == [] and world.queue().waiting == 0
 
 
-def test_a_retry_comes_again_when_it_said_and_by_back_off_when_it_did_not(world: World) -> None:
+def test_a_retry_comes_after_its_given_delay_or_by_back_off(world: World) -> None:
     one = worker(world)
     world.keep(b"0")
     (work,) = one.take()
@@ -288,7 +288,7 @@ def test_a_retry_comes_again_when_it_said_and_by_back_off_when_it_did_not(world:
     assert work.attempt == 3, "attempts are on disk"
 
 
-def test_what_is_settled_is_on_disk_50_ms_later_or_with_the_next_commit(world: World) -> None:
+def test_settlements_are_on_disk_after_50_ms_or_with_the_next_commit(world: World) -> None:
     one = worker(world)
     world.keep(b"0")
     one.done(*one.take())
@@ -302,7 +302,7 @@ def test_what_is_settled_is_on_disk_50_ms_later_or_with_the_next_commit(world: W
     assert world.journal.commits == before + 1 and len(world.rows()) == 1
 
 
-def test_dead_letters_are_worked_off_like_any_others(world: World) -> None:
+def test_dead_letters_are_consumed_like_any_other_messages(world: World) -> None:
     one = worker(world)
     world.keep(b"0", b"bad")
     (work,) = one.take()
@@ -343,7 +343,7 @@ def test_twenty_attempts_make_a_dead_letter(world: World) -> None:
 # --- a disk that fails
 
 
-def test_what_was_settled_on_a_full_disk_is_written_once_there_is_room(world: World) -> None:
+def test_settlements_on_a_full_disk_are_written_once_there_is_room(world: World) -> None:
     one = worker(world, window=3)
     world.keep(b"0", b"1", b"2", b"3")
     (work,) = one.take()
@@ -361,7 +361,7 @@ def test_what_was_settled_on_a_full_disk_is_written_once_there_is_room(world: Wo
     assert world.queue(DEAD_PREFIX + "mail").waiting == 1
 
 
-def test_what_was_settled_earlier_is_never_written_later(world: World) -> None:
+def test_settlements_are_never_written_out_of_order(world: World) -> None:
     """A full disk refused the first submission and accepted the second. The first was then repeated, and
     messages that the second had settled were delivered again."""
     one = worker(world)
@@ -378,7 +378,7 @@ def test_what_was_settled_earlier_is_never_written_later(world: World) -> None:
     assert [row.floor for row in world.rows()] == [2]
 
 
-def test_nothing_is_delivered_while_too_much_cannot_be_written(
+def test_delivery_stops_while_too_many_settlements_cannot_be_written(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settling, "ENTRIES_MAX", 5)
@@ -412,7 +412,7 @@ def test_a_journal_that_cannot_be_read_ends_all_work_with_one_sentence(world: Wo
     assert [each[1] for each in one.heard(Durable.DETACHED)] == ["failed"]
 
 
-def test_a_damaged_row_stays_on_disk_and_holds_up_no_other(world: World) -> None:
+def test_a_damaged_row_stays_on_disk_and_blocks_no_other(world: World) -> None:
     for number in range(3):
         world.client().attach("mail", "jobs.#")
         world.keep(b"%d" % number)
@@ -437,7 +437,7 @@ def test_a_large_body_comes_in_pieces_that_make_it(world: World) -> None:
     assert world.rows() == []
 
 
-def test_what_is_behind_a_large_body_keeps_its_place(world: World) -> None:
+def test_messages_behind_a_large_body_keep_their_order(world: World) -> None:
     one = worker(world)
     one.say(Durable.DETACH, 1)
     world.keep(b"before", b"before too")
@@ -488,7 +488,7 @@ def test_room_that_comes_while_pieces_are_read_sends_none_of_them_twice(tmp_path
     assert works.pop(0).number == 2 and b"".join(bodies(works)) == BODY
 
 
-def test_a_consumer_that_goes_amid_a_large_body_leaves_it_to_others(tmp_path: Path) -> None:
+def test_a_consumer_that_leaves_during_a_large_body_leaves_it_to_others(tmp_path: Path) -> None:
     world = World(tmp_path, options=ExchangeOptions(unwritten_bytes_max=100_000))
     one = worker(world)
     one.reading = False
@@ -534,7 +534,7 @@ def test_a_row_that_cannot_be_read_behind_a_body_is_tried_again_later(world: Wor
     assert (again.bodies, again.attempt) == ([b"behind"], 1)
 
 
-def test_a_timer_that_comes_early_makes_up_for_it_at_the_next_tick(tmp_path: Path) -> None:
+def test_a_timer_that_fires_early_catches_up_at_the_next_tick(tmp_path: Path) -> None:
     """Work that was due then waited until anything else happened."""
     world = World(tmp_path)
     client = world.client()

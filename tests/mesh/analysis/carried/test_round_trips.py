@@ -29,7 +29,7 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(values: list[int], share:
     assert bucket_of(true) == len(BOUNDS_US) or found <= BOUNDS_US[bucket_of(true)] * 1.001
 
 
-def test_nothing_counted_has_no_quantile() -> None:
+def test_empty_buckets_have_no_quantile() -> None:
     assert quantile_us([0] * BUCKETS, None, None, 0.5) is None
 
 

@@ -74,7 +74,7 @@ def test_drops_by_reason(stats: DataFrame) -> None:
     assert set(drops(stats).columns) == set(decision_schema(Drop).names)
 
 
-def test_traffic_is_what_was_added_and_may_fall(stats: DataFrame) -> None:
+def test_traffic_is_the_change_of_a_counter_and_may_be_negative(stats: DataFrame) -> None:
     from mesh.analysis.carried.tables import traffic
 
     found = traffic(stats, 10.0)

@@ -56,14 +56,14 @@ def test_the_best_sample_of_a_pair_counts() -> None:
     assert found == {"a": Offset(0, 10), "b": Offset(0, 10)}
 
 
-def test_a_wall_clock_that_is_hours_off_moves_nobody() -> None:
+def test_a_wall_clock_that_is_hours_off_moves_no_boot() -> None:
     true, samples = line(5)
     walls = {**true, "b1": true["b1"] + HOUR, "b4": true["b4"] - 7 * HOUR}
 
     assert solve(walls, samples) == solve(true, samples)
 
 
-def test_of_two_wall_clocks_one_is_believed_and_not_the_middle() -> None:
+def test_one_of_two_wall_clocks_is_believed_and_not_their_mean() -> None:
     true, samples = line(2)
 
     found = solve({**true, "b1": true["b1"] + HOUR}, samples)
@@ -71,7 +71,7 @@ def test_of_two_wall_clocks_one_is_believed_and_not_the_middle() -> None:
     assert {boot: offset.offset for boot, offset in found.items()} == true
 
 
-def test_a_boot_that_nobody_heard_stands_on_its_wall_clock() -> None:
+def test_a_boot_that_no_other_heard_has_the_time_of_its_wall_clock() -> None:
     true, samples = line(3)
 
     found = solve({**true, "alone": 77}, samples)
@@ -79,7 +79,7 @@ def test_a_boot_that_nobody_heard_stands_on_its_wall_clock() -> None:
     assert found["alone"] == Offset(77, None)
 
 
-def test_a_boot_that_nobody_heard_is_as_wrong_as_its_broker_is_known_to_be() -> None:
+def test_a_boot_that_no_other_heard_has_the_clock_error_of_its_brokers_other_boots() -> None:
     """A host whose wall clock is an hour ahead restarts its broker, which dies before it is measured."""
     true, samples = line(3)
     walls = {**true, "b2": true["b2"] + HOUR, "short": 5_000 + HOUR}
@@ -91,7 +91,7 @@ def test_a_boot_that_nobody_heard_is_as_wrong_as_its_broker_is_known_to_be() -> 
     assert found["b0"] == solve(true, samples)["b0"]
 
 
-def test_a_boot_that_nobody_heard_met_the_others_when_they_say() -> None:
+def test_a_boot_that_no_other_heard_is_placed_at_the_time_that_others_report_for_it() -> None:
     """In logs that combine heartbeats, a broker killed within 16 s has noted none. If its wall clock had also
     jumped, its whole life was placed two hours away."""
     true, samples = line(3)
@@ -106,7 +106,7 @@ def test_a_boot_that_nobody_heard_met_the_others_when_they_say() -> None:
     assert met(right, words) == right, "a wall clock that agrees is closer"
 
 
-def test_of_two_samples_that_are_as_good_the_order_decides_nothing() -> None:
+def test_the_order_of_equally_good_samples_decides_nothing() -> None:
     """Spark collects them in any order, and the same logs gave offsets that differed by microseconds."""
     samples = [Sample("a", "b", 7, 5), Sample("b", "a", -9, 5)]
 

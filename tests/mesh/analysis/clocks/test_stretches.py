@@ -46,7 +46,7 @@ def test_no_long_silence_is_missed_and_no_short_one_is_found(beats: list[int]) -
 
 @given(st.integers(0, 2**64 - 1), st.integers(2, 64))
 @settings(max_examples=300, deadline=None)
-def test_all_quarters_at_once_tell_what_looking_at_each_tells(slots: int, least: int) -> None:
+def test_the_check_of_all_slots_at_once_agrees_with_looking_at_each(slots: int, least: int) -> None:
     taken = [number for number in range(SLOTS) if slots >> number & 1]
 
     expected = any(after - before >= least for before, after in pairwise(taken))

@@ -30,7 +30,7 @@ def test_too_little_memory_is_advice_and_no_refusal(monkeypatch: pytest.MonkeyPa
     assert memory.well and "--memory 1g" in str(memory)
 
 
-def test_the_command_prints_a_line_for_each_and_ends_by_what_is_missing(
+def test_the_command_prints_a_line_for_each_finding_and_its_exit_code_shows_missing_ones(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = [Finding("java", "Java 21"), Finding("arrow", "none", "--follow needs it", needed=False)]

@@ -48,7 +48,7 @@ def interrupt_me() -> None:
     time.sleep(0)  # the handler runs between two steps of the interpreter
 
 
-def test_the_first_signal_ends_the_work_and_what_was_started() -> None:
+def test_the_first_signal_ends_the_work_and_started_processes() -> None:
     ended = []
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
@@ -80,7 +80,7 @@ def test_an_error_that_follows_a_signal_is_told_as_the_signal() -> None:
             raise OSError("Answer from Java side is empty") from None
 
 
-def test_what_is_being_made_gets_its_name_before_a_signal_ends_it() -> None:
+def test_a_held_signal_waits_until_the_new_thing_has_its_name() -> None:
     made = None
     with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
         with interrupts.held():
@@ -97,7 +97,7 @@ def test_sigterm_ends_with_its_own_code() -> None:
     assert raised.value.code == 143
 
 
-def test_in_another_thread_nothing_is_changed() -> None:
+def test_signal_handlers_are_unchanged_in_another_thread() -> None:
     before = signal.getsignal(signal.SIGINT)
     seen = []
 

@@ -44,7 +44,7 @@ def test_the_same_version_makes_the_same_bytes(package: Path) -> None:
     assert write_package(package.with_name("again.zip")).read_bytes() == package.read_bytes()
 
 
-def test_nothing_is_left_of_a_zip_that_could_not_be_written(tmp_path: Path) -> None:
+def test_a_zip_that_could_not_be_written_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "taken.zip").mkdir()
     with pytest.raises(OSError):
         write_package(tmp_path / "taken.zip")
@@ -63,7 +63,7 @@ def test_a_bare_python_imports_it(package: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.long
-def test_on_the_driver_it_does_not_hide_what_is_installed(package: Path) -> None:
+def test_the_zip_does_not_hide_installed_packages_on_the_driver(package: Path) -> None:
     """spark-submit puts the zip before site-packages, and the command line is not in the zip."""
     environ = {**os.environ, "PYTHONPATH": str(package)}
     command = [sys.executable, "-c", EXTEND]

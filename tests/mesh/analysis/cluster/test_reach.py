@@ -15,7 +15,7 @@ def test_the_drivers_address_is_the_one_from_which_the_master_is_reached() -> No
         assert address_towards(f"spark://{place}") == "127.0.0.1"
 
 
-def test_of_two_masters_one_is_enough() -> None:
+def test_one_reachable_master_of_two_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as master, socket.create_server(("127.0.0.1", 0)) as gone:
         place, nowhere = (f"127.0.0.1:{there.getsockname()[1]}" for there in (master, gone))
         gone.close()

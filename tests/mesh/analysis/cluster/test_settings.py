@@ -14,13 +14,13 @@ ONE_MACHINE = (
 )
 
 
-def test_on_one_machine_the_driver_stays_on_loopback_with_its_memory_and_partitions() -> None:
+def test_the_driver_on_one_machine_stays_on_loopback_with_its_memory_and_partitions() -> None:
     settings = launch_settings(SparkOptions(master="local[3]"), None)
     assert [settings[key] for key in ONE_MACHINE] == ["127.0.0.1", "127.0.0.1", "2g", "6"]
     assert sql_settings(SparkOptions(master="local[3]"))["spark.sql.shuffle.partitions"] == "6"
 
 
-def test_on_a_cluster_nothing_is_set_that_suits_one_machine() -> None:
+def test_a_cluster_gets_none_of_the_settings_for_one_machine() -> None:
     """The driver was bound to loopback for every master: a worker on another host waited forever."""
     options = SparkOptions(master="spark://10.0.0.1:7077")
     assert not set(ONE_MACHINE) & set(launch_settings(options, None))
@@ -36,7 +36,7 @@ def test_memory_that_was_asked_for_is_set_everywhere() -> None:
 
 
 @pytest.mark.parametrize("small", [False, True])
-def test_what_the_user_sets_wins_over_everything(small: bool) -> None:
+def test_settings_of_the_user_override_all_others(small: bool) -> None:
     ours = {**launch_settings(SparkOptions(small=small), None), **sql_settings(SparkOptions(small=small))}
     users = {key: "theirs" for key in ours if key != "spark.master"}
     options = SparkOptions(memory="3g", conf=users, small=small)
@@ -55,6 +55,6 @@ def test_settings_are_pairs_and_the_last_one_holds() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["spark.a", "executor.memory=1g", "=1", ""])
-def test_what_is_no_setting_is_refused_as_it_was_given(wrong: str) -> None:
+def test_a_malformed_setting_is_refused_and_shown(wrong: str) -> None:
     with pytest.raises(ValueError, match="is not spark.SOMETHING=VALUE"):
         parse_conf((wrong,))

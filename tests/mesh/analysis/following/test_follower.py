@@ -29,7 +29,7 @@ class Killed(Exception):
     """Represents the end of the process."""
 
 
-def test_nothing_is_lost_or_doubled(
+def test_no_row_is_lost_or_duplicated(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file source doubled 1 982 rows of 8 679, or missed the killed broker's last 79."""

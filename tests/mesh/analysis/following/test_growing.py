@@ -134,7 +134,9 @@ def test_a_file_that_was_replaced_by_a_shorter_one_is_read_anew(tmp_path: Path) 
     assert reader._seen["a-1.jsonl"].generation == 1
 
 
-def test_a_step_is_bounded_and_says_what_it_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_bounded_and_reports_the_bytes_that_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(growing, "STEP_BYTES", 10)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a-1.jsonl").write_text("12345\n" * 5)

@@ -32,7 +32,7 @@ def shown(health: Health, second: float) -> str:
     return console.file.getvalue()
 
 
-def test_a_whole_mesh_is_up_and_how_far_behind_is_said() -> None:
+def test_a_whole_mesh_is_up_and_the_delay_of_the_view_is_shown() -> None:
     health = Health()
     assert shown(health, 0).split("\n")[:2] == ["no rows yet", "0 rows, - a second, - behind"]
     health.take(batch(0, "abc", "ab bc"), START_US / 1e6)
@@ -41,7 +41,7 @@ def test_a_whole_mesh_is_up_and_how_far_behind_is_said() -> None:
     assert said.startswith("3 up, 0 silent, 0 stopped\n60 rows, 15 a second, 1.5 s behind\n")
 
 
-def test_who_falls_silent_stands_first_and_who_stops_is_not_missed() -> None:
+def test_a_silent_broker_is_listed_first_and_a_stopped_one_is_not_missed() -> None:
     health = Health()
     health.take(batch(0, "abc", "ab bc ac"), 0.0)
     health.take(batch(5, "c", stopped="c"), 5.0)
@@ -64,7 +64,7 @@ def test_brokers_that_do_not_hear_each_other_are_in_parts() -> None:
     assert "the mesh is in 2 parts" in shown(health, 10)
 
 
-def test_a_broker_whose_start_was_read_before_has_its_name() -> None:
+def test_a_broker_has_its_name_although_its_start_was_read_earlier() -> None:
     """A restarted follower showed brokers by their ids, since their `meta` rows had been read earlier."""
     health = Health({("run", "a"): "alpha"})
     health.take(batch(1, "ab"), 1.0)

@@ -66,7 +66,7 @@ def whole(of: Incident) -> Scope:
     return Scope(of, (), 0)
 
 
-def test_a_crash_lasts_until_the_next_start_and_a_pause_until_the_broker_goes_on() -> None:
+def test_a_crash_lasts_until_the_next_start_and_a_pause_until_its_resume() -> None:
     found = told(
         [
             *lives("a", (20, "up", "crash"), (26, "down", "restart"), (100, "up", None)),
@@ -133,7 +133,7 @@ def test_a_cut_that_was_one_way_at_first_begins_then() -> None:
     ]
 
 
-def test_who_leaves_in_a_part_was_cut_off_by_it_alone() -> None:
+def test_a_broker_that_leaves_in_a_part_causes_no_cuts_beside_the_part() -> None:
     """Its outages have no end, and were also reported as endless cuts beside the part."""
     part = Part(RUN, 1, 20 * S, 50 * S, "complete", True)
     sides = [PartSide(RUN, 1, "a", 0), PartSide(RUN, 1, "b", 0), PartSide(RUN, 1, "c", 1)]
@@ -158,7 +158,7 @@ def test_three_sides_are_two_partitions() -> None:
     ]
 
 
-def test_silent_pairs_are_cut_edge_by_edge_and_gathered_by_who_is_cut_off() -> None:
+def test_silent_pairs_are_cuts_grouped_by_the_broker_that_is_cut_off() -> None:
     quiet = [silence(src, dst, 20.2, 35.1) for src, dst in ("ac", "ca", "bc", "cb")]
     found = told(calm("a", "b", "c", "d"), [Part(RUN, 1, 20 * S, 35 * S, "partial", True)], [], quiet)
     (cut,) = found.happenings
@@ -167,7 +167,7 @@ def test_silent_pairs_are_cut_edge_by_edge_and_gathered_by_who_is_cut_off() -> N
     assert ("c",) in (cut.a, cut.b)
 
 
-def test_a_pair_of_which_one_heard_the_other_is_cut_one_way() -> None:
+def test_a_pair_with_one_heard_direction_is_cut_one_way() -> None:
     found = told(calm("a", "b", "c"), outages=[silence("a", "b", 20, 30), silence("a", "c", 20.5, 30.4)])
     (cut,) = found.happenings
     assert (cut.kind, cut.a, cut.b) == ("cut_one_way", ("a",), ("b", "c"))
@@ -180,12 +180,12 @@ def test_a_lost_log_is_said_and_not_played() -> None:
 
 
 @pytest.mark.parametrize("of", [[], calm("a", "b")])
-def test_nothing_to_tell_is_one_sentence(of: list[Life]) -> None:
+def test_an_incident_without_events_is_one_sentence(of: list[Life]) -> None:
     with pytest.raises(ValueError, match="nothing to make a scenario of"):
         scenario_text(whole(told(of)), setting())
 
 
-def test_around_a_time_only_what_happened_then_is_kept() -> None:
+def test_only_events_around_the_given_time_are_kept() -> None:
     found = told(
         [
             *lives("a", (20, "up", "crash"), (90, "down", "restart"), (100, "up", None)),
@@ -201,7 +201,7 @@ def test_around_a_time_only_what_happened_then_is_kept() -> None:
     assert scope.dropped == 1
 
 
-def test_of_a_large_mesh_those_concerned_are_kept_and_the_rest_are_named() -> None:
+def test_the_affected_brokers_of_a_large_mesh_are_kept_and_the_rest_are_named() -> None:
     crowd = [f"n{number:03d}" for number in range(150)]
     part = Part(RUN, 1, 30 * S, 40 * S, "complete", True)
     sides = [PartSide(RUN, 1, node, int(number >= 75)) for number, node in enumerate(crowd)]
@@ -253,14 +253,14 @@ def _faults(path: Path) -> list[tuple[float, Happening]]:
 
 
 @given(st.text(max_size=80), st.text(max_size=80), st.text(max_size=80))
-def test_whatever_brokers_are_called_the_file_is_toml(run: str, name: str, verdict: str) -> None:
+def test_the_file_is_toml_for_any_names_of_brokers(run: str, name: str, verdict: str) -> None:
     of = [*lives("a", (20, "up", "crash"), (26, "down", "restart"), (100, "up", None)), *calm("b")]
     text = scenario_text(whole(told(of)), setting(run=run, names={"a": name, "b": run}, verdict=[verdict]))
     document = tomllib.loads(text)
     assert document["fault"] == [{"at_s": 3, "kind": "crash", "a": "broker-1", "for_s": 6}]
 
 
-def test_that_everybody_leaves_at_the_end_is_no_incident() -> None:
+def test_the_leaving_of_all_brokers_at_the_end_is_no_incident() -> None:
     of = [life for node in "abc" for life in lives(node, (90, "up", "leave"), (100, "away", None))]
     of += lives("d", (20, "up", "crash"), (23, "down", "restart"), (91, "up", "leave"), (100, "away", None))
     assert [each.kind for each in told(of).happenings] == ["crash"]

@@ -35,7 +35,7 @@ def test_events_are_the_same_wherever_in_time_the_copy_lies() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["leave-in-a-partition", LIVES])
-def test_what_happened_happens_again(name: str, tmp_path: Path) -> None:
+def test_the_events_happen_again(name: str, tmp_path: Path) -> None:
     done = replayed(played(name, 1, tmp_path), tmp_path / "again", seed=1001)
     assert done is not None
     assert done.again

@@ -28,7 +28,7 @@ def test_the_incident_of_a_run() -> None:
     assert "1 crash, 1 partition" in text
 
 
-def test_only_what_happened_around_a_time() -> None:
+def test_only_events_around_a_time_are_written() -> None:
     tables = digest()
     text = write_scenario(findings_of(tables), tables, [], at=at(42), within_s=5)
     assert [fault["kind"] for fault in tomllib.loads(text)["fault"]] == ["pause"]
@@ -55,18 +55,18 @@ def moment(text: str) -> int:
         ("00:10", "2023-11-15T00:10:00"),
     ],
 )
-def test_times_that_users_name(text: str, told: str) -> None:
+def test_formats_of_times_are_accepted(text: str, told: str) -> None:
     assert moment_of(text, ZERO, ZERO + 7200 * S) == moment(told)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "23:59:59", "2020-01-01"])
-def test_times_that_are_none_or_elsewhere(text: str) -> None:
+def test_malformed_times_and_times_outside_the_run_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a time|outside of the run"):
         moment_of(text, ZERO, ZERO + 100 * S)
 
 
 @given(st.lists(st.integers(0, 100), min_size=BUCKETS, max_size=BUCKETS), st.floats(1, 1e6))
-def test_a_tail_is_a_share_of_what_is_slower(counts: list[int], p50_us: float) -> None:
+def test_a_tail_is_the_share_of_slower_round_trips(counts: list[int], p50_us: float) -> None:
     share, typical_us = tail(counts, p50_us, 8)
     assert 0 <= share <= 1
     assert not share or typical_us >= 8 * p50_us

@@ -129,7 +129,7 @@ def life(node: str, no: int, state: str, start: int, end: int, cause: str | None
     )
 
 
-def test_what_happens_in_the_same_moment_is_one_change() -> None:
+def test_events_at_the_same_moment_are_one_change() -> None:
     """Two of four brokers fail together: that is a change of half, not of a fourth and then a third."""
     lives = [
         life("a", 1, "up", 0, 10, "crash"),

@@ -204,7 +204,7 @@ EXPECTED: dict[str, tuple[Evidence, list[Fact]]] = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_life_is_told_from_what_was_done(name: str) -> None:
+def test_a_life_follows_from_the_facts(name: str) -> None:
     known, expected = EXPECTED[name]
 
     assert states(known) == expected
@@ -300,13 +300,13 @@ def test_a_crash_ends_when_its_links_were_closed_and_says_how_sure_that_is() -> 
     assert died.error_s == pytest.approx(0.2)
 
 
-def test_a_power_loss_ends_a_life_when_it_was_last_heard() -> None:
+def test_a_power_loss_ends_a_life_at_its_last_heartbeat() -> None:
     died = tell(POWER_LOST)[0]
 
     assert (died.end, died.error_s) == (us(49.8), 1.0)
 
 
-def test_who_was_heard_into_its_next_boot_lost_its_power_at_an_unknown_moment_between() -> None:
+def test_a_power_loss_of_a_broker_that_was_heard_into_its_next_boot_has_an_error() -> None:
     died = tell(POWER_LOST_AND_BACK_SOON)[0]
 
     assert died.end <= us(51.52) <= died.end + us(died.error_s)
@@ -331,7 +331,7 @@ def test_a_log_that_lacks_its_beginning_is_of_a_life_that_had_begun() -> None:
     assert not tell(CRASHED)[0].truncated
 
 
-def test_one_that_joins_while_others_watch_had_not_begun_before() -> None:
+def test_a_broker_whose_joining_others_observed_had_not_begun_before() -> None:
     """Without its log, only the observer that met it first can tell: one that was already there, or one that
     came."""
     watched = tell(of(said=[said("b", 10, "1", "alive", "joined")], heard=[heard("b", 10, 100)]))
@@ -346,7 +346,7 @@ def test_one_that_joins_while_others_watch_had_not_begun_before() -> None:
     assert found[0].truncated
 
 
-def test_one_log_alone_does_not_say_what_others_did_in_silence() -> None:
+def test_one_log_alone_does_not_show_the_states_of_others_during_silence() -> None:
     """Its writer may have been cut off from them, or they from it."""
     alone = of(
         said=[said("b", 0.1, "1", "alive", "restarted")], heard=[heard("b", 0.2, 40), heard("b", 60, 100)]
@@ -361,14 +361,14 @@ def test_a_broker_that_writes_alone_is_up_until_its_log_ends() -> None:
     assert states(alone) == [("up", None)]
 
 
-def test_one_that_is_cut_off_to_the_end_is_up_until_its_log_ends() -> None:
+def test_a_broker_that_is_cut_off_to_the_end_is_up_until_its_log_ends() -> None:
     """It writes counters every five seconds, and nothing else."""
     cut = of(boots=[boot("1", 0, 94)], heard=[heard("b", 0, 40)], linked=[down("b", 43, "dead")])
 
     assert states(cut) == [("up", None)]
 
 
-def test_one_whose_log_is_cut_short_before_the_logs_end_lost_its_power() -> None:
+def test_a_broker_with_a_torn_log_before_the_end_of_all_logs_lost_its_power() -> None:
     torn = of(
         boots=[boot("1", 0, 90, torn=True)], heard=[heard("b", 0, 95)], linked=[down("b", 97.6, "dead")]
     )
@@ -389,7 +389,7 @@ def test_rows_in_any_order_tell_the_same() -> None:
         assert states(turned) == expected
 
 
-def test_an_hour_more_on_every_clock_moves_all_and_changes_nothing() -> None:
+def test_an_hour_added_to_every_clock_shifts_all_times_and_changes_no_state() -> None:
     hour = 3600 * SECOND
 
     def later(record: Any) -> Any:

@@ -24,14 +24,14 @@ def test_a_death_is_timed_from_the_end_of_the_process() -> None:
     assert (change.first_s, change.p50_s, change.p90_s, change.last_s) == (2, 3, 6, 6)
 
 
-def test_those_that_did_not_run_could_not_hear_of_it() -> None:
+def test_observers_that_did_not_run_do_not_count() -> None:
     others = {**ALWAYS, "c": [(0, 19 * S)], "d": [(0, 10 * S), (24 * S, 100 * S)]}
     said = [says("a", 22, "dead"), says("b", 25, "dead")]
     (change,) = changes_of("m", said, CRASHED, [], others, period_us=S)
     assert (change.reached, change.of) == (2, 2)
 
 
-def test_what_did_not_happen_is_timed_from_the_first_that_said_so() -> None:
+def test_a_mistaken_change_is_timed_from_its_first_report() -> None:
     said = [says("a", 22, "dead"), says("b", 25, "dead"), says("a", 30, "alive", incarnation=2)]
     dead, alive = changes_of("m", said, RAN, [], ALWAYS, period_us=S)
     assert (dead.at, dead.cause, dead.first_s, dead.last_s) == (None, "mistaken", 0, 3)
@@ -44,7 +44,7 @@ def test_the_first_incarnation_is_timed_from_the_start_of_its_process() -> None:
     assert (alive.at, alive.first_s) == (4 * S, 1)
 
 
-def test_who_says_it_twice_is_counted_once_and_own_words_are_not() -> None:
+def test_repeated_reports_count_once_and_reports_about_oneself_do_not_count() -> None:
     said = [says("a", 22, "dead"), says("a", 29, "dead"), says("m", 21, "dead")]
     (change,) = changes_of("m", said, CRASHED, [], ALWAYS, period_us=S)
     assert (change.reached, change.last_s) == (1, 2)
@@ -74,11 +74,11 @@ def test_a_mistake_is_over_when_it_comes_true() -> None:
     assert (error.start, error.end) == (22 * S, 60 * S)
 
 
-def test_a_mistake_ends_with_the_life_of_who_makes_it() -> None:
+def test_a_mistake_ends_with_the_life_of_its_observer() -> None:
     (error,) = mistakes_of("m", [says("a", 22, "dead")], RAN, [], {"a": [10 * S, 40 * S]}, period_us=S)
     assert error.end == 40 * S
 
 
-def test_a_mistake_that_nobody_takes_back_lasts() -> None:
+def test_a_mistake_that_is_never_taken_back_has_no_end() -> None:
     (error,) = mistakes_of("m", [says("a", 22, "dead")], RAN, [], {}, period_us=S)
     assert error.end is None

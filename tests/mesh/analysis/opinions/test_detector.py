@@ -56,7 +56,7 @@ def test_the_measures_of_a_pair() -> None:
     assert everybody.mistakes == 2
 
 
-def test_a_failure_that_was_over_before_anybody_noticed_is_missed() -> None:
+def test_a_failure_that_ended_before_its_detection_is_missed() -> None:
     ran = {"a": [(0, 3600 * S)], "m": [(0, 600 * S), (602 * S, 3600 * S)]}
     found = detector(ran, [], [Failure("m", 600 * S, 602 * S, {})], ended=3600 * S)
     assert (found[0].observer, found[0].failures, found[0].missed) == ("a", 1, 1)

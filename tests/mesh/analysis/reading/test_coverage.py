@@ -55,7 +55,7 @@ def test_a_file_that_grows_is_read_from_where_it_was_left_also_when_it_is_finish
     assert planned([file("a-1.jsonl", 150, 2)], seen, {}) == Plan()
 
 
-def test_half_a_line_that_a_killed_broker_left_is_told_each_time_and_read_without_a_look() -> None:
+def test_half_a_line_of_a_killed_broker_is_reported_each_time_and_not_read_again() -> None:
     seen: dict[str, Seen] = {}
     now = [file("a-1.jsonl.part", 110)]
     planned(now, seen, {"a-1.jsonl.part": Head(110, 100, "x")})
@@ -114,7 +114,7 @@ DEEDS = st.lists(
 
 
 @given(DEEDS)
-def test_what_is_stored_is_what_the_files_hold(deeds: list[tuple[str, str, int]]) -> None:
+def test_stored_content_equals_the_content_of_the_files(deeds: list[tuple[str, str, int]]) -> None:
     disk, seen = Disk(), dict[str, Seen]()
     stored: dict[tuple[str, int], list[bytes]] = {}
     for number, (deed, name, amount) in enumerate([*deeds, ("look", "a", 1)]):

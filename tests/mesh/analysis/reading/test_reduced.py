@@ -72,7 +72,7 @@ def test_runs_over_growing_files_end_with_the_tables_of_one_run(
     assert parsed == []
 
 
-def test_what_was_begun_and_not_finished_is_read_again_and_counts_once(
+def test_an_unfinished_batch_is_read_again_and_counts_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = tmp_path / "logs"

@@ -21,7 +21,7 @@ def test_the_same_findings_do_not_differ(before: dict[str, Any]) -> None:
     assert differences(before, copy.deepcopy(before)) == []
 
 
-def test_what_changed_is_told_with_both_values(before: dict[str, Any]) -> None:
+def test_each_change_is_reported_with_both_values(before: dict[str, Any]) -> None:
     after = copy.deepcopy(before)
     run = after["runs"][0]
     run["failures"] = {"crash": 2, "power_off": 1}
@@ -58,7 +58,7 @@ def test_a_run_or_a_broker_that_is_missing(before: dict[str, Any]) -> None:
     assert differences(before, both) == [Difference("south", "run", None, before["runs"][0]["verdict"])]
 
 
-def test_single_runs_are_compared_whatever_they_are_called(before: dict[str, Any]) -> None:
+def test_single_runs_are_compared_under_any_names(before: dict[str, Any]) -> None:
     after = copy.deepcopy(before)
     after["runs"][0]["run"] = "replay-7"
     assert differences(before, after) == [Difference("", "run", RUN, "replay-7")]

@@ -59,7 +59,7 @@ def test_events_are_in_order_with_names_in_natural_order() -> None:
     assert run.parts[0].sides == [["broker-2", "broker-10"], ["broker-1"]]
 
 
-def test_what_happens_together_is_one_event() -> None:
+def test_simultaneous_changes_are_one_event() -> None:
     lives = [
         each
         for node, start in (("a", 20.0), ("b", 20.3), ("c", 20.9))
@@ -94,7 +94,7 @@ def test_programs_get_plain_values_with_times_as_text() -> None:
     }
 
 
-def test_the_terminal_tells_causes_beside_counts() -> None:
+def test_the_terminal_shows_causes_beside_counts() -> None:
     said = text_of(findings_of(digest()))
     assert "1 crash, 1 partition" in said
     assert "after 2.5 s by 2" in said

@@ -68,7 +68,7 @@ def test_causes_stand_beside_counts() -> None:
         assert meaning in texts
 
 
-def test_what_a_log_says_is_text() -> None:
+def test_texts_of_logs_are_escaped() -> None:
     html = page(
         brokers=[broker("a", "<script>alert(1)</script>"), broker("b", "\u202ereversed"), broker("c", "")]
     )

@@ -40,7 +40,7 @@ def test_the_newest_result_is_current_and_the_oldest_goes() -> None:
     assert current.next(IDS[-2]).kept == (IDS[-2], IDS[-1], *reversed(IDS[2:-2]))
 
 
-def test_what_is_written_is_read_and_the_highest_number_holds() -> None:
+def test_a_current_file_is_read_as_written_and_the_highest_number_counts() -> None:
     first = Current().next(IDS[0])
     second = first.next(IDS[1])
     assert Current.of(f"{second.as_json()}\n{first.as_json()}\n") == second
@@ -83,7 +83,7 @@ def test_each_refusal_has_its_code(number: int, code: int) -> None:
 
 
 @pytest.mark.parametrize("said", ["java.io.IOException: No space left on device", "Permission denied: a"])
-def test_sparks_refusal_is_told_as_the_systems(said: str) -> None:
+def test_a_refusal_by_spark_is_reported_like_one_of_the_system(said: str) -> None:
     from pyspark.errors import PySparkException
 
     with pytest.raises(OutputError, match="--out out cannot be written: (No space|Permission)"):
@@ -91,7 +91,7 @@ def test_sparks_refusal_is_told_as_the_systems(said: str) -> None:
             raise PySparkException(said)
 
 
-def test_an_output_of_somebody_else_is_refused_before_spark_is_started(tmp_path: Path) -> None:
+def test_an_output_folder_with_foreign_files_is_refused_before_spark_is_started(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(
         OutputError, match=r"contains files that no analysis .*\(thesis.tex\); name another"
@@ -123,7 +123,9 @@ def test_a_current_file_of_another_program_is_refused(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["local", "spark"])
-def test_a_broken_run_leaves_what_was_current(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_broken_run_leaves_the_current_result_unchanged(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
     """This holds on both kinds of file systems: written last, bounded in number, the same input at the same
     place."""
     out = str(tmp_path / "a folder {x}")

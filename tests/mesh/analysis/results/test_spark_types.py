@@ -29,14 +29,14 @@ def test_an_instant_is_a_timestamp_in_a_table_and_a_number_in_a_decision() -> No
     assert decision_schema(Part)["start"].dataType.simpleString() == "bigint"
 
 
-def test_a_decision_returns_what_its_caller_does_not_know() -> None:
+def test_a_decision_returns_all_columns_except_its_callers_key() -> None:
     assert decided_type(Part, "run").simpleString() == (
         "struct<no:bigint,start:bigint,end:bigint,kind:string,majority:boolean>"
     )
     assert all(field.nullable for field in decided_type(Part, "run").fields)
 
 
-def test_only_what_may_be_none_is_nullable() -> None:
+def test_only_fields_that_may_be_none_are_nullable() -> None:
     assert [field.name for field in table_schema(Life).fields if field.nullable] == ["boot", "cause"]
 
 

@@ -146,7 +146,7 @@ def test_a_cut_of_less_than_a_period_is_none(seed: int) -> None:
     assert Story(5, seed=seed, heals_s=0.1).cut(20, 20.9, (0, 1), (2, 3, 4)).parts() == []
 
 
-def test_a_cut_whose_ways_go_silent_one_after_the_other_is_not_one_way() -> None:
+def test_a_cut_is_not_one_way_because_one_direction_goes_silent_later() -> None:
     assert shapes(uneven()) == [("complete", ((0, 1), (2, 3)))]
 
 
@@ -255,22 +255,22 @@ def test_the_last_of_a_side_ends_the_part() -> None:
 
 
 @pytest.mark.parametrize("state", ["paused", "down", "away", "unknown"])
-def test_who_does_not_run_is_on_no_side(state: str) -> None:
+def test_a_broker_that_does_not_run_is_on_no_side(state: str) -> None:
     assert Story(4, lives=[(0, state, 20, 40)]).parts() == []
 
 
-def test_a_pause_in_a_cut_is_out_of_it() -> None:
+def test_a_broker_paused_during_a_cut_is_on_no_side() -> None:
     story = Story(5, lives=[(0, "paused", 30, 36)]).cut(20, 50, (0, 1), (2, 3, 4))
     (part,) = story.parts()
     assert part.sides == ((2, 3, 4), (0, 1))
     check_times(part, 20, 50)
 
 
-def test_who_has_heard_nobody_yet_joins_and_is_no_part() -> None:
+def test_a_joining_broker_without_heartbeats_is_no_part() -> None:
     assert starts_alone().parts() == []
 
 
-def test_who_joins_may_need_time_for_all_links() -> None:
+def test_a_joining_broker_may_need_time_for_all_links() -> None:
     assert starved().parts() == []
     assert shapes(Story(4, lives=[(3, "up", 5, 60)]).cut(5, 40, (3,), (1,))) == [("partial", ((1,), (3,)))]
 
@@ -288,7 +288,7 @@ def test_one_way_then_both() -> None:
     assert 22.2 <= complete.start / SECOND <= 23.2
 
 
-def test_who_is_deaf_heard_nobody() -> None:
+def test_a_broker_that_hears_nothing_is_a_one_way_side() -> None:
     story = Story(4).cut(20, 40, (1, 2, 3), (0,), ways=1)
     (part,) = story.parts()
     assert (part.kind, part.sides) == ("one-way", ((0,), (1, 2, 3)))
@@ -313,7 +313,7 @@ def test_single_edges_apart_are_parts_of_their_own() -> None:
     assert sorted(shapes(story)) == [("partial", ((0,), (1,))), ("partial", ((2,), (3,)))]
 
 
-def test_an_edge_that_is_mended_before_another_leaves_a_smaller_part() -> None:
+def test_an_edge_that_heals_before_another_leaves_a_smaller_part() -> None:
     story = Story(5).cut(20, 30, (0,), (1,)).cut(20, 45, (0,), (2,))
     first, second = story.parts()
     assert (first.sides, second.sides) == (((1, 2), (0,)), ((0,), (2,)))
@@ -386,7 +386,7 @@ def test_causes_of_outages() -> None:
     assert found[2, 5].next is None
 
 
-def test_the_slower_of_two_brokers_says_what_silence_is() -> None:
+def test_the_longer_of_two_periods_decides_the_length_of_a_silence() -> None:
     assert decide(unequal_periods().facts()).outages != []
     assert all(
         row.next is None or row.last is None or row.next - row.last > us(8.8)
@@ -394,7 +394,7 @@ def test_the_slower_of_two_brokers_says_what_silence_is() -> None:
     )
 
 
-def test_a_mesh_is_full_if_those_who_hang_together_heard_each_other() -> None:
+def test_a_mesh_is_full_if_all_connected_brokers_heard_each_other() -> None:
     always = {node: [(0, us(60))] for node in range(8)}
     full = {node: {other for other in always if other != node} for node in always}
     ring = {node: {(node + 1) % 8, (node - 1) % 8} for node in always}

@@ -37,7 +37,7 @@ def seconds(times: list[tuple[int, int]]) -> list[tuple[float, float]]:
     return [(begin / S, end / S) for begin, end in times]
 
 
-def test_who_is_killed_and_started_again() -> None:
+def test_a_killed_broker_is_down_until_it_is_started_again() -> None:
     found = follow(row(10, "crash", "a"), row(14, "restart", "a", of="start"), row(20, "power_off", "a"))
     assert lives(found, "a") == [("up", 0, 10), ("down", 10, 14), ("up", 14, 20), ("down", 20, 100)]
     assert [each.what for each in found.done if each.name == "a"] == ["start", "crash", "start", "power_off"]
@@ -61,7 +61,7 @@ def test_a_resume_ends_all_pauses() -> None:
     assert lives(found, "a") == [("up", 0, 10), ("paused", 10, 15), ("up", 15, 100)]
 
 
-def test_who_is_killed_while_paused_is_down() -> None:
+def test_a_broker_killed_while_paused_is_down() -> None:
     found = follow(
         row(10, "pause", "a"),
         row(12, "crash", "a"),
@@ -79,14 +79,14 @@ def test_a_stall_is_a_pause_of_its_length() -> None:
     ]
 
 
-def test_a_leave_is_no_crash_and_nothing_strikes_who_is_down() -> None:
+def test_a_leave_is_no_crash_and_faults_do_not_affect_a_broker_that_is_down() -> None:
     found = follow(
         row(10, "stop", "a"), row(11, "ended", "a", of="stop"), row(12, "crash", "a"), row(13, "pause", "a")
     )
     assert lives(found, "a") == [("up", 0, 10), ("away", 10, 100)]
 
 
-def test_an_end_that_nothing_announced_is_told_by_its_row() -> None:
+def test_an_unannounced_end_is_taken_from_its_row() -> None:
     found = follow(
         row(10, "ended", "a", of="stop"),
         row(10, "restart", "a", of="start"),
@@ -97,7 +97,7 @@ def test_an_end_that_nothing_announced_is_told_by_its_row() -> None:
     assert [each.what for each in found.done if each.name == "a"] == ["start", "leave", "start"]
 
 
-def test_a_link_carries_once_the_last_of_its_cuts_is_mended() -> None:
+def test_a_link_works_once_the_last_of_its_cuts_has_ended() -> None:
     found = follow(
         row(10, "cut", "a", "bc", of="partition"),
         row(15, "cut", "ab", "c", of="partition"),
@@ -120,7 +120,7 @@ def test_a_link_carries_once_the_last_of_its_cuts_is_mended() -> None:
         (row(10, "cut", "ax", "bx", of="partition"), {"ab", "ba"}),
     ],
 )
-def test_which_links_are_cut(fault: Row, links: set[str]) -> None:
+def test_each_fault_cuts_its_links(fault: Row, links: set[str]) -> None:
     found = follow(fault)
     assert {src + dst for src, dst in found.cut} == links
     assert all(seconds(times) == [(10, 100)] for times in found.cut.values())
@@ -138,13 +138,13 @@ def test_which_links_are_cut(fault: Row, links: set[str]) -> None:
         (row(10, "slow_process", "a", value=100.0), True),
     ],
 )
-def test_which_links_are_strained(fault: Row, strained: bool) -> None:
+def test_each_fault_strains_its_links(fault: Row, strained: bool) -> None:
     found = follow(fault)
     assert (("a", "b") in found.strained) is strained
     assert not found.cut
 
 
-def test_what_strikes_one_way_strains_one_way() -> None:
+def test_a_one_way_fault_strains_one_direction() -> None:
     assert set(follow(row(10, "lossy_link", "a", "b", value=0.5, ways="there")).strained) == {("a", "b")}
 
 

@@ -46,7 +46,7 @@ def test_a_part_that_was_found_with_its_lags() -> None:
     assert (row.verdict, row.start_lag, row.end_lag) == ("tp", -S // 2, S // 2)
 
 
-def test_what_has_no_counterpart() -> None:
+def test_parts_without_a_counterpart_are_misses_or_false() -> None:
     assert verdicts(match([made(10, 20)], [])) == ["fn"]
     assert verdicts(match([], [part(10, 20)])) == ["fp"]
     assert verdicts(match([made(10, 13)], [])) == ["below resolution"]
@@ -130,13 +130,13 @@ def test_a_part_lasts_until_a_listener_noted_the_first_heartbeat() -> None:
     assert (found.part.start, found.part.end, found.mended) == (10 * S, 23 * S, 20 * S)
 
 
-def test_who_was_cut_off_before_it_joined_was_in_no_part() -> None:
+def test_a_broker_cut_off_before_it_joined_was_in_no_part() -> None:
     cut = (row(10, "cut", "ab", "cd", of="partition"), row(20, "end", "ab", "cd", of="partition"))
     assert make(*cut, joined=21 * S) == []
     assert len(make(*cut, joined=9 * S)) == 1
 
 
-def test_who_is_down_is_on_no_side() -> None:
+def test_a_broker_that_is_down_is_on_no_side() -> None:
     (found,) = make(row(5, "crash", "d"), row(10, "cut", "ab", "cd", of="partition"))
     assert found.part.sides == ((0, 1), (2,))
     assert found.part.end is None

@@ -121,7 +121,7 @@ def test_each_rule_decides_something(
     assert run() != right, rule
 
 
-def test_all_that_the_rules_are_tried_on_is_scored_right() -> None:
+def test_every_example_of_the_rules_is_scored_right() -> None:
     assert [each[3] for each in cut_and_found()] == ["tp"]
     assert [(each[3], each[6]) for each in overlapping()] == [("tp", -8.0)]
     assert [each[3] for each in mended_for_a_moment()] == ["tp"]

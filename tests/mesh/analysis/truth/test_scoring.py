@@ -133,7 +133,7 @@ def test_a_death_that_was_found_with_its_lag() -> None:
 
 
 @pytest.mark.parametrize("found", [event("power_off", 10), event("crash", 10, name="b"), event("crash", 16)])
-def test_what_is_told_otherwise_is_missed_and_false(found: Event) -> None:
+def test_an_event_found_with_another_cause_is_a_miss_and_a_false_finding(found: Event) -> None:
     assert [each.verdict for each in match_events([event("crash", 10)], [found], S)] == ["fn", "fp"]
 
 

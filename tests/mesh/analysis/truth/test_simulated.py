@@ -20,7 +20,7 @@ NAMES = os.environ.get("MANGROVE_SCENARIOS", ",".join((*SCENARIOS, LIVES))).spli
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
-def test_what_was_done_in_a_scenario_is_found(name: str, tmp_path: Path) -> None:
+def test_the_faults_of_a_scenario_are_found(name: str, tmp_path: Path) -> None:
     """Parts of 3.2 periods and more, pauses over 2.2, and all deaths are found. They begin within a period,
     or within the error in their table. No part ends before its cut does."""
     total = {kind: Score() for kind in KINDS}

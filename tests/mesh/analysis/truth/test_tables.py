@@ -9,7 +9,7 @@ pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
 from mesh.analysis.truth.tables import OtherTruth, check_names, check_runs
 
 
-def test_truth_of_another_run_is_told() -> None:
+def test_truth_of_another_run_is_reported() -> None:
     with pytest.raises(
         OtherTruth, match="the truth is of run 'b', and the logs are of a; put a simulation's"
     ):
