@@ -32,6 +32,8 @@ from mesh.errors import Locked, StorageError, StoreFull
 
 LOG: Final = "-wal"
 DAMAGED: Final = ".damaged-"
+APPLICATION_ID_AT: Final = 68
+"""Where the header of an SQLite file has it."""
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 UNWRITABLE: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -100,6 +102,11 @@ def _check(db: apsw.Connection, place: Place, kind: DatabaseKind) -> None:
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
     except apsw.CorruptError as error:
         raise Damage(f"SQLite says {error}") from error
+    except apsw.SQLError as error:  # "unsupported file format": then nothing of it can be asked
+        with _file_of(place) as file:
+            if file.xRead(4, APPLICATION_ID_AT) != kind.application_id.to_bytes(4, "big"):
+                raise
+        raise Damage(f"SQLite says {error}") from error
 
 
 def _whose(db: apsw.Connection, path: str, kind: DatabaseKind) -> None:
@@ -148,6 +155,11 @@ def _whole(db: apsw.Connection, place: Place) -> None:
     (page_size,) = one(db, "pragma page_size") or (0,)
     if page_size != PAGE_SIZE:
         raise Damage(f"its pages have {page_size} bytes, not {PAGE_SIZE}")
+    if reserved := db.reserve_bytes():
+        raise Damage(f"its header says that {reserved} bytes of each page are reserved, and none are")
+    (vacuum,) = one(db, "pragma auto_vacuum") or (0,)
+    if vacuum:
+        raise Damage("its header says that it is vacuumed, which it never was")
     there = (place.files.size(place.path) or 0) // PAGE_SIZE
     missing = sum(page not in log.pages for page in range(there + 1, pages + 1))
     if missing:
@@ -155,18 +167,22 @@ def _whole(db: apsw.Connection, place: Place) -> None:
 
 
 def _is_in(place: Place, pages: Mapping[int, memoryview]) -> bool:
-    """True if the database's file contains these pages; there is at least one.
-
-    Uses SQLite's own access to the file: closing our own descriptor would drop its lock.
-    """
+    """True if the database's file contains these pages; there is at least one."""
     if not pages:
         return False
-    flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY
-    file = apsw.VFSFile(place.vfs or "", os.path.abspath(place.path), [flags, 0])
-    try:
+    with _file_of(place) as file:
         return all(
             file.xRead(PAGE_SIZE, (number - 1) * PAGE_SIZE) == page for number, page in sorted(pages.items())
         )
+
+
+@contextlib.contextmanager
+def _file_of(place: Place) -> Iterator[apsw.VFSFile]:
+    """The database's file by SQLite's own access: closing our own descriptor would drop its lock."""
+    flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY
+    file = apsw.VFSFile(place.vfs or "", os.path.abspath(place.path), [flags, 0])
+    try:
+        yield file
     finally:
         file.xClose()
 

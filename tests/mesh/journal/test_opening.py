@@ -442,6 +442,25 @@ def test_a_flipped_bit_in_the_number_of_its_schema_is_damage(tmp_path: Path) -> 
     assert "its header says schema 33, and this version has 1" in damaged(tmp_path)
 
 
+@pytest.mark.parametrize("at", [20, 47, 52, 53, 54, 55])
+def test_a_flipped_bit_in_the_header_of_the_file_is_damage(tmp_path: Path, at: int) -> None:
+    """It was an error that named SQLite's settings, or one that came again at each start, and the journal was
+    not set aside. With byte 20 it was none, and SQLite looked for the content in other places."""
+    filled(tmp_path)
+    flip(tmp_path / "journal.db", at)
+    damaged(tmp_path)
+
+
+def test_another_programs_file_of_a_later_format_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("create table mine(x)")
+    flip(path, 47)
+    before = path.read_bytes()
+    assert "cannot be opened: unsupported file format" in refused(tmp_path, JournalFailed)
+    assert path.read_bytes() == before
+
+
 def test_a_journal_with_an_added_index_is_used(tmp_path: Path) -> None:
     mail = filled(tmp_path)
     db = apsw.Connection(str(tmp_path / "journal.db"))
