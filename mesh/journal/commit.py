@@ -16,7 +16,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
@@ -25,8 +24,9 @@ import apsw
 from mesh.database.settings import every, one, signed
 from mesh.errors import BlockError
 from mesh.journal import letters
+from mesh.journal.book import Book, Named
 from mesh.journal.content import Unreadable, content
-from mesh.journal.duplicates import FIRST, LAST, Duplicates, Known, Source
+from mesh.journal.duplicates import HEARD_US, LAST, Clock, Duplicates, Source
 from mesh.journal.records import (
     Answer,
     Attempts,
@@ -62,37 +62,6 @@ _UNKNOWN: Final = Answer(Verdict.UNKNOWN)
 _PLAIN: Final = {verdict: Answer(verdict) for verdict in Verdict}
 
 
-@dataclass(slots=True)
-class Named:
-    """A subscription: its patterns and its waiting messages."""
-
-    name: str
-    patterns: tuple[str, ...]
-    created_us: int
-    rows: int = 0
-    messages: int = 0
-    size: int = 0
-
-
-@dataclass(slots=True)
-class Book:
-    """The in-memory state of a journal: its subscriptions, and the next row number.
-
-    No row number is used twice, even after a restart: numbers below ``ceiling`` are reserved on disk.
-    """
-
-    named: dict[int, Named] = field(default_factory=dict)
-    ids: dict[str, int] = field(default_factory=dict)
-    removed: list[int] = field(default_factory=list)
-    """Subscriptions to empty."""
-    row: int = 1
-    ceiling: int = 1
-    looked_at: Source = FIRST
-    """The publisher up to which the search for silent publishers has come."""
-    publishers: dict[Source, Known] = field(default_factory=dict)
-    """Cached facts about some publishers."""
-
-
 class _Bytes:
     """The facts read from a block: its CRC and, for a piece, its place in a body of ``whole`` bytes."""
 
@@ -116,7 +85,8 @@ class Commit:
         self._db = db
         self._unreadable = unreadable
         self._now_us = now_us
-        self._duplicates = Duplicates(db, now_us, book.publishers)
+        self._clock = book.clock.at(now_us) if book.clock else Clock(now_us, now_us)
+        self._duplicates = Duplicates(db, self._clock.active_us, book.publishers)
         self.book = book
         self._changed: dict[int, Named] = {}
         self._blocks: list[tuple[Any, ...]] = []
@@ -167,6 +137,7 @@ class Commit:
     def finish(self) -> None:
         """The work of a commit besides its entries."""
         self._write()
+        self._keep_clock()
         for source, mark in self._duplicates.forget():
             self._drop_parts(source, mark)
         self.book.looked_at, silent = self._duplicates.silent(self.book.looked_at)
@@ -178,6 +149,15 @@ class Commit:
             self._db.execute(
                 "update subscription set rows = ?, messages = ?, size = ? where id = ?",
                 (named.rows, named.messages, named.size, id),
+            )
+
+    def _keep_clock(self) -> None:
+        book, clock = self.book, self._clock
+        book.clock = clock
+        if clock.active_us - book.clock_written >= HEARD_US:
+            book.clock_written = clock.active_us
+            self._db.execute(
+                "insert or replace into meta values('active_us', ?), ('wall_us', ?)", tuple(clock)
             )
 
     # --- blocks

@@ -9,7 +9,9 @@ retry it:
   may have been kept before. It is never acknowledged, since it may not have been. An honest publisher does
   not wait for it. A client that claims to be another publisher can make that one's blocks fail, but cannot
   make them vanish.
-* A publisher that was silent for seven days is forgotten.
+* A publisher that was silent for seven days is forgotten. These are days in which the home worked: of the
+  time between two commits at most `GAP_US` counts. So neither a clock that leaps nor a home that was away for
+  a week makes it forget publishers that wait for it.
 
 Both happen in steps of bounded size, within commits that are made anyway. The pieces of a large body share
 one number and are distinguished by their offsets.
@@ -20,7 +22,7 @@ blocks that are not above it are looked up.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import apsw
 
@@ -29,6 +31,7 @@ from mesh.journal.records import Verdict
 from mesh.journal.statements import insert
 
 SILENT_US: Final = 7 * 24 * 3600 * 1_000_000
+GAP_US: Final = 24 * 3600 * 1_000_000
 HEARD_US: Final = 3600 * 1_000_000
 """Precision of the time at which a publisher was last heard. Writing it costs a page for each commit."""
 FORGET_MAX: Final = 256
@@ -42,6 +45,17 @@ Source = tuple[int, int]
 """A publisher and its boot, signed."""
 FIRST: Final = (-(1 << 63), -(1 << 63))
 LAST: Final = (1 << 63) - 1
+
+
+class Clock(NamedTuple):
+    """Time by which silence is measured: it goes on with ``wall_us``, and does not leap with it."""
+
+    active_us: int
+    wall_us: int
+
+    def at(self, wall_us: int) -> Clock:
+        """The clock at another wall time."""
+        return Clock(self.active_us + min(max(0, wall_us - self.wall_us), GAP_US), wall_us)
 
 
 class Known:

@@ -16,7 +16,8 @@ from mesh.database.database import Database
 from mesh.database.files import Files, RealFiles
 from mesh.database.opening import Place
 from mesh.database.settings import every, one
-from mesh.journal.commit import Book, Commit, Named
+from mesh.journal.book import read_book
+from mesh.journal.commit import Commit
 from mesh.journal.content import Unreadable, content
 from mesh.journal.records import (
     Answer,
@@ -224,21 +225,4 @@ class Journal:
 
     def _read_book(self) -> None:
         """Read the state as of the last commit."""
-        self._book = _read_book(self._db)
-
-
-def _read_book(db: apsw.Connection) -> Book:
-    book = Book()
-    (ceiling,) = one(db, "select value from meta where key = 'ceiling'") or (1,)
-    book.row = book.ceiling = ceiling
-    for id, name, patterns, created_us, rows, messages, size in every(
-        db, "select id, name, patterns, created_us, rows, messages, size from subscription order by id"
-    ):
-        if name is None:
-            book.removed.append(id)
-            continue
-        book.ids[name] = id
-        book.named[id] = Named(
-            name, tuple(patterns.decode().split("\n")) if patterns else (), created_us, rows, messages, size
-        )
-    return book
+        self._book = read_book(self._db)

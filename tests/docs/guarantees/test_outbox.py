@@ -141,10 +141,10 @@ def test_outbox_twice_if_it_sends_again_after_seven_days_of_silence() -> None:
         world.inject("crash", [keeper.name, "broker-2"])
         worker = Worker(mesh)
         world.run_for(5)
-        world.inject("clock_step", ["broker-1"], value=8 * DAY_S)
-        for body in bodies(4, first=2):  # with each commit a step of what is forgotten
+        for body in bodies(9, first=2):  # with each commit a step of what is forgotten
+            world.inject("clock_step", ["broker-1"], value=DAY_S)
             mesh.run(publishing(body))
-        assert settled(world, worker, 5) == bodies(5)
+        assert settled(world, worker, 10) == bodies(10)
         world.inject("start", [keeper.name, "broker-2"])
-        assert settled(world, worker, 6) == [*bodies(5), b"1"]
-        assert worker.jobs[0].id == worker.jobs[5].id, "by its id a consumer can tell"
+        assert settled(world, worker, 11) == [*bodies(10), b"1"]
+        assert worker.jobs[0].id == worker.jobs[10].id, "by its id a consumer can tell"

@@ -201,16 +201,16 @@ def test_stored_twice_if_the_retry_comes_after_seven_days_of_silence() -> None:
         world.run_for(0.5)
         world.inject("crash", ["broker-2"])
         world.run_for(5)
-        world.inject("clock_step", ["broker-1"], value=8 * DAY_S)
         worker = Worker(mesh)
-        for body in bodies(4, first=2):  # with each commit a step of what is forgotten
+        for body in bodies(9, first=2):  # with each commit a step of what is forgotten
+            world.inject("clock_step", ["broker-1"], value=DAY_S)
             mesh.run(publishing(body))
-        assert settled(world, worker, 5) == bodies(5)
+        assert settled(world, worker, 10) == bodies(10)
         world.inject("start", ["broker-2"])
         mesh.wait_whole()
         assert program.end().level == "stored"
-        assert settled(world, worker, 6) == [*bodies(5), b"1"]
-        assert worker.jobs[0].id == worker.jobs[5].id, "by its id a consumer can tell"
+        assert settled(world, worker, 11) == [*bodies(10), b"1"]
+        assert worker.jobs[0].id == worker.jobs[10].id, "by its id a consumer can tell"
 
 
 def test_a_name_made_on_both_sides_of_a_partition_is_two_subscriptions() -> None:

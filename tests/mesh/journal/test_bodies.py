@@ -38,9 +38,9 @@ def everything(journal: Journal) -> None:
     done(journal, store(100, mail, log, lowest=99), *pieces(40, mail, body=BODY)[:1])
     waiting(journal, mail)
     journal.oldest_us(mail)
-    done(journal, Unsubscribe(log), Subscribe("log", ("a", "b")), now_us=NOW_US + 8 * DAY_US)
-    for _ in range(9):
-        done(journal, now_us=NOW_US + 8 * DAY_US)
+    done(journal, Unsubscribe(log), Subscribe("log", ("a", "b")))
+    for day in range(1, 17):
+        done(journal, now_us=NOW_US + day * DAY_US)
 
 
 def counted(journal: Journal, table: str) -> int:
@@ -129,8 +129,8 @@ def test_an_unfinished_body_is_removed_when_its_publisher_is_silent_for_seven_da
     journal = opened(tmp_path)
     mail = subscribed(journal)
     done(journal, *pieces(5, mail, body=BODY)[:-1])
-    for _ in range(3):
-        done(journal, now_us=NOW_US + 8 * DAY_US)
+    for day in range(1, 11):
+        done(journal, now_us=NOW_US + day * DAY_US)
     assert [counted(journal, table) for table in ("part", "block", "came", "publisher")] == [0, 0, 0, 0]
     journal.close()
 

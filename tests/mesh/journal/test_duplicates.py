@@ -9,6 +9,8 @@ from mesh.journal.journal import Journal
 from mesh.journal.records import Done, Store, Verdict
 from tests.mesh.journal.journals import NOW_US, bodies, done, opened, sealed, store, subscribed
 
+DAY_US = 24 * 3600 * 1_000_000
+
 
 def verdict(journal: Journal, entry: Store, now_us: int = NOW_US) -> Verdict:
     return done(journal, entry, now_us=now_us)[0].verdict
@@ -137,8 +139,8 @@ def test_a_publisher_silent_for_seven_days_is_forgotten_in_bounded_steps(tmp_pat
     for publisher in range(1, 21):
         done(journal, *(store(number, mail, publisher=publisher) for number in range(1, 301)))
     later = NOW_US + SILENT_US - 1
-    for _ in range(20):
-        done(journal, store(400, mail, publisher=7), now_us=later)
+    for day in range(1, 21):
+        done(journal, store(400, mail, publisher=7), now_us=min(NOW_US + day * DAY_US, later))
     assert came(journal) == 20 * 300 + 1
     steps = 0
     left = came(journal)
@@ -150,6 +152,48 @@ def test_a_publisher_silent_for_seven_days_is_forgotten_in_bounded_steps(tmp_pat
         assert steps < 100
     assert verdict(journal, store(1, mail, publisher=7), later + 1) is Verdict.DUPLICATE
     assert verdict(journal, store(1, mail, publisher=8), later + 1) is Verdict.STORED
+    journal.close()
+
+
+def test_a_clock_that_leaps_forward_forgets_no_publisher(tmp_path: Path) -> None:
+    """The retry of a live publisher was stored a second time."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, store(1, mail, publisher=7))
+    wrong = NOW_US + 400 * DAY_US
+    for number in range(1, 12):
+        done(journal, store(number, mail, publisher=8), now_us=wrong + number)
+    assert verdict(journal, store(1, mail, publisher=7), wrong + 20) is Verdict.DUPLICATE
+    for number in range(12, 30):  # it goes back and forth
+        done(journal, store(number, mail, publisher=8), now_us=(NOW_US, wrong)[number % 6 == 0] + number)
+    assert verdict(journal, store(1, mail, publisher=7), NOW_US) is Verdict.DUPLICATE
+    journal.close()
+
+
+def test_the_time_in_which_a_home_was_away_is_no_silence_of_its_publishers(tmp_path: Path) -> None:
+    """A home that was away for a week forgot all who waited for it."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, store(1, mail, publisher=7))
+    journal.close()
+    journal = opened(tmp_path)
+    back = NOW_US + 30 * DAY_US
+    for number in range(1, 12):
+        done(journal, store(number, mail, publisher=8), now_us=back + number)
+    assert verdict(journal, store(1, mail, publisher=7), back + 20) is Verdict.DUPLICATE
+    journal.close()
+
+
+def test_silence_is_measured_across_restarts(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, store(1, mail, publisher=7))
+    for hour in range(1, 24 * 8):
+        done(journal, store(hour, mail, publisher=8), now_us=NOW_US + hour * DAY_US // 24)
+        if hour % 5 == 0:
+            journal.close()
+            journal = opened(tmp_path)
+    assert verdict(journal, store(1, mail, publisher=7), NOW_US + 8 * DAY_US) is Verdict.STORED
     journal.close()
 
 
