@@ -1,11 +1,16 @@
-"""Clients under load while broker processes are killed, and restarted one after the other."""
+"""Clients under load while broker processes are killed, and restarted one after the other.
+
+``MANGROVE_KILLS=100 python -m pytest tests/mesh/clients/test_failover_process.py --timeout 0`` kills a hundred times.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,6 +23,7 @@ from tests.support.ports import free_port
 pytestmark = pytest.mark.process
 
 NAMES = ("alpha", "bravo", "charlie", "delta", "echo")
+KILLS: Final = int(os.environ.get("MANGROVE_KILLS", "5"))
 WAIT_S = 300.0
 """How long a publish may take on a busy machine."""
 
@@ -66,7 +72,7 @@ async def read(subscription: Subscription, got: Counter[bytes]) -> None:
         got.update(batch.bodies)
 
 
-async def test_a_publisher_loses_and_duplicates_nothing_when_its_broker_is_killed_five_times(
+async def test_a_publisher_loses_and_duplicates_nothing_when_its_broker_is_killed(
     tmp_path: Path,
 ) -> None:
     async with processes(tmp_path, *NAMES[:3]) as brokers:
@@ -80,7 +86,7 @@ async def test_a_publisher_loses_and_duplicates_nothing_when_its_broker_is_kille
                 load = Load(publisher)
                 publishing = asyncio.create_task(load.run())
                 kills = 0
-                while kills < 5:
+                while kills < KILLS:
                     there, before = publisher.broker, len(load.accepted)
                     await eventually(lambda before=before: len(load.accepted) > before + 20, "it publishes")
                     if there == stays:
