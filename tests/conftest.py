@@ -72,8 +72,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         run_virtually(lambda: pyfuncitem.obj(**arguments))
         return True
 
+    own = pyfuncitem.get_closest_marker("timeout")
+    limit_s = max(ASYNC_TEST_TIMEOUT_S, own.args[0]) if own is not None and own.args else ASYNC_TEST_TIMEOUT_S
+
     async def run() -> None:
-        async with asyncio.timeout(ASYNC_TEST_TIMEOUT_S):
+        async with asyncio.timeout(limit_s):
             await pyfuncitem.obj(**arguments)
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         assert not left, f"the test left tasks running: {left}"

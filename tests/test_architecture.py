@@ -590,6 +590,7 @@ WORLDLY = (
     "mesh.analysis",
     "mesh.bench",
     "mesh.clients.blocking_client",
+    "mesh.clients.blocking_moving",
     "mesh.clients.blocking_outbox",
     "mesh.clients.blocking_outbox_soon",
     "mesh.clients.blocking_publishing_soon",

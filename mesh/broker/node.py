@@ -382,7 +382,7 @@ class Node:
         left_s = self.options.drain_s if self.peering.live() else 0.0
         deadline = self._clock() + left_s
         self.exchange.drain(left_s, f"broker {self.name} leaves", self._clock())
-        while not (self.exchange.drained or self._hurried) and self._clock() < deadline:
+        while not (self.exchange.drained(self._clock()) or self._hurried) and self._clock() < deadline:
             await asyncio.wait([self._hurry_up], timeout=DRAIN_LOOK_S)
 
     async def _close(self) -> None:

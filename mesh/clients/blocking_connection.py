@@ -95,11 +95,14 @@ class BlockingConnection:
             raise codec.failure
         return frames
 
-    def poll(self, events: int) -> Callable[[float], object]:
+    def poll(self, events: int, beside: BlockingConnection | None = None) -> Callable[[float], object]:
         """Return a function that waits for events, for at most the given milliseconds, and is true if some
-        came. A watcher calls it without the lock, and then calls `unwatched`."""
+        came. It waits for any event of the connection ``beside``, too. A watcher calls it without the lock,
+        and then calls `unwatched`."""
         poll = select.poll()
         poll.register(self.sock, events)
+        if beside is not None:
+            poll.register(beside.sock, select.POLLIN | (select.POLLOUT if beside.unsent else 0))
         return poll.poll
 
     def unwatched(self) -> None:

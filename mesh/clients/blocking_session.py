@@ -10,7 +10,8 @@ is are cleared first.
 After a fork the child begins a session of its own at its first call; the parent's connection is untouched.
 HELLO says keepalive 0, since no thread may be there to answer the broker. Waiting threads probe a silent
 broker instead (`mesh.clients.silence`). A connection that brings no session within the connect timeout is
-given up. The next waiting call resends what a lost connection left unacknowledged.
+given up. The next waiting call resends what a lost connection left unacknowledged. When the broker is about
+to leave, waiting threads move the session to another one (`mesh.clients.blocking_moving`).
 """
 
 from __future__ import annotations
@@ -21,22 +22,26 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from mesh.access.credentials import Credential
 from mesh.clients.addresses import Addresses, Place
 from mesh.clients.blocking_connection import BlockingConnection, BrokerDialer
+from mesh.clients.blocking_moving import BlockingMover
 from mesh.clients.calls import LINGER_S
-from mesh.clients.conversation import MOVING_LATER, Conversation
 from mesh.clients.finding import dialable, why_no_session
+from mesh.clients.landing import Landing
+from mesh.clients.moving_conversation import MovingConversation
 from mesh.clients.pending import PENDING_MAX
 from mesh.clients.pending_warnings import PendingWarnings
 from mesh.clients.session_schedule import SessionSchedule
 from mesh.clients.silence import Next, Silence
 from mesh.errors import Disconnected, MeshError, NotAccepted, PeerError, Unknown
 from mesh.logs import log
-from mesh.wire.session_frames import LAPSES
+from mesh.wire.capabilities import SESSION
+from mesh.wire.session_frames import LAPSES, Kind, encode
 from protocols import TlsConfig
 from protocols.blocking.lock import BlockingLock
 from protocols.errors import ConnectionRefused, SPError, Timeout
@@ -69,7 +74,7 @@ class BlockingSession:
         self._tls = tls
         self._credential = credential
         self._keepalive_s = keepalive_s
-        self._connect_timeout_s = connect_timeout_s
+        self.connect_timeout_s = connect_timeout_s
         self._pending_max = pending_max
         for url in place.urls:
             self._dials, self._dialer = url, BrokerDialer(url, tls, time.monotonic)
@@ -89,18 +94,19 @@ class BlockingSession:
         """Threads that wait for another thread wait for news on it."""
         self._reading = False
         self._writing = False
-        self._dialling = False
+        self.dialling = False
         self._wire: BlockingConnection | None = None
         self.cuts = 0
         """Number of connections that ended before the kernel had taken everything said, and of closes before
         everything gathered was said."""
-        self._addresses = Addresses(self._place, self.rng)
+        self.addresses = Addresses(self._place, self.rng)
         self._schedule = SessionSchedule(self.url, self.rng)
         self._retry_at = 0.0
         self._session_by = INF
         """When a connection without a session is given up. It is not probed."""
         self._silence = Silence(self._keepalive_s)
-        self.conversation = Conversation.of(
+        self._mover = BlockingMover(self)
+        self.conversation = MovingConversation.of(
             self.rng,
             os.urandom,
             name=self.name,
@@ -110,7 +116,7 @@ class BlockingSession:
         )
         self.conversation.recent.keeps = self._place.moves
         if self._place.moves:
-            self.conversation.offer(MOVING_LATER)
+            self.conversation.offer(SESSION)
         self._calling_back = False
         self._pending_warnings = PendingWarnings(time.monotonic)
         self.conversation.pendings.most = self._pending_max
@@ -129,7 +135,7 @@ class BlockingSession:
         if self._opened:
             raise MeshError(ONCE)
         self._opened = True
-        deadline = time.monotonic() + self._connect_timeout_s
+        deadline = time.monotonic() + self.connect_timeout_s
         with self.ours():
             try:
                 self._first_session(deadline)
@@ -193,8 +199,9 @@ class BlockingSession:
 
     def _forked(self) -> None:
         """Begin a session of its own in a forked child, and leave the parent's alone."""
-        inherited = self._wire
+        inherited, mover = self._wire, self._mover
         self._begin()
+        mover.leave()
         if inherited is not None:
             inherited.leave()
 
@@ -208,7 +215,7 @@ class BlockingSession:
     @property
     def url(self) -> str:
         """The address of the session, of the last one, or of the current attempt."""
-        return self._addresses.url
+        return self.addresses.url
 
     @property
     def why_away(self) -> str:
@@ -223,13 +230,13 @@ class BlockingSession:
         while True:
             self._go_on()
             now = time.monotonic()
-            left_s = (deadline - now) / (self._addresses.left + 1)
+            left_s = (deadline - now) / (self.addresses.left + 1)
             try:
                 self._session_there(now + left_s, left_s)
                 break
             except Disconnected as error:
-                tried, refused = self._addresses.tried, isinstance(error.__cause__, ConnectionRefused)
-                if self.closed or not self._addresses.failed(str(error), refused=refused):
+                tried, refused = self.addresses.tried, isinstance(error.__cause__, ConnectionRefused)
+                if self.closed or not self.addresses.failed(str(error), refused=refused):
                     raise Disconnected(f"{tried}{error}") from error.__cause__
                 self._drop(str(error))
 
@@ -245,8 +252,8 @@ class BlockingSession:
 
     def _go_on(self) -> None:
         """Go on to the next address."""
-        self._addresses.told(dialable(self.conversation.told))
-        url = self._addresses.next()
+        self.addresses.told(dialable(self.conversation.told))
+        url = self.addresses.next()
         self._schedule.url = url
         if url != self._dials:
             self._dials, self._dialer = url, BrokerDialer(url, self._tls, time.monotonic)
@@ -254,14 +261,14 @@ class BlockingSession:
     def _dial(self, deadline: float) -> None:
         """Dial once. One thread at a time does so, without the lock, so that other threads can use or close
         the client. Raises `Disconnected`."""
-        timeout = round(min(self._connect_timeout_s, max(0.01, deadline - time.monotonic())), 3)
+        timeout = round(min(self.connect_timeout_s, max(0.01, deadline - time.monotonic())), 3)
         try:
-            self._dialling = True
+            self.dialling = True
             wire = self.lock.without(partial(self._dialer.connect, timeout))
         except SPError as error:
             raise Disconnected(why_no_session(self.url, error)) from error
         finally:
-            self._dialling = False
+            self.dialling = False
             self.lock.notify_all()
         if self.closed:
             wire.close()
@@ -271,22 +278,65 @@ class BlockingSession:
             return
         self._wire = wire
         now = time.monotonic()
-        self._session_by = now + self._connect_timeout_s
+        self._session_by = now + self.connect_timeout_s
         self.conversation.connected(now)
+        self._send(wire)
+
+    def connect_beside(self, url: str, timeout: float) -> BlockingConnection | None:
+        """Connect to another broker, without the lock, while this session goes on. None if that fails, or if
+        the session has ended meanwhile."""
+        wire, timeout = self._wire, round(min(self.connect_timeout_s, max(0.01, timeout)), 3)
+        try:
+            self.dialling = True
+            dialer = BrokerDialer(url, self._tls, time.monotonic)
+            beside = self.lock.without(partial(dialer.connect, timeout))
+        except SPError:
+            return None
+        finally:
+            self.dialling = False
+            self.lock.notify_all()
+        if self.closed or wire is not self._wire or not self.conversation.settled:
+            beside.close()
+            return None
+        return beside
+
+    def land(self, url: str, landing: Landing, wire: BlockingConnection) -> None:
+        """Go on in the session that was made at another broker."""
+        before, conversation, now = self._wire, self.conversation, time.monotonic()
+        try:
+            if before is not None:
+                self.cuts += not conversation.said_bye and bool(before.unsent or conversation.has_output)
+                with suppress(OSError):
+                    before.send([conversation.prefix + encode(Kind.BYE, "moved")])
+                before.close()
+            self._wire = wire
+            woken = conversation.land(landing, now)
+        except PeerError as error:
+            self._lose(error)
+            return
+        except BaseException:  # the session may be half there
+            self._wire = wire
+            self._drop(INTERRUPTED)
+            raise
+        self.addresses.url = self._schedule.url = url
+        self._settled(now)
+        for item in woken:
+            item.wake()
+        self.lock.notify_all()
         self._send(wire)
 
     def _redial(self, deadline: float, told: int) -> bool:
         """Take one step towards a connection: dial if it is time and no other thread does, otherwise wait for
         news after ``told``. False when the time is over."""
         now = time.monotonic()
-        if not self._dialling and now >= self._retry_at:
+        if not self.dialling and now >= self._retry_at:
             self._go_on()
             try:
                 self._dial(deadline)
             except Disconnected as error:
-                self.conversation.last_error = self._addresses.tried + str(error)
+                self.conversation.last_error = self.addresses.tried + str(error)
                 refused = isinstance(error.__cause__, ConnectionRefused)
-                others = self._addresses.failed(str(error), refused=refused)
+                others = self.addresses.failed(str(error), refused=refused)
                 # an attempt gets the time that its call has left; that number of seconds must not make the
                 # reason look new
                 late = isinstance(error.__cause__, Timeout)
@@ -295,11 +345,12 @@ class BlockingSession:
         elif now >= deadline:
             return False
         else:
-            until = deadline if self._dialling else min(deadline, self._retry_at)
+            until = deadline if self.dialling else min(deadline, self._retry_at)
             self.lock.wait(min(until - now, WAIT_S), told)
         return True
 
     def _drop(self, reason: str) -> None:
+        self._mover.drop()
         if self._wire is not None:
             self.cuts += bool(self._wire.unsent or self.conversation.has_output)
             self._wire.close()
@@ -307,7 +358,7 @@ class BlockingSession:
         for item in self.conversation.disconnected(reason):
             item.wake()
         if self._established and not self.closed:
-            others = self._addresses.lost(lasted=self._schedule.lasts(time.monotonic()))
+            others = self.addresses.lost(lasted=self._schedule.lasts(time.monotonic()))
             self._pause(self.conversation.last_error, others)
         self.lock.notify_all()
 
@@ -321,7 +372,10 @@ class BlockingSession:
             self._warnings.warn(now, None, "%s", sentence)
 
     def _lose(self, error: Exception) -> None:
-        """End the session of a failed connection."""
+        """End the session of a failed connection, or go on at the broker where one is ready."""
+        if self._mover.is_ready and not self.closed:
+            self._mover.land()
+            return
         why = system_message(error) if isinstance(error, OSError) else error
         self._drop(f"the connection to {self.url} was lost: {why}")
 
@@ -373,11 +427,11 @@ class BlockingSession:
     def _settled(self, now: float) -> None:
         """Adapt to a session that began, or to a broker that said goodbye and will hang up next."""
         if self.conversation.settled:
-            self._addresses.began()
+            self.addresses.began()
             self._schedule.began(now)
             self._session_by = INF
         else:
-            self._session_by = now + self._connect_timeout_s
+            self._session_by = now + self.connect_timeout_s
 
     def _tell_if_back(self, now: float) -> None:
         """Log that a session is back once it has lasted, if the end of the one before was logged."""
@@ -409,6 +463,10 @@ class BlockingSession:
                 self._send(wire)
                 if wire is not self._wire:
                     continue
+            if conversation.leaves_at < INF and wire is not None:
+                self._mover.send()
+                if self._mover.step(limit if reconnect else -INF):
+                    continue
             if until():
                 return True
             if self.closed or (wire is None and not reconnect):
@@ -419,7 +477,7 @@ class BlockingSession:
                 continue
             now = time.monotonic()
             if reconnect and now >= self._session_by:
-                self._drop(f"no WELCOME from the broker in {self._connect_timeout_s:g} s")
+                self._drop(f"no WELCOME from the broker in {self.connect_timeout_s:g} s")
                 continue
             if self._asks(wire, now):
                 continue
@@ -429,6 +487,8 @@ class BlockingSession:
             end = min(end, conversation.pendings.due)
             if self.conversation.settled:
                 end = min(end, conversation.resend_at, self._silence.due(conversation.keepalive.heard_at))
+            if reconnect and conversation.leaves_at < INF:
+                end = min(end, self._mover.due(now))
             self._await_events(wire, min(end - now, WAIT_S), told)
 
     def expire(self) -> None:
@@ -478,11 +538,14 @@ class BlockingSession:
             self.lock.wait(left_s, told)
             return
         reads, writes = bool(events & select.POLLIN), bool(events & select.POLLOUT)
-        poll = partial(wire.poll(events), left_s * 1000)
+        beside = self._mover.wire if reads else None
+        poll = partial(wire.poll(events, beside), max(0.0, left_s) * 1000)
         try:
             self._reading |= reads
             self._writing |= writes
             wire.watchers += 1
+            if beside is not None:
+                beside.watchers += 1
             found = self.lock.without(poll)
         finally:
             if reads:
@@ -490,12 +553,18 @@ class BlockingSession:
             if writes:
                 self._writing = False
             wire.watchers -= 1
+            if beside is not None:
+                beside.watchers -= 1
             try:
                 wire.unwatched()
+                if beside is not None:
+                    beside.unwatched()
             finally:
                 self.lock.notify_all()
         if found and reads and wire is self._wire:
             self._read(wire)
+        if found and beside is not None and beside is self._mover.wire:
+            self._mover.read()
 
     def nudge(self) -> None:
         """Have every waiting thread look again. A polling thread wakes when something arrives: the broker is
@@ -510,3 +579,8 @@ class BlockingSession:
         wire = self._wire
         if wire is not None and not self._reading and wire.ready():
             self._read(wire)
+        beside = self._mover.wire
+        if beside is not None:
+            if not self._reading and beside.ready():
+                self._mover.read()
+            self._mover.step(-INF)

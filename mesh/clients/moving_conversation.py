@@ -4,8 +4,7 @@ A `Landing` makes the session at the next broker. This module decides what that 
 subscriptions that are made or ended meanwhile concern both brokers, nothing is published at the old broker
 after MOVED, and once that broker has said BYE, or is gone, the landing's session takes over.
 
-A client that cannot wait at two brokers at a time, such as a `BlockingClient` or an outbox, has a plain
-`Conversation`: it connects to the next broker when its own is gone.
+An outbox has a plain `Conversation`: it connects to the next broker when its own is gone.
 """
 
 from __future__ import annotations

@@ -12,12 +12,15 @@ what it published here.
 
 One round of marks serves all clients that moved in a turn. Brokers without the capability `mark` are not
 waited for. The owner of the exchange limits the time of all this.
+
+A client that promised no keepalive may be a program that computes and does not hear GOAWAY. It is waited for
+only if it says something within `AWAKE_S`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mesh.wire.capabilities import GOAWAY, MOVES
 from mesh.wire.session_frames import Kind, Leaving, encode, milliseconds
@@ -25,6 +28,8 @@ from mesh.wire.session_frames import Kind, Leaving, encode, milliseconds
 if TYPE_CHECKING:
     from mesh.dataplane.members import Members, Neighbour
     from mesh.dataplane.sessions import Session
+
+AWAKE_S: Final = 1.0
 
 
 class _Round:
@@ -44,15 +49,17 @@ class Draining:
         self.reason = ""
         """Why this broker leaves; empty while it stays."""
         self._members = members
+        self._began = 0.0
         self._stamp = 0
         self._moved: dict[Session, None] = {}
         self._rounds: dict[int, _Round] = {}
         self._last: dict[Session, None] = {}
         """Sessions that get their waiting messages, and then BYE."""
 
-    def begin(self, sessions: Iterable[Session], left_s: float, reason: str) -> None:
+    def begin(self, sessions: Iterable[Session], left_s: float, reason: str, now: float) -> None:
         """Tell all clients that understand it."""
         self.reason = reason
+        self._began = now
         frame = encode(Kind.LEAVING, Leaving.GOAWAY, milliseconds(left_s), reason)
         for session in sessions:
             if session.agreed.has(GOAWAY):
@@ -62,6 +69,12 @@ class Draining:
     def may_move(session: Session) -> bool:
         """True if its client can leave by itself."""
         return not session.closed and session.agreed.has(MOVES)
+
+    def waits_for(self, session: Session, now: float) -> bool:
+        """True if its client is leaving, or may be about to."""
+        keepalive = session.keepalive
+        awake = keepalive.interval_s or now < self._began + AWAKE_S or keepalive.heard_at > self._began
+        return bool(awake) and self.may_move(session)
 
     def moved(self, session: Session) -> None:
         """MOVED: its client is now elsewhere, and reads here only what still waits for it."""

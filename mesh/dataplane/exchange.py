@@ -352,7 +352,7 @@ class Exchange:
         """Move clients to other brokers before this one leaves. No new client may enter
         (`mesh.dataplane.draining`)."""
         self._sessions.leaving = reason
-        self._draining.begin(self._sessions.all(), left_s, reason)
+        self._draining.begin(self._sessions.all(), left_s, reason, now)
         self._hand_over(now)
 
     @property
@@ -364,10 +364,11 @@ class Exchange:
         """Number of clients that move to other brokers by themselves when this one leaves."""
         return sum(map(self._draining.may_move, self._sessions.all()))
 
-    @property
-    def drained(self) -> bool:
-        """True if all clients that can move have left, and nothing waits for other brokers."""
-        return not self.movable and not any(link.outlet.behind for link in self._members.neighbours())
+    def drained(self, now: float) -> bool:
+        """True if all clients that are moving have left, and nothing waits for other brokers."""
+        return not any(
+            self._draining.waits_for(session, now) for session in self._sessions.all()
+        ) and not any(link.outlet.behind for link in self._members.neighbours())
 
     def leave(self, reason: str, now: float) -> None:
         """Tell every client that this broker leaves. Whatever is published from now on is refused."""

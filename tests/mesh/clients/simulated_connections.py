@@ -137,7 +137,8 @@ class FakeWire:
         self._broker.carry()
         return bool(self.inbox) or self.broken
 
-    def poll(self, events: int) -> Callable[[float], bool]:
+    def poll(self, events: int, beside: FakeWire | None = None) -> Callable[[float], bool]:
+        assert beside is None, "there is one broker"
         return self._poll
 
     def _poll(self, milliseconds: float) -> bool:

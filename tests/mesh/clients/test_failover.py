@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from mesh import BlockingClient, Client, Disconnected
+from mesh.clients.blocking_subscription import BlockingSubscription
 from protocols import AddressError
 from tests.mesh.loopback import Cluster, crash, eventually
 
 NOBODY = "tcp://127.0.0.1:1"
+
+
+def read_until(subscription: BlockingSubscription, last: bytes, got: list[bytes]) -> None:
+    for delivery in subscription:
+        if delivery.body == last:
+            return
+        got.append(delivery.body)
 
 
 @pytest.mark.virtual
@@ -92,3 +101,70 @@ async def test_a_client_and_a_blocking_client_move_on_real_sockets() -> None:
             receipt = await asyncio.to_thread(blocking.publish, "a", b"y", timeout=60)
             assert receipt.broker == other.name and blocking.url == other.url
             await asyncio.to_thread(blocking.close)
+
+
+async def test_a_blocking_client_moves_when_its_broker_is_about_to_leave() -> None:
+    """It stayed until its broker was gone, and its subscriptions missed what was published meanwhile."""
+    async with Cluster() as cluster:
+        alpha, bravo = await cluster.mesh("alpha", "bravo")
+        blocking = BlockingClient([alpha.url])
+        await asyncio.to_thread(blocking.open)
+        subscription = await asyncio.to_thread(blocking.subscribe, "a")
+        got: list[bytes] = []
+        reading = asyncio.create_task(asyncio.to_thread(read_until, subscription, b"last", got))
+        async with Client(bravo.url) as publisher:
+            leave = asyncio.create_task(alpha.leave())
+            count = 0
+            while not leave.done() or count < 50:
+                count += 1
+                await publisher.publish("a", b"%d" % count)
+                await asyncio.sleep(0.001)
+            await leave
+            await publisher.publish("a", b"last")
+            await reading
+        assert blocking.url == bravo.url
+        assert got == [b"%d" % number for number in range(1, count + 1)]
+        assert subscription.interrupted == 0 and subscription.lost == 0
+        assert (await asyncio.to_thread(blocking.publish, "b", b"x", timeout=60)).broker == "bravo"
+        await asyncio.to_thread(blocking.close)
+
+
+async def test_a_blocking_publisher_moves_in_its_calls_and_loses_nothing() -> None:
+    async with Cluster() as cluster:
+        alpha, bravo = await cluster.mesh("alpha", "bravo")
+        blocking = BlockingClient([alpha.url])
+        await asyncio.to_thread(blocking.open)
+        async with Client(bravo.url) as reader, reader.subscribe("a") as subscription:
+            left = threading.Event()
+
+            def publish() -> int:
+                count, beyond = 0, 0
+                while beyond < 50:
+                    level = "sent" if count % 2 else "accepted"
+                    blocking.publish("a", b"%d" % count, level=level, timeout=60)
+                    count += 1
+                    beyond += left.is_set()
+                return count
+
+            publishing = asyncio.create_task(asyncio.to_thread(publish))
+            await anext(subscription)
+            await alpha.leave()
+            left.set()
+            count = await publishing
+            got = [int((await anext(subscription)).body) for _ in range(count - 1)]
+            assert got == list(range(1, count))
+            assert blocking.url == bravo.url
+        await asyncio.to_thread(blocking.close)
+
+
+async def test_a_leaving_broker_waits_a_second_for_a_blocking_client_that_makes_no_call() -> None:
+    async with Cluster(drain_s=60.0) as cluster:
+        alpha, bravo = await cluster.mesh("alpha", "bravo")
+        blocking = BlockingClient([alpha.url, bravo.url])
+        await asyncio.to_thread(blocking.open)
+        first, other = (alpha, bravo) if blocking.url == alpha.url else (bravo, alpha)
+        began = asyncio.get_running_loop().time()
+        await first.leave()
+        assert asyncio.get_running_loop().time() - began < 50.0
+        assert (await asyncio.to_thread(blocking.publish, "a", b"x", timeout=60)).broker == other.name
+        await asyncio.to_thread(blocking.close)

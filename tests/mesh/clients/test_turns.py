@@ -109,7 +109,7 @@ def test_a_call_that_is_interrupted_anywhere_gives_lock_and_turn_back(
         session, lock = talk.session, talk.session.lock
         interrupted = interrupted_at(place, partial(TURNS[name], talk), (NotAccepted, Unknown))
         assert ends(lambda lock=lock: lock.held.acquire() and lock.held.release()), place  # type: ignore[misc]
-        assert not (session._reading or session._writing or session._dialling), f"taken for ever at {place}"
+        assert not (session._reading or session._writing or session.dialling), f"taken for ever at {place}"
         assert talk.wire.watchers == 0
         session.close()
         assert talk.sock.fileno() == -1 or name == "dial", f"open after an interrupt at place {place}"
@@ -210,7 +210,7 @@ def interrupted(*_: object) -> object:
 
 def test_an_interrupted_close_still_closes(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection stayed open, and the broker kept the session."""
-    monkeypatch.setattr(talk.wire, "poll", lambda events: interrupted)
+    monkeypatch.setattr(talk.wire, "poll", lambda events, beside: interrupted)
     with pytest.raises(KeyboardInterrupt):
         talk.client.close()
     assert talk.session.closed and talk.sock.fileno() == -1

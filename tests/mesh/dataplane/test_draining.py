@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.clients.conversation import MOVING_LATER
+from mesh.dataplane.draining import AWAKE_S
 from mesh.dataplane.members import MARKS_MAX
 from mesh.errors import SessionError
 from mesh.wire.capabilities import SESSION
@@ -38,18 +39,18 @@ def test_capable_clients_are_told_of_the_drain_and_only_moving_ones_are_waited_f
     later.lose()
     later.conversation.offer(MOVING_LATER)
     later.connect(mesh.nodes[1])
-    assert exchange.drained
+    assert exchange.drained(mesh.now)
     moves = Moving(mesh, mesh.nodes[1], "moves", b"\x80\x00\x00\x03")
     exchange.drain(10.0, "the end", mesh.now)
     mesh.pump()
     told = [client.conversation.leaves_at - mesh.now for client in (stays, later, moves)]
     assert told[0] > 1000 and told[1:] == [10.0, 10.0]
-    assert not exchange.drained
+    assert not exchange.drained(mesh.now)
     moves.conversation.moved()
     mesh.pump()
     assert moves.conversation.said_bye and not moves.conversation.settled
     moves.lose()
-    assert exchange.drained and stays.conversation.settled and later.conversation.settled
+    assert exchange.drained(mesh.now) and stays.conversation.settled and later.conversation.settled
 
 
 def test_bye_waits_for_the_marks_of_all_brokers_and_for_earlier_messages() -> None:
@@ -142,3 +143,17 @@ def test_only_clients_of_this_host_may_ask_a_broker_to_leave() -> None:
     exchange.request("$sys.drain.1", b"", 1.0, lambda status, body: refused.append(body), mesh.now)
     assert b"only clients" in refused[-1] and not asked, "a stock socket"
     assert here.ask("$sys.drain.1").reply == b"ok" and asked
+
+
+def test_a_client_that_promised_no_keepalive_is_waited_for_only_if_it_says_something() -> None:
+    """A `BlockingClient` whose program computes does not hear GOAWAY. It would hold up each broker."""
+    mesh = mesh_that_marks(2)
+    exchange = mesh.nodes[1].exchange
+    awake = Moving(mesh, mesh.nodes[1], "awake", b"\x80\x00\x00\x01")
+    exchange.drain(60.0, "the end", mesh.now)
+    assert not exchange.drained(mesh.now)
+    mesh.now += AWAKE_S
+    assert exchange.drained(mesh.now)
+    awake.conversation.ping()
+    mesh.pump()
+    assert not exchange.drained(mesh.now), "it is at work"
