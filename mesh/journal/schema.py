@@ -70,8 +70,9 @@ def check(db: apsw.Connection, path: str, broker: str, mesh: str) -> None:
     owner = known.get("broker")
     if owner != broker:
         raise AnothersJournal(
-            f"the journal {path} belongs to broker {owner}, and this one is {broker}; name another state"
-            f" folder, or, if that broker is gone, move the journal away and run mesh queue forget {owner}"
+            f"the journal {path} belongs to broker {owner}, and this one is {broker}; if this broker lost its"
+            " identity.json, give it that id again; else name another state folder, or, if that broker is"
+            f" gone, move the journal away and run mesh queue forget {owner}"
         )
     if known.get("mesh") != mesh:
         raise JournalForeign(

@@ -15,6 +15,8 @@ from mesh.errors import HeldElsewhere, NotAccepted
 from mesh.wire.capabilities import DURABLE, LINK
 from mesh.wire.durable_frames import QUEUES
 from simulations import Mesh, World
+from simulations.kernel.file_content import FileContent
+from simulations.kernel.files import File
 from tests.mesh.loopback import Cluster, whole
 
 PATH = "/state/{}/durable.msgpack"
@@ -287,6 +289,46 @@ def test_a_broker_that_lost_its_id_refuses_only_the_messages_of_its_former_subsc
                 assert f"no link to {home:016x}," in said, "broker-1 lives, under another id"
                 assert said.endswith(f"mesh queue forget {home:016x}")
             assert "belongs to broker" in view(mesh, "broker-1").journal_failure
+
+
+def test_a_broker_that_is_given_its_lost_id_again_is_the_home_it_was() -> None:
+    """There was no way to the messages: its own journal was refused as another broker's for good."""
+
+    async def take(client: Client) -> bytes:
+        async with client.subscribe("mail.#", durable="mail") as jobs:
+            job = await anext(jobs)
+            job.done()
+            return bytes(job.body)
+
+    async def try_to_store(client: Client) -> str:
+        try:
+            await client.publish("mail.uk", b"y", level="stored", timeout=1)
+        except NotAccepted as error:
+            return str(error)
+        return ""
+
+    with World(12) as world:
+        mesh = Mesh(world, brokers=2)
+        mesh.run(make_mail, at="broker-1")
+        assert mesh.run(store, at="broker-2") == ("broker-1",)
+        home, path = view(mesh, "broker-1").id, "/state/broker-1/identity.json"
+        world.inject("crash", ["broker-1"])
+        files = world.disk("broker-1").files
+        files[path].content.cut(40)
+        restart(mesh, ["broker-1"])
+        mesh.wait_whole()
+        failure = view(mesh, "broker-1").journal_failure
+        assert f"belongs to broker {home:016x}" in failure and "identity.json" in failure
+        world.run_for(10.0)
+        world.inject("crash", ["broker-1"])
+        written = json.dumps({"schema": 1, "id": f"{home:016x}", "incarnation": 0, "peers": []}).encode()
+        files[path] = File(FileContent(written), len(written))
+        restart(mesh, ["broker-1"])
+        mesh.wait_whole()
+        world.run_for(5.0)
+        assert view(mesh, "broker-1").id == home and not view(mesh, "broker-1").journal_failure
+        assert mesh.run(take, at="broker-2") == b"x"
+        assert mesh.run(try_to_store, at="broker-2") == ""
 
 
 @pytest.mark.virtual
