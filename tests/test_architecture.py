@@ -705,7 +705,7 @@ def test_imports_point_down() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_modules_leave_foreign_packages_to_those_who_may_use_them() -> None:
+def test_modules_import_no_forbidden_packages() -> None:
     wrong = []
     for name, path in modules().items():
         layer = layer_of(name)

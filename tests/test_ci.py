@@ -69,7 +69,7 @@ def test_tests_that_hang_fail_ci_in_time_with_a_sentence(tmp_path: Path, which: 
 @pytest.mark.parametrize(
     "swarm", ["exit 1", "kill -9 $$", "sleep 600", "trap '' INT; while :; do sleep 1; done"]
 )
-def test_whatever_becomes_of_fresh_seeds_ci_passes_in_time(tmp_path: Path, swarm: str) -> None:
+def test_ci_passes_in_time_for_any_outcome_of_fresh_seeds(tmp_path: Path, swarm: str) -> None:
     done = ci(tmp_path, swarm=swarm)
     assert done.returncode == 0, done.stderr
     assert "ended early" in done.stdout

@@ -109,7 +109,7 @@ def test_ci_does_not_let_interop_be_skipped(suite: Path) -> None:
     assert "2 failed, 1 passed, 1 skipped" in said
 
 
-def test_an_interrupt_that_a_shell_ignores_in_the_background_reaches_what_tests_start(suite: Path) -> None:
+def test_interrupts_reach_processes_of_tests_although_a_background_shell_ignores_them(suite: Path) -> None:
     (suite / "test_it.py").write_text(INTERRUPTED)
     said = outcome(suite, "/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
     assert "1 passed" in said, said

@@ -42,13 +42,13 @@ def folder_called(pytester: pytest.Pytester, name: str) -> None:
 # --- in other projects
 
 
-def test_it_is_installed_under_its_own_name() -> None:
+def test_the_plugin_is_installed_under_its_own_name() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
     assert f"{PLUGIN}.py" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
 
 
-def test_it_loads_nothing_of_ours_in_a_project_that_asks_for_no_world(pytester: pytest.Pytester) -> None:
+def test_the_plugin_loads_no_mangrove_module_in_a_project_without_worlds(pytester: pytest.Pytester) -> None:
     run(pytester, LISTED).assert_outcomes(passed=1)
 
 
@@ -116,7 +116,7 @@ def test_a_failure_names_its_seed_and_how_to_see_it_again(pytester: pytest.Pytes
     assert first == second != []
 
 
-def test_what_fails_in_the_world_fails_the_test(pytester: pytest.Pytester) -> None:
+def test_a_failure_in_the_world_fails_the_test(pytester: pytest.Pytester) -> None:
     code = """
         import time
 
@@ -193,9 +193,7 @@ def test_a_mark_makes_one_test_strict(pytester: pytest.Pytester) -> None:
         ("3", "world(3,): a world takes its options by name"),
     ],
 )
-def test_a_mistake_in_a_mark_is_told_in_a_sentence(
-    pytester: pytest.Pytester, mark: str, sentence: str
-) -> None:
+def test_a_mistake_in_a_mark_is_one_sentence(pytester: pytest.Pytester, mark: str, sentence: str) -> None:
     result = run(pytester, f"import pytest\n@pytest.mark.world({mark})\ndef test_it(world): ...")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([f"*{sentence}*"])

@@ -16,7 +16,7 @@ from tests.support.children import ends_with_tests
 @pytest.mark.process
 @pytest.mark.spark
 @pytest.mark.xdist_group("alone")
-def test_the_demonstration_ends_by_itself_with_the_verdict_that_all_was_found(tmp_path: Path) -> None:
+def test_the_demonstration_ends_by_itself_and_finds_all_its_faults(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     command = [sys.executable, "-m", "mesh", "demo", "--out", str(out)]
     done = subprocess.run(ends_with_tests(command, SIGTERM), capture_output=True, text=True, timeout=280)

@@ -151,7 +151,7 @@ async def test_a_full_disk_refuses_is_drained_and_accepts_again(disk: Path) -> N
 
 
 @pytest.mark.parametrize("reserve", [True, False])
-async def test_somebody_elses_file_fills_the_disk(disk: Path, reserve: bool) -> None:
+async def test_a_file_of_another_program_fills_the_disk(disk: Path, reserve: bool) -> None:
     """With the reserved room for consuming, or without it."""
     async with stage(disk) as made:
         await make_mail(made.client)
@@ -176,9 +176,7 @@ async def test_somebody_elses_file_fills_the_disk(disk: Path, reserve: bool) -> 
         assert made.got.keys() == kept
 
 
-async def test_a_home_that_was_killed_on_a_disk_with_no_byte_left_starts_on_it(
-    disk: Path, tmp_path: Path
-) -> None:
+async def test_a_home_killed_on_a_completely_full_disk_starts_on_it(disk: Path, tmp_path: Path) -> None:
     """It ended with: cannot keep state."""
     port = free_port()
     url = f"tcp://127.0.0.1:{port}"

@@ -16,7 +16,7 @@ LOST = "no session with the broker"
 
 
 @pytest.mark.parametrize("how", ["is killed", "stands still"])
-async def test_workers_and_publishers_go_on_when_their_home_is_back(how: str, tmp_path: Path) -> None:
+async def test_workers_and_publishers_continue_when_their_home_is_back(how: str, tmp_path: Path) -> None:
     async with stage(tmp_path, SHELL) as made:
         numbers = made.publish(50)
         await made.eventually(lambda: made.got.keys() & set(numbers), "the first of them is worked on")

@@ -94,5 +94,5 @@ async def play(folder: Path, victim: str, moment: str, clients: Clients) -> None
 @pytest.mark.parametrize("clients", [ASYNCIO, THREADS], ids=["Client", "BlockingClient"])
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_nothing_acknowledged_is_lost(victim: str, moment: str, clients: Clients, tmp_path: Path) -> None:
+def test_no_acknowledged_message_is_lost(victim: str, moment: str, clients: Clients, tmp_path: Path) -> None:
     asyncio.run(play(tmp_path, victim, moment, clients))

@@ -58,7 +58,7 @@ async def publish(client: Client, first: int, count: int) -> None:
         await client.publish_many("jobs.a", bodies, level="stored", timeout=600)
 
 
-async def test_what_was_stored_unheard_is_drained_while_others_come(tmp_path: Path) -> None:
+async def test_a_backlog_stored_without_consumers_is_drained_while_messages_arrive(tmp_path: Path) -> None:
     times = asyncio.get_running_loop().time
     async with home(tmp_path) as url, Client(url) as client, Client(url) as other:
         async with client.subscribe("jobs.#", durable="mail"):

@@ -64,7 +64,7 @@ def run(base: Path, folder: Path, base_names: str, *arguments: str) -> str:
 
 @pytest.mark.timeout(LIMIT_S)
 @pytest.mark.parametrize("name", ["first", "second"])
-def test_what_the_base_was_to_show_it_shows_with_either_broker_the_bases(
+def test_the_bases_acceptance_tests_pass_with_either_broker_of_the_base(
     base: Path, tmp_path: Path, name: str
 ) -> None:
     assert "4 passed" in run(base, tmp_path, name, "tests/acceptance/test_shown_by.py")
@@ -73,5 +73,7 @@ def test_what_the_base_was_to_show_it_shows_with_either_broker_the_bases(
 @pytest.mark.spark
 @pytest.mark.timeout(LIMIT_S)
 @pytest.mark.xdist_group("alone")
-def test_the_bases_demonstration_finds_all_with_one_broker_of_the_base(base: Path, tmp_path: Path) -> None:
+def test_the_bases_demonstration_finds_all_faults_with_one_broker_of_the_base(
+    base: Path, tmp_path: Path
+) -> None:
     assert "2 passed" in run(base, tmp_path, "gamma", "tests/acceptance/test_demo.py")

@@ -29,7 +29,7 @@ print(len(table.patterns(1)))
 
 
 @pytest.mark.parametrize(("more", "taken"), [(0, True), (1024, False)])
-def test_a_base_takes_all_that_clients_and_stock_subscribers_may_want(
+def test_a_base_accepts_the_largest_interest_of_clients_and_stock_subscribers(
     base: Path, tmp_path: Path, more: int, taken: bool
 ) -> None:
     """It dropped the link of a broker whose clients wanted 65 536 patterns beside a stock SUB's."""

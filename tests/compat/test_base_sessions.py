@@ -28,7 +28,7 @@ async def test_a_present_client_publishes_subscribes_and_asks_at_a_broker_of_the
             assert await asking == b"answer"
 
 
-async def test_what_the_base_cannot_do_is_refused_by_name_and_the_session_goes_on(
+async def test_a_missing_capability_of_the_base_is_named_and_the_session_continues(
     base: Path, tmp_path: Path
 ) -> None:
     async with base_broker(base, tmp_path, "alpha") as url, Client(url) as mesh:

@@ -90,7 +90,7 @@ async def seen_by(url: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("founder", ["old", "alpha"])
-async def test_a_broker_of_the_base_is_a_member_whoever_dials(
+async def test_a_broker_of_the_base_is_a_member_as_dialler_and_as_listener(
     base: Path, tmp_path: Path, founder: str
 ) -> None:
     async with mixed(base, tmp_path, founder=founder) as (present, url):
@@ -106,7 +106,7 @@ async def test_a_broker_of_the_base_is_a_member_whoever_dials(
         assert states(bravo)["old"] == "alive"
 
 
-async def test_a_broker_of_the_base_that_leaves_or_is_killed_is_seen_to(base: Path, tmp_path: Path) -> None:
+async def test_a_broker_of_the_base_that_leaves_or_is_killed_is_noticed(base: Path, tmp_path: Path) -> None:
     async with Cluster() as cluster:
         present = await cluster.mesh("alpha", "bravo")
         async with base_broker(base, tmp_path, "old", present[0].url):

@@ -16,7 +16,7 @@ BUS = ProtocolNumber.BUS0
 
 
 @item(116, transports=TRANSPORTS, pairs=PAIRS)
-async def test_out_to_all_in_from_all_and_no_echo(link: Link) -> None:
+async def test_messages_go_to_all_direct_peers_without_an_echo(link: Link) -> None:
     async with link:
         hub = link.first("Bus0")
         others = [link.second("Bus0") for _ in range(3)]
@@ -31,7 +31,7 @@ async def test_out_to_all_in_from_all_and_no_echo(link: Link) -> None:
 
 
 @item(117, transports=TRANSPORTS, pairs=PAIRS)
-async def test_nothing_is_forwarded(link: Link) -> None:
+async def test_received_messages_are_not_forwarded(link: Link) -> None:
     async with link:
         hub = link.first("Bus0")
         left, right = link.second("Bus0"), link.second("Bus0")
@@ -61,7 +61,7 @@ async def test_a_raw_bus_tells_pipes_apart_and_sends_past_one(link: Link) -> Non
 
 
 @item(119, transports=TRANSPORTS, pairs=PAIRS)
-async def test_a_reflector_gives_to_all_but_the_origin(link: Link) -> None:
+async def test_a_reflector_sends_to_all_except_the_origin(link: Link) -> None:
     async with link:
         middle = link.ours("Bus0", raw=True)
         running = asyncio.create_task(Device(middle).run())
@@ -76,7 +76,7 @@ async def test_a_reflector_gives_to_all_but_the_origin(link: Link) -> None:
 
 
 @item(120, transports=STREAMS, pairs=EACH)
-async def test_bodies_are_bodies_whatever_they_begin_with(link: Link) -> None:
+async def test_bodies_that_begin_like_headers_pass_unchanged(link: Link) -> None:
     async with link.scripted("Bus0", BUS) as (bus, peer):
         for body in (b"", b"\x80\x00\x00\x01", b"\x00\x00\x00\x01body", b"ab"):
             await peer.send(body)

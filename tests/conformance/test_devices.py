@@ -70,7 +70,7 @@ async def test_a_raw_requester_keeps_headers_as_given_and_splits_them_off(
 
 @pytest.mark.parametrize("raw, number", [("Rep0", REQ), ("Respondent0", ProtocolNumber.SURVEYOR0)])
 @item(136, transports=STREAMS)
-async def test_raw_sockets_drop_what_is_over_their_ttl(raw: str, number: ProtocolNumber, link: Link) -> None:
+async def test_raw_sockets_drop_messages_over_their_ttl(raw: str, number: ProtocolNumber, link: Link) -> None:
     async with link.scripted(raw, number, raw=True, ttl=3) as (rep, peer):
         word = b"\x00\x00\x00\x01"
         await peer.send(word * 3 + ID + b"over", word * 2 + ID + b"at the limit")
@@ -79,7 +79,7 @@ async def test_raw_sockets_drop_what_is_over_their_ttl(raw: str, number: Protoco
 
 
 @item(137)
-async def test_a_device_refuses_what_cannot_be_joined(link: Link) -> None:
+async def test_a_device_refuses_sockets_that_cannot_be_joined(link: Link) -> None:
     async with link:
         raw = {kind: link.ours(kind, raw=True) for kind in ("Req0", "Rep0", "Pub0", "Sub0", "Bus0")}
         for front, back in (("Req0", "Req0"), ("Rep0", "Sub0"), ("Bus0", "Pub0")):
@@ -94,7 +94,7 @@ async def test_a_device_refuses_what_cannot_be_joined(link: Link) -> None:
 
 
 @item(138)
-async def test_one_socket_reflects_only_if_it_talks_to_its_like(link: Link) -> None:
+async def test_one_socket_reflects_only_with_a_symmetric_protocol(link: Link) -> None:
     async with link:
         for kind in ("Pair0", "Pair1", "Bus0", "Star0"):
             Device(link.ours(kind, raw=True))

@@ -63,7 +63,7 @@ async def test_a_busy_socket_and_a_file_are_left_alone(link: Link) -> None:
 
 
 @item(170, transports=FILES)
-async def test_permissions_are_set_before_anybody_can_connect(link: Link) -> None:
+async def test_permissions_are_set_before_a_peer_can_connect(link: Link) -> None:
     async with link:
         for mode in (0o600, 0o660, 0o666):
             url = link.address()
@@ -72,7 +72,7 @@ async def test_permissions_are_set_before_anybody_can_connect(link: Link) -> Non
 
 
 @item(170, transports=LOCAL)
-async def test_a_path_that_is_too_long_is_told(link: Link) -> None:
+async def test_a_path_that_is_too_long_is_an_error(link: Link) -> None:
     async with link:
         url = link.address() + "x" * 108
         with pytest.raises(AddressError, match="107"):
@@ -82,7 +82,7 @@ async def test_a_path_that_is_too_long_is_told(link: Link) -> None:
 
 
 @item(170, transports=LOCAL, pairs=(OURS_OURS,))
-async def test_the_kernel_says_who_the_peer_is(link: Link) -> None:
+async def test_the_identity_of_a_peer_comes_from_the_kernel(link: Link) -> None:
     async with link.pair("Pull0", "Push0") as (pull, push):
         for end in (pull, push):
             identity = end.pipes[0].identity
@@ -169,7 +169,7 @@ async def test_a_certificate_that_is_required_must_be_shown(link: Link) -> None:
 
 
 @item(172, transports=WEB, pairs=EACH)
-async def test_only_a_single_right_subprotocol_at_the_right_path_is_let_in(link: Link) -> None:
+async def test_only_a_single_right_subprotocol_at_the_right_path_is_accepted(link: Link) -> None:
     async with link:
         pull = link.first("Pull0")
         url = link.url = (await pull.listen(link.address())).url

@@ -226,7 +226,7 @@ async def test_a_closed_listener_says_so_and_accepts_no_more(link: Link) -> None
 
 
 @item(152, transports=TRANSPORTS, pairs=(OURS_OURS,))
-async def test_each_pipe_is_told_of_once_at_each_step(link: Link) -> None:
+async def test_each_step_of_a_pipe_is_reported_once(link: Link) -> None:
     async with link:
         pull, push = link.first("Pull0"), link.second("Push0")
         listening, dialling = pull.events(), push.events()
@@ -281,7 +281,9 @@ async def test_pipe_ids_wrap_and_are_not_used_twice(link: Link) -> None:
     "kind, other", [("Pair0", "Pair0"), ("Pull0", "Push0"), ("Rep0", "Req0"), ("Sub0", "Pub0")]
 )
 @item(155, transports=TRANSPORTS, pairs=PAIRS)
-async def test_traffic_goes_on_however_often_the_pipe_is_cut(kind: str, other: str, link: Link) -> None:
+async def test_traffic_continues_after_any_number_of_cuts_of_the_pipe(
+    kind: str, other: str, link: Link
+) -> None:
     topics = {"topics": [b""]} if kind == "Sub0" else {}
     async with link.pair(kind, other, a=topics) as (one, two):
         for turn in range(5):

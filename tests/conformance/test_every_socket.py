@@ -90,7 +90,7 @@ async def test_numbers_and_names(kind: str, raw: bool) -> None:
 
 @KINDS
 @item(1, transports=PLAIN, pairs=EACH)
-async def test_the_number_is_on_the_wire_before_we_say_anything(kind: str, link: Link) -> None:
+async def test_the_number_is_on_the_wire_before_any_message(kind: str, link: Link) -> None:
     async with link:
         socket = link.first(kind)
         link.url = (await socket.listen(link.address())).url
@@ -259,7 +259,7 @@ async def test_receive_limits_are_checked_and_kept() -> None:
 
 @KINDS
 @item(16, transports=PLAIN)
-async def test_only_the_right_protocol_is_let_in(kind: str, link: Link) -> None:
+async def test_only_the_right_protocol_is_accepted(kind: str, link: Link) -> None:
     async with link:
         socket = link.first(kind)
         link.url = (await socket.listen(link.address())).url
@@ -278,7 +278,7 @@ async def test_only_the_right_protocol_is_let_in(kind: str, link: Link) -> None:
 
 @pytest.mark.parametrize("kind", (*ONLY_SEND, *ONLY_RECEIVE))
 @item(17, pairs=EACH)
-async def test_one_way_patterns_know_their_way(kind: str, link: Link) -> None:
+async def test_one_way_patterns_refuse_the_other_direction(kind: str, link: Link) -> None:
     async with link:
         socket = link.first(kind)
         with pytest.raises(NotSupported):

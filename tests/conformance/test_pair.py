@@ -45,7 +45,7 @@ async def test_a_second_partner_is_refused_and_the_first_stays(kind: str, link: 
 
 @KINDS
 @item(28, transports=TRANSPORTS, pairs=PAIRS)
-async def test_when_the_first_has_left_another_is_accepted(kind: str, link: Link) -> None:
+async def test_another_partner_is_accepted_when_the_first_has_left(kind: str, link: Link) -> None:
     async with link:
         one, other = link.first(kind), link.second(kind)
         await link.meet(one, other)
@@ -73,7 +73,7 @@ async def test_sending_waits_when_the_peer_does_not_read(kind: str, link: Link) 
 
 @KINDS
 @item(30, pairs=EACH)
-async def test_without_a_peer_sending_waits(kind: str, link: Link) -> None:
+async def test_sending_without_a_peer_waits(kind: str, link: Link) -> None:
     async with link:
         one = link.first(kind, send_queue=1)
         with pytest.raises(Timeout):
@@ -114,7 +114,7 @@ async def test_a_message_without_a_hop_count_costs_the_pipe(link: Link) -> None:
 
 
 @item(34, transports=STREAMS, pairs=EACH)
-async def test_over_ttl_is_dropped_and_the_pipe_kept(link: Link) -> None:
+async def test_a_message_over_ttl_is_dropped_and_its_pipe_kept(link: Link) -> None:
     async with link.scripted("Pair1", PAIR1, ttl=4) as (pair, peer):
         await peer.send(b"\x00\x00\x00\x05over", b"\x00\x00\x00\xffover", b"\x00\x00\x00\x04at the limit")
         assert await pair.recv() == b"at the limit"

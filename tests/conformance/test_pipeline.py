@@ -39,7 +39,7 @@ async def test_each_message_reaches_one_puller_once(link: Link) -> None:
 
 
 @item(109, transports=TRANSPORTS, pairs=PAIRS, note="NNG: whichever pipe is free")
-async def test_messages_go_round(link: Link) -> None:
+async def test_messages_are_distributed_in_turn(link: Link) -> None:
     async with link:
         push = link.first("Push0")
         pulls = [link.second("Pull0") for _ in range(3)]
@@ -60,7 +60,7 @@ async def test_messages_go_round(link: Link) -> None:
 
 
 @item(110, transports=TRANSPORTS, pairs=PAIRS)
-async def test_a_late_puller_gets_what_waits(link: Link) -> None:
+async def test_a_late_puller_gets_the_waiting_messages(link: Link) -> None:
     async with link:
         push, pull = link.first("Push0", send_queue=1), link.second("Pull0")
         sending = await soon(send_all(push, [b"%d" % number for number in range(6)]))
@@ -126,7 +126,7 @@ async def test_messages_of_a_puller_are_ignored(link: Link) -> None:
 
 
 @item(115, transports=TRANSPORTS, pairs=PAIRS)
-async def test_when_a_puller_goes_the_others_get_the_rest(link: Link) -> None:
+async def test_the_other_pullers_get_the_rest_when_one_leaves(link: Link) -> None:
     async with link:
         push = link.first("Push0", send_queue=1)
         gone, stays = link.second("Pull0"), link.second("Pull0")

@@ -47,7 +47,7 @@ async def test_the_later_of_two_questions_taken_is_answered(link: Link) -> None:
 
 
 @item(60, transports=STREAMS, pairs=EACH)
-async def test_an_answer_to_one_who_left_is_dropped_without_a_sound(link: Link) -> None:
+async def test_an_answer_to_a_requester_that_left_is_dropped_silently(link: Link) -> None:
     async with link.scripted("Rep0", REQ) as (rep, peer):
         await peer.send(ID + b"question")
         assert await rep.recv() == b"question"
@@ -62,7 +62,7 @@ async def test_an_answer_to_one_who_left_is_dropped_without_a_sound(link: Link) 
 
 
 @item(61, transports=STREAMS, pairs=EACH)
-async def test_a_requester_that_leaves_under_a_large_answer_harms_nobody(link: Link) -> None:
+async def test_a_requester_that_leaves_during_a_large_answer_harms_no_other(link: Link) -> None:
     async with link.scripted("Rep0", REQ) as (rep, peer):
         await peer.send(ID + b"question")
         assert await rep.recv() == b"question"
@@ -93,7 +93,7 @@ async def test_an_answer_that_waits_for_room_ends_with_its_requester(link: Link)
 
 @pytest.mark.parametrize("junk", [b"", b"abc", b"\x00\x00\x00\x01", b"\x00\x00\x00\x01\x00\x00\x00\x02"])
 @item(62, transports=STREAMS, pairs=EACH)
-async def test_junk_costs_a_pipe_and_the_socket_lives(junk: bytes, link: Link) -> None:
+async def test_garbage_costs_the_pipe_and_the_socket_continues(junk: bytes, link: Link) -> None:
     async with link.scripted("Rep0", REQ) as (rep, good):
         bad = await link.script(REQ, rep)
         await bad.send(junk)
@@ -135,7 +135,7 @@ async def test_a_question_crosses_as_many_devices_as_its_ttl_allows(link: Link) 
 
 
 @item(64, transports=TRANSPORTS, pairs=PAIRS)
-async def test_an_answer_of_ten_megabytes_arrives_and_traffic_goes_on(link: Link) -> None:
+async def test_an_answer_of_ten_megabytes_arrives_and_traffic_continues(link: Link) -> None:
     async with link.pair("Rep0", "Req0") as (rep, req):
         for body in (bytes(range(250)) * 40_000, b"small"):
             await req.send(b"question")

@@ -87,7 +87,7 @@ async def test_it_is_sent_again_when_a_peer_connects_late(link: Link) -> None:
 
 
 @item(46, transports=STREAMS, pairs=EACH)
-async def test_with_resending_off_a_lost_peer_is_told(link: Link) -> None:
+async def test_a_lost_peer_is_an_error_with_resending_off(link: Link) -> None:
     async with link.scripted("Req0", REP, resend_s=0.0) as (req, peer):
         await req.send(b"only once")
         await peer.recv()
@@ -98,7 +98,7 @@ async def test_with_resending_off_a_lost_peer_is_told(link: Link) -> None:
 
 
 @item(47, transports=STREAMS, pairs=EACH)
-async def test_a_new_request_replaces_the_old_whose_answer_is_ignored(link: Link) -> None:
+async def test_the_answer_to_a_replaced_request_is_ignored(link: Link) -> None:
     async with link.scripted("Req0", REP) as (req, peer):
         await req.send(b"old")
         old = await peer.recv()
@@ -204,7 +204,7 @@ async def test_closing_a_context_ends_a_send_that_waits(link: Link) -> None:
 
 
 @item(53, transports=TRANSPORTS, pairs=PAIRS)
-async def test_a_request_without_a_peer_goes_when_one_comes(link: Link) -> None:
+async def test_a_request_without_a_peer_is_sent_when_one_comes(link: Link) -> None:
     async with link:
         req, rep = link.first("Req0"), link.second("Rep0")
         sending = await soon(req.send(b"anybody?"))
@@ -216,7 +216,7 @@ async def test_a_request_without_a_peer_goes_when_one_comes(link: Link) -> None:
 
 
 @item(54, transports=TRANSPORTS, pairs=PAIRS, note="in turn; NNG: whichever pipe is free")
-async def test_requests_are_dealt_out_to_all_repliers(link: Link) -> None:
+async def test_requests_are_distributed_to_all_repliers(link: Link) -> None:
     async with link:
         req = link.first("Req0")
         reps = [link.second("Rep0") for _ in range(3)]
@@ -244,7 +244,7 @@ async def test_requests_are_dealt_out_to_all_repliers(link: Link) -> None:
 
 
 @item(55, transports=TRANSPORTS, pairs=(OURS_OURS,), note="an option of ours and mangos'")
-async def test_without_peers_it_fails_at_once_if_asked_to(link: Link) -> None:
+async def test_a_request_without_peers_fails_at_once_if_configured(link: Link) -> None:
     async with link:
         req, rep = link.first("Req0", fail_without_peers=True), link.second("Rep0")
         with pytest.raises(NoPeers):

@@ -29,7 +29,7 @@ async def test_a_message_is_passed_on_with_a_hop_more(link: Link) -> None:
 
 
 @item(124, 125, transports=TRANSPORTS, pairs=(OURS_OURS,))
-async def test_all_hear_but_the_origin_over_two_nodes(link: Link) -> None:
+async def test_all_except_the_origin_receive_a_message_over_two_nodes(link: Link) -> None:
     async with link:
         leaf, hub, far, end = (link.ours("Star0") for _ in range(4))
         await link.meet(hub, leaf, far)
@@ -78,7 +78,7 @@ async def test_short_messages_are_dropped(short: bytes, link: Link) -> None:
 
 
 @item(129, transports=STREAMS)
-async def test_passing_on_to_one_who_does_not_read_drops_and_never_waits(link: Link) -> None:
+async def test_forwarding_to_a_peer_that_does_not_read_drops_and_never_waits(link: Link) -> None:
     async with link.scripted("Star0", STAR, send_queue=4) as (star, origin):
         await link.script(STAR, star)  # never reads
         reader = await link.script(STAR, star)
@@ -101,7 +101,7 @@ async def test_an_application_that_does_not_read_does_not_stall_forwarding(link:
 
 
 @item(131, transports=STREAMS)
-async def test_the_users_bytes_are_a_body_whatever_they_look_like(link: Link) -> None:
+async def test_a_body_that_looks_like_a_header_passes_unchanged(link: Link) -> None:
     async with link.scripted("Star0", STAR) as (star, peer):
         for body in (b"\x00\x00\x00\x07looks like a header", b""):
             await star.send(body)

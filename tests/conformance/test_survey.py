@@ -75,7 +75,7 @@ async def test_the_deadline_ends_a_waiting_recv(link: Link) -> None:
 
 
 @item(71, transports=TRANSPORTS, pairs=PAIRS)
-async def test_after_the_deadline_there_is_no_survey_until_a_new_one(link: Link) -> None:
+async def test_no_survey_is_open_after_the_deadline(link: Link) -> None:
     async with link.pair("Surveyor0", "Respondent0", a={"survey_s": SURVEY_S}) as (surveyor, respondent):
         await surveyor.send(b"1")
         with pytest.raises(SurveyOver):
@@ -102,7 +102,7 @@ async def test_a_late_answer_never_appears_in_the_next_survey(link: Link) -> Non
 
 
 @item(72, transports=STREAMS, pairs=EACH)
-async def test_a_new_survey_forgets_answers_that_nobody_read(link: Link) -> None:
+async def test_a_new_survey_forgets_unread_answers(link: Link) -> None:
     async with link.scripted("Surveyor0", RESPONDENT) as (surveyor, peer):
         await surveyor.send(b"1")
         first = await peer.recv()
@@ -135,7 +135,7 @@ async def test_answers_beyond_the_queue_are_dropped_and_counted(link: Link) -> N
 
 
 @item(75, transports=TRANSPORTS, pairs=PAIRS)
-async def test_surveys_to_one_who_does_not_read_never_wait(link: Link) -> None:
+async def test_surveys_to_a_peer_that_does_not_read_never_wait(link: Link) -> None:
     async with link.pair("Surveyor0", "Respondent0", a={"send_queue": 4}, b={"recv_queue": 1}) as (
         surveyor,
         _,
@@ -244,7 +244,7 @@ async def test_responding_before_a_survey_is_out_of_turn(link: Link) -> None:
 
 
 @item(83, transports=STREAMS, pairs=EACH)
-async def test_an_answer_to_a_surveyor_who_left_is_ignored(link: Link) -> None:
+async def test_an_answer_to_a_surveyor_that_left_is_ignored(link: Link) -> None:
     async with link.scripted("Respondent0", SURVEYOR) as (respondent, peer):
         await peer.send(b"\x80\x00\x00\x01who?")
         assert await respondent.recv() == b"who?"

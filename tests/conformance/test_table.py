@@ -26,7 +26,7 @@ def test_the_page_is_current() -> None:
     assert PAGE.read_text() == wanted, "run python -m tests.conformance.table"
 
 
-def test_names_of_tests_are_unique_since_results_go_by_them() -> None:
+def test_names_of_tests_are_unique_as_keys_of_results() -> None:
     load()
     names = [each.test for each in REGISTER.declarations]
     assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
@@ -43,7 +43,7 @@ def test_failures_are_shown() -> None:
     assert "not run: 1 of" in next(line for line in missing.splitlines() if line.startswith("| 40 |"))
 
 
-def test_known_failures_are_shown_and_nothing_proven_is_told() -> None:
+def test_known_failures_are_shown_as_not_proven() -> None:
     assert verdict(40, [Outcome.PASSED, Outcome.EXPECTED]) == "fails, known: 1 of 2"
     assert verdict(40, []) == "NOT PROVEN"
     case = Case((40,), "tcp", (PYNNG,))

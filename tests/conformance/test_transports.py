@@ -171,7 +171,7 @@ async def test_a_broken_web_frame_closes_only_its_pipe(name: str, link: Link) ->
 
 
 @item(160, transports=STREAMS, pairs=EACH)
-async def test_the_limit_may_be_reached_and_not_passed(link: Link) -> None:
+async def test_a_message_of_the_limit_passes_and_a_larger_one_does_not(link: Link) -> None:
     async with link.scripted("Pull0", PUSH, recv_size_max=SIZE_MAX) as (pull, peer):
         for size in (SIZE_MAX - 1, SIZE_MAX):
             await peer.send(bytes(size))
@@ -240,7 +240,7 @@ async def test_an_address_only_for_listening_cannot_be_dialled(link: Link) -> No
 
 
 @item(165, transports=("tcp", "tls+tcp", "ws", "wss"))
-async def test_addresses_that_cannot_be_fail_cleanly(link: Link) -> None:
+async def test_impossible_addresses_fail_cleanly(link: Link) -> None:
     async with link:
         pull, push = link.first("Pull0"), link.first("Push0")
         for where in ("192.0.2.1:0", "[2001:db8::1]:0", "127.0.0.1:99999", "127.0.0.1:x", "host:name:1"):
@@ -262,7 +262,7 @@ async def test_each_end_has_the_others_addresses(link: Link) -> None:
 
 
 @item(167, transports=STREAMS)
-async def test_closing_a_listener_drops_what_has_no_header_and_nothing_else(link: Link) -> None:
+async def test_closing_a_listener_drops_only_connections_without_a_header(link: Link) -> None:
     async with link.scripted("Pull0", PUSH) as (pull, peer):
         waiting = await link.dial_script()
         listener = pull.listeners[0]
@@ -314,7 +314,7 @@ async def test_a_silent_peer_is_cut_at_the_deadline(link: Link) -> None:
 
 
 @item(175, transports=STREAMS, pairs=EACH)
-async def test_a_stream_that_ends_inside_a_frame_delivers_nothing_of_it(link: Link) -> None:
+async def test_a_frame_cut_by_the_end_of_the_stream_is_not_delivered(link: Link) -> None:
     async with link.scripted("Pull0", PUSH) as (pull, first):
         await first.write(first.framed(b"whole") + first.framed(b"cut off")[:-1])
         assert await pull.recv() == b"whole"

@@ -166,6 +166,6 @@ def test_real_messages_are_as_late_as_simulated_ones(case: Case, played: Played)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_line_to_which_nothing_is_done_measures_otherwise(case: Case) -> None:
+def test_an_unchanged_line_gives_other_figures(case: Case) -> None:
     """Otherwise, lying within the range would prove nothing."""
     assert case.measure(CLEAN[case.name].simulate(1)) < case.span[0]

@@ -8,7 +8,7 @@ NAMES = ("a", "b", "v")
 DIES = [("suspect", 1.0), ("dead", 3.0)]
 
 
-def test_only_what_is_said_of_others_between_the_two_times_is_told() -> None:
+def test_a_story_has_only_views_of_others_between_the_two_times() -> None:
     common = {"kind": "mem", "to_state": "dead", "subject_name": "v", "subject": 3}
     rows = [
         {"kind": "meta", "node": 1, "name": "a", "at_s": 0.0},
@@ -21,7 +21,7 @@ def test_only_what_is_said_of_others_between_the_two_times_is_told() -> None:
     assert story(rows, 10.0, 20.0) == {("a", "v"): [("dead", 1.5)]}
 
 
-def test_folding_leaves_out_answered_accusations_and_no_others() -> None:
+def test_folding_omits_only_refuted_suspicions() -> None:
     assert folded([("suspect", 1.0), ("alive", 1.1)]) == []
     assert folded([*DIES, ("alive", 6.5)]) == []
     assert folded([("suspect", 1.0), ("alive", 1.1), *DIES]) == DIES

@@ -76,7 +76,7 @@ def test_hadolint_finds_nothing_in_the_dockerfile(tmp_path: Path) -> None:
     assert hadolint(bad).returncode != 0, "it looks"
 
 
-def test_the_image_gets_all_that_the_wheel_is_made_of() -> None:
+def test_the_image_gets_all_sources_of_the_wheel() -> None:
     text = DOCKERFILE.read_text()
     copied = {
         word for line in re.findall(r"^COPY (?!--)(.*)$", text, re.MULTILINE) for word in line.split()[:-1]
@@ -169,7 +169,7 @@ def test_the_brokers_of_compose_join_each_other() -> None:
 
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
-def test_kubernetes_takes_every_object(version: str) -> None:
+def test_kubernetes_accepts_every_object(version: str) -> None:
     objects = kubernetes()
     assert {kind for kind, _ in objects} == {"ConfigMap", "Service", "PodDisruptionBudget", "StatefulSet"}
     for each in objects.values():
@@ -213,7 +213,7 @@ def test_every_path_of_the_pod_is_a_volume_or_can_be_read() -> None:
     assert mounted["/var/lib/mangrove"] == "state", "what must outlive a pod"
 
 
-def test_probes_ask_what_brokers_serve() -> None:
+def test_probes_use_paths_and_ports_that_brokers_serve() -> None:
     [container] = broker_pod()["containers"]
     assert {each["name"]: each["containerPort"] for each in container["ports"]} == EXPOSED
     paths = {kind: container[kind]["httpGet"]["path"] for kind in container if kind.endswith("Probe")}

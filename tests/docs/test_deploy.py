@@ -139,7 +139,7 @@ def check_names(expression: str) -> None:
         assert set(re.findall(r"(\w+)\s*=~?", labels)) <= known, expression
 
 
-def test_the_dashboard_is_what_grafana_reads() -> None:
+def test_the_dashboard_is_readable_by_grafana() -> None:
     found = dashboard()
     panels = found.panels
     assert len({panel.id for panel in panels}) == len(panels)
@@ -174,7 +174,7 @@ def test_alerts_name_metrics_that_exist_and_the_guide_names_all_alerts() -> None
 
 
 @promtool
-def test_prometheus_takes_the_rules_its_configuration_and_every_expression_of_the_dashboard(
+def test_prometheus_accepts_the_rules_the_configuration_and_every_expression_of_the_dashboard(
     tmp_path: Path,
 ) -> None:
     variables = {"$job": "mangrove", "$instance": ".*", "$__rate_interval": "1m"}

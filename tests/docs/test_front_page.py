@@ -26,7 +26,7 @@ def test_readme_and_the_page_of_the_command_line_have_every_command() -> None:
     assert not [name for name in NAMES if not re.search(rf"^(##|\|) .*mesh {name}\b", CLI_PAGE, re.MULTILINE)]
 
 
-def test_readme_names_what_the_base_installs() -> None:
+def test_readme_names_the_packages_that_the_base_installs() -> None:
     """README named networkx, which is in an extra, and neither h11 nor prometheus-client."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     packages = sorted(re.split(r"[><=\[ ]", requirement)[0] for requirement in project["dependencies"])

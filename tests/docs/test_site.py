@@ -148,4 +148,7 @@ def test_a_link_out_of_the_docs_becomes_text_and_one_to_a_program_a_page(tmp_pat
     assert "](task_queue.py.md)" in examples
     assert "```python" in (tmp_path / "pages" / "examples" / "task_queue.py.md").read_text()
     guarantees = (tmp_path / "pages" / "reference" / "guarantees.md").read_text()
-    assert "](../../tests" not in guarantees and "`test_sent_to_nobody_goes_nowhere`" in guarantees
+    assert (
+        "](../../tests" not in guarantees
+        and "`test_sent_without_a_subscriber_reaches_no_client`" in guarantees
+    )

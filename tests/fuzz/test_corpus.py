@@ -30,7 +30,7 @@ def test_the_corpus_keeps_the_rules(target: str) -> None:
         for target in TARGETS
     ],
 )
-def test_what_once_broke_a_rule_does_not_any_more(target: str) -> None:
+def test_former_crashes_keep_the_rules(target: str) -> None:
     with low_thresholds():
         for data in load(CRASHES / f"{target}.txt"):
             TARGETS[target](data)
@@ -62,7 +62,7 @@ def spoilt(data: bytes, rng: random.Random) -> bytes:
             return data[:spot]
 
 
-def test_no_file_is_there_without_its_target() -> None:
+def test_every_file_has_a_target() -> None:
     names = {file.name for folder in (CORPUS, CRASHES) for file in folder.iterdir()}
     assert names <= {f"{target}.txt" for target in TARGETS}
 
@@ -76,7 +76,7 @@ def test_inputs_are_stored_once_short_ones_first_and_read_back(tmp_path: Path) -
     assert sorted(each.read_bytes() for each in (tmp_path / "files").iterdir()) == [b"a", b"long"]
 
 
-def test_a_line_that_is_no_hex_is_told(tmp_path: Path) -> None:
+def test_a_line_that_is_no_hex_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "some.txt"
     file.write_text("61  # good\nzz\n")
     with pytest.raises(ValueError, match="non-hexadecimal"):

@@ -91,7 +91,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_rule_that_is_taken_out_is_missed(name: str, tmp_path: Path) -> None:
+def test_the_fuzzer_notices_a_removed_rule(name: str, tmp_path: Path) -> None:
     mutant = MUTANTS[name]
     for package in ("protocols", "mesh", "tests/fuzz", "tests/support"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))

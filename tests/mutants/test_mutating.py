@@ -76,7 +76,7 @@ def test_each_kind_of_change_is_made_once(id: str) -> None:
     compile(changed, "changed", "exec")
 
 
-def test_what_no_test_should_depend_on_is_left_alone() -> None:
+def test_code_that_no_test_should_depend_on_is_not_mutated() -> None:
     for text in ("__slots__", "Nothing yet", "A module", "__repr__", "LIMIT + 0 ->", "annotations"):
         assert not any(text in id for id in ids()), text
 

@@ -31,7 +31,7 @@ for change in (None, "up_to: n < limit -> n <= limit", "up_to: n += 1 -> nothing
 
 
 @pytest.mark.process
-def test_a_changed_module_is_seen_by_its_tests_alone_and_without_an_end_it_is_killed(tmp_path: Path) -> None:
+def test_only_the_tests_of_a_changed_module_see_it_and_a_hanging_one_is_killed(tmp_path: Path) -> None:
     """In a process of its own, as the command is: what a child is a copy of has loaded no tests."""
     (tmp_path / "counted.py").write_text(MODULE)
     (tmp_path / "test_counted.py").write_text(TEST)
@@ -47,7 +47,7 @@ def test_a_changed_module_is_seen_by_its_tests_alone_and_without_an_end_it_is_ki
     assert (tmp_path / "counted.py").read_text() == MODULE
 
 
-def test_the_command_tells_what_survived_and_writes_it_down(
+def test_the_command_prints_the_survivors_and_writes_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     survivor = "Redeliveries.take: self._heap[0][0] <= now -> self._heap[0][0] < now"
@@ -81,7 +81,7 @@ def test_the_command_tells_what_survived_and_writes_it_down(
     assert "  1 equivalent" in capsys.readouterr().out
 
 
-def test_tests_that_fail_without_a_change_are_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_that_fail_without_a_change_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "run", lambda *_: Outcome(False, 1.0, "test_x"))
     with pytest.raises(SystemExit, match=r"tests of mesh/storage.py fail as it is: test_x"):
         command.main(["storage", "--sample", "1"])

@@ -95,7 +95,7 @@ async def test_a_bound_of_events_is_a_whole_number() -> None:
         ("1", TypeError, "survey_s is a number of seconds, not '1'"),
     ],
 )
-async def test_how_long_a_survey_is_open_is_called_by_its_name(
+async def test_an_error_about_survey_s_names_survey_s(
     survey_s: Any, kind: type[Exception], sentence: str
 ) -> None:
     """The error called it "timeout"."""

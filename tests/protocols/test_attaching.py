@@ -70,7 +70,7 @@ async def test_a_connection_that_cannot_start_leaves_no_pipe_behind() -> None:
         assert len(socket.pipes) == 1
 
 
-async def test_a_dialer_goes_on_although_the_receiver_raises() -> None:
+async def test_a_dialer_continues_although_the_receiver_raises() -> None:
     """Its task died, a dead pipe kept its slot, and `wait_connected` and `aclose` failed."""
     reported = Reported()
     receiver = Careless()

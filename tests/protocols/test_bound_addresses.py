@@ -94,7 +94,7 @@ async def test_a_wildcard_is_every_address_of_both_families_on_one_port(kind: st
         ("tcp://127.0.0.2:0", {"127.0.0.2"}),
     ],
 )
-async def test_one_family_or_address_is_bound_where_it_is_asked_for(
+async def test_one_family_or_address_is_bound_when_the_url_names_it(
     kind: str, url: str, hosts: set[str]
 ) -> None:
     """``[::]`` of a blocking listener was also IPv4, and kept others from listening there."""

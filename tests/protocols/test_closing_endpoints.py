@@ -80,7 +80,9 @@ async def test_a_connection_that_is_being_accepted_is_closed_with_its_listener(
 
 
 @pytest.mark.parametrize("turns", range(1, 5))
-async def test_a_listener_whose_closing_is_cancelled_has_dropped_what_it_had(url: str, turns: int) -> None:
+async def test_a_listener_whose_closing_is_cancelled_has_dropped_its_connections(
+    url: str, turns: int
+) -> None:
     """They stayed open until the deadline of their handshake, even after a second ``aclose``."""
     async with Pull0(options=SocketOptions(handshake_timeout_s=1e6)) as pull:
         listener = await pull.listen(url)
@@ -101,7 +103,7 @@ async def test_a_listener_whose_closing_is_cancelled_has_dropped_what_it_had(url
 
 
 @pytest.mark.parametrize("turns", range(7))
-async def test_a_socket_that_closes_leaves_none_of_those_it_refused(url: str, turns: int) -> None:
+async def test_a_socket_that_closes_leaves_no_refused_connection_open(url: str, turns: int) -> None:
     """A Pair0 has one partner; a second comes at the moment when everything ends."""
     async with Pair0(listen=url, options=FAST) as pair:
         first = connected(pair.listeners[0].url)
@@ -165,7 +167,7 @@ async def test_a_dial_that_is_given_up_leaves_no_attempt_open(url: str) -> None:
             assert_closed(accepted)
 
 
-async def test_a_shared_listener_closes_what_it_has_not_shared_out() -> None:
+async def test_a_shared_listener_closes_connections_that_it_has_not_assigned() -> None:
     for turns in range(7):
         shared = SharedListener("tcp://127.0.0.1:0")
         await shared.start()

@@ -154,7 +154,7 @@ async def device_ends_with(socket: Socket) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 3])
-async def test_requests_cross_devices_and_their_answers_find_back(length: int) -> None:
+async def test_requests_cross_devices_and_their_answers_return(length: int) -> None:
     stops = await chain(Rep0, Req0, length)
     running = await run(stops)
     async with Req0() as one, Req0() as two, Rep0() as rep:
@@ -182,7 +182,7 @@ async def test_requests_cross_devices_and_their_answers_find_back(length: int) -
         assert task.result().ended == "the rep0 socket was closed"
 
 
-async def test_surveys_cross_devices_and_collect_everybodys_answers() -> None:
+async def test_surveys_cross_devices_and_collect_all_answers() -> None:
     stops = await chain(Respondent0, Surveyor0, 2)
     running = await run(stops)
     async with Surveyor0(options=SocketOptions(survey_s=20.0)) as surveyor:
@@ -265,7 +265,7 @@ async def test_a_loop_of_devices_is_ended_by_ttl() -> None:
 # --- reflectors
 
 
-async def test_a_reflecting_bus_sends_to_all_but_the_origin() -> None:
+async def test_a_reflecting_bus_sends_to_all_except_the_origin() -> None:
     async with RawSocket(Bus0) as bus, joined(bus) as middle:
         peers = [Peer(bus, name=str(number)) for number in range(3)]
         peers[0].say(b"hello", b"again")
@@ -330,7 +330,7 @@ async def test_a_puller_that_stops_reading_makes_the_pusher_wait_across_the_devi
         await sending
 
 
-async def test_a_peer_that_does_not_read_answers_is_not_read_and_delays_nobody() -> None:
+async def test_a_peer_that_does_not_read_answers_is_not_read_and_delays_no_other() -> None:
     front = RawSocket(Rep0, options=SocketOptions(send_queue=4))
     back = RawSocket(Req0)
     async with joined(front, back) as middle:

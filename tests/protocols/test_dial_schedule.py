@@ -78,7 +78,7 @@ def test_the_pause_grows_with_each_failure_and_a_lasting_one_has_the_longest_at_
     )
 
 
-def test_a_reason_is_told_once_until_it_changes_or_a_pipe_lasted() -> None:
+def test_a_reason_is_reported_once_until_it_changes_or_a_pipe_lasted() -> None:
     told = schedule()
     assert told.failed(REFUSED)[1] and told.failed(WRONG)[1] and told.failed(REFUSED)[1]
     assert not told.failed(REFUSED)[1]
@@ -86,7 +86,7 @@ def test_a_reason_is_told_once_until_it_changes_or_a_pipe_lasted() -> None:
     assert told.failed(REFUSED)[1]
 
 
-def test_pipes_that_end_soon_are_told_from_the_third_on_and_dialled_more_slowly() -> None:
+def test_pipes_that_end_soon_are_reported_from_the_third_on_and_dialled_more_slowly() -> None:
     told = schedule()
     said = [told.ended(0.01, "closed by the peer") for _ in range(5)]
     assert [bool(sentence) for _, sentence in said] == [False, False, True, False, False]
@@ -98,7 +98,7 @@ def test_pipes_that_end_soon_are_told_from_the_third_on_and_dialled_more_slowly(
     assert pause_s <= 0.1, "a pipe that lived begins anew"
 
 
-def test_a_pipe_that_lasted_is_none_of_those_that_ended_soon() -> None:
+def test_a_pipe_that_lasted_does_not_count_as_ended_soon() -> None:
     """It was counted: the warning said "3 times in a row" after two short lives."""
     told = schedule()
     said = [told.ended(lived_s, "closed by the peer")[1] for lived_s in (3600.0, 0.01, 0.01, 0.01)]

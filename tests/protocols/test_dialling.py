@@ -57,7 +57,7 @@ async def test_a_dialer_may_come_first_and_comes_back_when_the_listener_does(
     await peer.aclose()
 
 
-async def test_a_peer_that_hangs_up_at_once_is_dialled_ever_more_slowly() -> None:
+async def test_a_peer_that_disconnects_at_once_is_dialled_with_growing_pauses() -> None:
     """Accepting a connection is not a success if the pipe does not last."""
     accepted: list[float] = []
 
@@ -162,7 +162,7 @@ async def test_a_closed_dialer_keeps_no_pipe(scheme: str, tmp_path: Path) -> Non
     await peer.aclose()
 
 
-async def test_a_dialer_that_ends_by_a_defect_tells_the_loop_and_whoever_waits(
+async def test_a_dialer_that_ends_by_a_defect_tells_the_loop_and_its_waiters(
     scheme: str, tmp_path: Path
 ) -> None:
     class Broken(FakeSocket):
@@ -212,13 +212,13 @@ def test_a_url_that_can_never_work_is_refused_at_once() -> None:
 # --- dial_once
 
 
-async def test_nobody_there(scheme: str, tmp_path: Path) -> None:
+async def test_dialling_once_without_a_listener_is_refused(scheme: str, tmp_path: Path) -> None:
     url = listen_url(scheme, tmp_path).replace(":0", f":{free_port()}")
     with pytest.raises(ConnectionRefused, match="nobody listens at"):
         await dial_once(FakeSocket(), url)
 
 
-async def test_the_wrong_protocol(scheme: str, tmp_path: Path) -> None:
+async def test_dialling_once_to_the_wrong_protocol_is_a_handshake_error(scheme: str, tmp_path: Path) -> None:
     peer = FakeSocket(ProtocolNumber.REP0)
     listener = Listener(peer, listen_url(scheme, tmp_path))
     await listener.start()

@@ -164,7 +164,7 @@ async def test_closing_the_socket_from_the_hook_or_from_an_event_does_not_hang(
     assert kinds == ["attaching", "attached", "detached"]
 
 
-async def test_a_hook_that_fails_admits_nobody_and_is_reported() -> None:
+async def test_a_failing_hook_admits_no_peer_and_is_reported() -> None:
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
     failing = [True]
@@ -185,7 +185,7 @@ async def test_a_hook_that_fails_admits_nobody_and_is_reported() -> None:
         assert await pull.recv() == b"at last"
 
 
-async def test_a_stream_that_nobody_reads_keeps_the_newest_and_counts_the_rest() -> None:
+async def test_an_unread_stream_keeps_the_newest_events_and_counts_the_rest() -> None:
     async with Pub0() as pub:
         stream = pub.events(limit=4)
         peers = [Peer(pub, name=str(i)) for i in range(5)]
@@ -198,7 +198,7 @@ async def test_a_stream_that_nobody_reads_keeps_the_newest_and_counts_the_rest()
         Pub0().events(limit=0)
 
 
-async def test_several_streams_hear_the_same_and_a_forgotten_one_costs_nothing() -> None:
+async def test_several_streams_get_the_same_events_and_a_forgotten_one_costs_nothing() -> None:
     async with Pub0() as pub:
         first, second = pub.events(), pub.events()
         pub.events()  # nobody holds it
@@ -242,7 +242,7 @@ def refuse(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("how", [refuse, lambda pipe: pipe.close("no")])
-async def test_a_pipe_that_the_receiver_turns_away_was_never_attached(how: Callable[[Pipe], None]) -> None:
+async def test_a_pipe_that_the_receiver_refuses_was_never_attached(how: Callable[[Pipe], None]) -> None:
     socket = RawSocket(Pub0, receiver=Refusing(how))
     stream = socket.events()
     try:
@@ -271,7 +271,7 @@ async def test_ends_are_counted_by_cause_and_the_last_are_remembered(scheme: str
         assert [each.id for each in recent] == sorted(each.id for each in recent)
 
 
-async def test_each_way_to_end_has_its_word(tmp_path: Path) -> None:
+async def test_each_way_to_end_has_its_own_cause(tmp_path: Path) -> None:
     header = encode_header(ProtocolNumber.PUSH0)
     cases = {
         CLOSED_BY_PEER: (b"", False),

@@ -53,7 +53,7 @@ async def test_a_peer_of_a_cooked_socket_can_be_looked_at_but_not_sent_to(kind: 
 
 
 @pytest.mark.parametrize("kind", COOKED)
-def test_no_tower_stands_above_a_socket(kind: type[Socket]) -> None:
+def test_a_socket_has_few_base_classes_and_no_calls_of_its_engine(kind: type[Socket]) -> None:
     above = [each for each in inspect.getmro(kind)[1:] if each.__module__.startswith("protocols")]
     assert len(above) <= 3, above
     for call in ("attach", "pipe_received", "pipe_closed", "pipe_writable", "send_to", "recv_run"):

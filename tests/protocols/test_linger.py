@@ -58,7 +58,7 @@ async def test_a_reader_that_begins_late_still_gets_everything(scheme: str, tmp_
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_how_long_closing_waits_is_the_sockets_and_not_its_listeners(
+async def test_the_linger_time_is_that_of_the_socket_and_not_of_its_listener(
     scheme: str, tmp_path: Path
 ) -> None:
     push = Push0(options=SocketOptions(linger_s=30.0))
@@ -132,7 +132,7 @@ async def test_no_linger_closes_at_once(scheme: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_none_lingers_as_long_as_it_takes(scheme: str, tmp_path: Path) -> None:
+async def test_a_linger_time_of_none_has_no_limit(scheme: str, tmp_path: Path) -> None:
     """None means no limit, here as for every time: until the peer has read, is gone, or we are cancelled."""
     async with Pull0(options=SocketOptions(recv_queue=1)) as pull:
         listener = await pull.listen(listen_url(scheme, tmp_path))

@@ -106,7 +106,7 @@ async def test_a_protocol_that_nothing_serves_is_refused_with_a_sentence(number:
         assert not any(each.all_pipes for each in sockets.values())
 
 
-async def test_a_header_that_never_comes_costs_that_connection_at_the_deadline() -> None:
+async def test_a_connection_without_a_header_ends_at_the_deadline() -> None:
     options = replace(FAST, handshake_timeout_s=0.05)
     async with sharing("tcp://127.0.0.1:0", options) as (listener, sockets, refusals):
         async with raw_peer(listener.url) as silent:
@@ -137,7 +137,7 @@ async def test_too_many_without_a_header_crowd_out_the_oldest_of_themselves() ->
             each.close()
 
 
-async def test_a_burst_of_connections_with_headers_crowds_out_nobody() -> None:
+async def test_a_burst_of_connections_with_headers_crowds_out_no_other() -> None:
     async with sharing("tcp://127.0.0.1:0", headerless_max=5) as (listener, _, __):
         address = ("127.0.0.1", int(listener.url.rpartition(":")[2]))
         for _ in range(60):  # all accepted in one turn of the loop, before anything is read
@@ -199,7 +199,7 @@ async def test_a_socket_that_is_no_longer_served_keeps_its_pipes_and_gets_no_mor
 
 
 @pytest.mark.parametrize("make", [lambda url: Listener(FakeSocket(), url), SharedListener])
-async def test_closing_a_listener_drops_what_has_no_header(make: Callable[[str], Listener]) -> None:
+async def test_closing_a_listener_drops_connections_without_a_header(make: Callable[[str], Listener]) -> None:
     listener = make("tcp://127.0.0.1:0")
     await listener.start()
     async with raw_peer(listener.url) as silent:
@@ -234,7 +234,7 @@ async def test_a_listener_survives_running_out_of_file_descriptors() -> None:
     await owner.aclose()
 
 
-async def test_garbage_of_every_kind_costs_only_those_who_send_it(tmp_path: Path) -> None:
+async def test_garbage_of_every_kind_costs_only_its_sender(tmp_path: Path) -> None:
     """Random bytes, true headers with random frames, half of them cut off: a good pipe sees none of it."""
     rng = random.Random(3)
     async with sharing(f"ipc://{tmp_path / 'x.sock'}", replace(FAST, recv_size_max=1000)) as (

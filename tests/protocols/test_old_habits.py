@@ -11,7 +11,7 @@ from protocols import Pull0, Push0, Req0, Socket, StateError, Sub0, Surveyor0
 from tests.support.ports import free_port
 
 
-async def test_awaiting_a_dial_says_what_waits() -> None:
+async def test_awaiting_a_dial_names_the_call_that_waits() -> None:
     """It said: object Dialer can't be used in 'await' expression."""
     async with Pull0() as pull:
         with pytest.raises(TypeError, match=r"dial\(\) returns at once.* await .*wait_connected\(\)"):

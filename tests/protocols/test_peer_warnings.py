@@ -170,7 +170,7 @@ async def test_an_untrusted_certificate_is_named_at_both_ends(caplog: pytest.Log
     assert sum(line.startswith(f"{url} refused tls+tcp://127.0.0.1:") for line in lines) == 1
 
 
-async def test_a_message_above_the_limit_is_told_at_both_ends_and_sent_ever_more_slowly(
+async def test_a_message_above_the_limit_is_reported_at_both_ends_and_sent_with_growing_pauses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     options = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=30.0)
@@ -196,7 +196,9 @@ async def test_a_message_above_the_limit_is_told_at_both_ends_and_sent_ever_more
     assert "2097" in at_dialer, "the size that was sent is told where it is known"
 
 
-async def test_a_pair_that_has_a_partner_is_told_at_both_ends(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refused_second_partner_of_a_pair_is_reported_at_both_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with Pair0(listen="tcp://127.0.0.1:0") as pair, Pair0(dial=pair.listeners[0].url) as first:
         await first.wait_for_peers()
         await pair.wait_for_peers()
@@ -229,7 +231,7 @@ async def test_a_peer_dialled_once_that_breaks_a_rule_is_logged(caplog: pytest.L
 # --- listeners
 
 
-async def test_a_refused_peer_is_logged_once_with_its_port_however_often_it_comes(
+async def test_a_refused_peer_is_logged_once_with_its_port_for_all_its_attempts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Rep0(listen="tcp://127.0.0.1:0") as rep:

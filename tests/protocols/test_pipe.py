@@ -160,7 +160,7 @@ def test_a_pipe_that_was_given_up_may_be_closed_by_its_owner_at_once(
     assert connection.calls[-1] == "abort"
 
 
-def test_the_end_is_told_once_whoever_ends_it(pipe: Pipe, owner: FakeOwner) -> None:
+def test_the_end_is_reported_once_whichever_side_ends_the_pipe(pipe: Pipe, owner: FakeOwner) -> None:
     pipe.connection_lost("first")
     pipe.connection_lost("second")
     pipe.close("third")

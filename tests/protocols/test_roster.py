@@ -43,7 +43,7 @@ def owner(**options: int) -> Owner:
     return Owner(Roster(Pusher(made, random.Random(1))))
 
 
-def test_ids_count_up_from_a_random_start_come_round_and_leave_out_those_in_use() -> None:
+def test_ids_count_up_from_a_random_start_wrap_and_skip_those_in_use() -> None:
     one = owner()
     assert one.roster.last_pipe_id == random.Random(1).getrandbits(31)
     assert PIPE_ID_MAX == (1 << 31) - 1, "the highest bit of a word ends a backtrace"
@@ -82,7 +82,7 @@ def test_a_refused_pipe_is_not_counted() -> None:
     assert one.roster.statistics().attached == len(one.roster.pipes) == 1
 
 
-def test_the_pattern_is_told_of_who_left() -> None:
+def test_the_pattern_is_told_of_peers_that_left() -> None:
     for leave in ("detach", "undo"):
         one = Owner(Roster(Pair(SocketOptions(), random.Random(1))))
         partner = one.attach()

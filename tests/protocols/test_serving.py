@@ -45,7 +45,7 @@ async def test_the_timeout_of_a_request_covers_the_wait_for_room_and_for_the_ans
             await req.request(b"q", timeout=0.01)
 
 
-async def test_a_request_whose_replier_leaves_is_lost_when_resending_is_off() -> None:
+async def test_a_request_is_lost_when_its_replier_leaves_and_resending_is_off() -> None:
     async with Req0(resend_s=None) as req:
         peer = Peer(req)
         asking = asyncio.create_task(req.request(b"q"))
@@ -137,7 +137,7 @@ async def test_respondents_serve_too() -> None:
         await serving
 
 
-async def test_serving_refuses_what_makes_no_sense() -> None:
+async def test_serving_refuses_impossible_calls() -> None:
     async with Rep0() as rep:
         with pytest.raises(ValueError, match="concurrency is 0"):
             await rep.serve(bytes.upper, concurrency=0)

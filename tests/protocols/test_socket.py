@@ -102,7 +102,7 @@ async def test_bytearrays_and_memoryviews_are_copied_when_sent() -> None:
 
 
 @pytest.mark.parametrize("kind", RECEIVERS)
-async def test_recv_waits_times_out_and_does_not_wait_when_told(kind: type[Socket]) -> None:
+async def test_recv_waits_times_out_or_returns_at_once_as_told(kind: type[Socket]) -> None:
     async with kind() as socket:
         with pytest.raises(WouldBlock, match="nothing has been received"):
             socket.recv_nowait()
@@ -258,7 +258,7 @@ async def test_received_and_unread_messages_are_gone_after_closing() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ipc", "inproc"])
-async def test_closing_drains_what_is_queued(scheme: str, tmp_path: Path) -> None:
+async def test_closing_drains_queued_messages(scheme: str, tmp_path: Path) -> None:
     bodies = [b"%d" % number for number in range(1000)]
     async with Pull0() as pull:
         listener = await pull.listen(listening(scheme, tmp_path))
@@ -490,7 +490,7 @@ async def test_pipe_ids_are_counted_from_a_start_that_the_generator_gives() -> N
         assert [Peer(bus, name=str(number)).pipe.id for number in range(3)] == [0x7FFFFFFF, 1, 2]
 
 
-async def test_unsupported_contexts_are_said_to_be() -> None:
+async def test_unsupported_contexts_are_refused_with_a_sentence() -> None:
     for kind in (Pair0, Bus0, Pub0, Push0, Pull0):
         with pytest.raises(NotSupported, match=f"{kind.__name__.lower()} sockets have no contexts"):
             kind().new_context()

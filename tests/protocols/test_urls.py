@@ -62,7 +62,7 @@ def test_one_url_or_several() -> None:
 
 
 @given(st.one_of(st.text(max_size=50), st.binary(max_size=50)))
-def test_anything_is_a_url_or_an_error_that_says_what_one_is(url: Any) -> None:
+def test_any_object_is_a_url_or_an_error_that_describes_urls(url: Any) -> None:
     try:
         check_url(url)
         scheme, address = split_url(url)

@@ -105,7 +105,7 @@ async def test_a_task_woken_by_one_that_runs_in_a_delivery_waits_for_the_next_tu
     assert turns == ["first", "delivered", "second"]
 
 
-async def test_a_wake_up_whose_task_is_cancelled_in_the_same_delivery_goes_to_the_next() -> None:
+async def test_a_wake_up_of_a_task_cancelled_in_the_same_delivery_goes_to_the_next() -> None:
     waiters = Waiters()
     one, two = await started(waiters, 2)
     await in_a_callback(begin, lambda: waiters.wake(1), one.cancel, end)

@@ -50,7 +50,7 @@ def test_an_impossible_field_is_refused_with_its_place(
         *({"stored_share": 1.5}, {"work_s": 0.0}, {"work_window": 0}, {"slow_workers": 1}, {"workers": 2}),
     ],
 )
-def test_a_workload_that_cannot_be_is_refused(given: dict[str, Any]) -> None:
+def test_an_impossible_workload_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ScenarioError) as raised:
         Workload(**given)
     assert raised.value.where == ("workload", *given)
@@ -71,7 +71,7 @@ def test_repeats_count_for_the_length_of_the_safety_phase() -> None:
     assert Scenario("test", faults=(fault,)).safety_length_s == 21.0 + AFTERMATH_S
 
 
-def test_the_full_size_differs_in_what_it_says_and_in_nothing_else() -> None:
+def test_the_full_size_differs_only_in_the_fields_it_names() -> None:
     scenario = Scenario(
         "test",
         full=(("brokers", 100), ("workload.publishers", 20), ("network.loss", 0.1), ("safety_s", 60.0)),
@@ -85,7 +85,7 @@ def test_the_full_size_differs_in_what_it_says_and_in_nothing_else() -> None:
         scenario.at_size("huge")
 
 
-def test_those_who_take_part_are_named_in_one_row() -> None:
+def test_participants_are_numbered_in_one_sequence() -> None:
     scenario = Scenario("test", brokers=2, spares=2, workload=Workload(publishers=1, subscribers=2))
     assert scenario.broker_names == ["broker-1", "broker-2"]
     assert scenario.spare_names == ["broker-3", "broker-4"]

@@ -40,7 +40,7 @@ def test_a_single_broker_is_never_parted_from_another(faults: list[Fault]) -> No
 
 
 @given(strategies.faults(3, kinds=["move", "stop"], most=10))
-def test_somebody_always_stays_where_the_others_find_it(faults: list[Fault]) -> None:
+def test_one_broker_always_keeps_its_address(faults: list[Fault]) -> None:
     moved = {name for fault in faults if fault.kind == "move" for name in fault.a}
     left = {name for fault in faults if leaves(fault) for name in fault.a}
     assert not moved or set(NAMES) - moved - left
@@ -68,7 +68,7 @@ def test_a_failure_shrinks_to_the_one_fault_that_matters() -> None:
 
 @FEW
 @given(faults=strategies.faults(3, within_s=6.0), seed=st.integers(0, 2**32))
-def test_a_mesh_survives_whatever_is_drawn(faults: list[Fault], seed: int) -> None:
+def test_a_mesh_survives_all_drawn_faults(faults: list[Fault], seed: int) -> None:
     with World(seed) as world:
         mesh = Mesh(world, brokers=3)
         mesh.schedule(faults)

@@ -17,7 +17,7 @@ async def idle(client: Client) -> None:
     return None
 
 
-def test_a_mesh_that_nothing_is_done_to_is_found_right() -> None:
+def test_a_mesh_without_faults_passes_all_checks() -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=3)
         mesh.client("idle", idle)
@@ -111,7 +111,7 @@ def test_a_program_that_is_killed_while_it_runs_begins_anew() -> None:
         assert mesh.run(wait) == 2
 
 
-def test_faults_are_scheduled_from_now_and_passed_over_where_they_cannot_be_done() -> None:
+def test_faults_are_scheduled_from_now_and_skipped_where_impossible() -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=2)
         began_s = world.now_s
@@ -141,7 +141,7 @@ def test_a_broker_that_is_down_is_named() -> None:
         assert not mesh.whole
 
 
-def test_code_that_escapes_is_told_with_its_own_line_alone() -> None:
+def test_code_that_escapes_is_reported_with_only_its_own_line() -> None:
     async def main(process: Process) -> None:
         time.time()
 

@@ -59,7 +59,7 @@ def test_the_command_keeps_its_process_id_its_environment_and_its_exit_code() ->
     assert (said, child.returncode) == (f"{child.pid} kept\n", 7)
 
 
-def test_what_tests_start_as_brokers_ends_with_them() -> None:
+def test_broker_processes_that_tests_start_end_with_the_tests() -> None:
     """Each module that starts a broker process says so by `ends_with_tests`."""
     missing = []
     for path in (ROOT / "tests").rglob("*.py"):

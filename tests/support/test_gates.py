@@ -41,7 +41,7 @@ async def ends(header: bytes) -> AsyncIterator[tuple[Gate, Streams, Streams]]:
 
 
 @pytest.mark.parametrize(("header", "behind"), [(REQ, b"\x93\x05\0\1"), (BUS, b"")])
-async def test_what_is_behind_a_held_frame_waits_and_the_other_way_is_open(
+async def test_frames_behind_a_held_one_wait_and_the_other_direction_is_open(
     header: bytes, behind: bytes
 ) -> None:
     """A backtrace word that looks like a frame is none."""
@@ -60,7 +60,7 @@ async def test_what_is_behind_a_held_frame_waits_and_the_other_way_is_open(
 
 
 @pytest.mark.parametrize("passing", [0.0, 0.5])
-async def test_a_frame_that_passes_in_part_ends_the_connection(passing: float) -> None:
+async def test_a_frame_that_passes_partly_ends_the_connection(passing: float) -> None:
     frame = framed(DATA, size=1000)
     async with ends(BUS) as (gate, dialer, listener):
         gate.traps = [trap := Trap(DATA)]
@@ -71,7 +71,7 @@ async def test_a_frame_that_passes_in_part_ends_the_connection(passing: float) -
         assert await listener[0].read() == b""
 
 
-async def test_a_dialer_is_turned_away_while_nobody_listens_behind() -> None:
+async def test_a_dialer_is_disconnected_while_no_listener_is_behind_the_gate() -> None:
     async with ends(BUS) as (gate, dialer, listener):
         listener[1].close()
         assert await dialer[0].read() == b""

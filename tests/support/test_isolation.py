@@ -109,7 +109,7 @@ def test_in_the_same_child(shared):
 
 @pytest.mark.process
 @pytest.mark.parametrize("options", [(), ("-n", "2"), ("--setup-show",)])
-def test_each_outcome_is_reported_as_if_it_had_been_here(suite: Path, options: tuple[str, ...]) -> None:
+def test_each_outcome_is_reported_as_without_isolation(suite: Path, options: tuple[str, ...]) -> None:
     text = said(suite, OUTCOMES, *options)
     assert "1 failed, 6 passed, 1 skipped, 1 xfailed" in text, text
     assert "assert 1 == 2" in text and "no peer" in text
@@ -131,7 +131,7 @@ def test_last(): ...
 
 
 @pytest.mark.process
-def test_a_test_whose_process_dies_begins_again_and_that_is_told(suite: Path) -> None:
+def test_a_test_whose_process_dies_is_run_again_and_the_death_is_reported(suite: Path) -> None:
     text = said(suite, DYING.replace("{always}", "False"))
     assert "3 passed" in text, text
     assert "1 process(es) ended" in text and "1 x test_it.py::test_that_dies" in text
@@ -139,9 +139,7 @@ def test_a_test_whose_process_dies_begins_again_and_that_is_told(suite: Path) ->
 
 @pytest.mark.process
 @pytest.mark.parametrize("options", [(), ("-n", "1")])
-def test_a_test_whose_process_always_dies_fails_and_the_others_do_not(
-    suite: Path, options: tuple[str, ...]
-) -> None:
+def test_a_test_whose_process_always_dies_fails_alone(suite: Path, options: tuple[str, ...]) -> None:
     text = said(suite, DYING.replace("{always}", "True"), *options)
     assert "1 failed, 2 passed" in text, text
     assert "4 processes ended in this test" in text and "SIGSEGV" in text and "in test_that_dies" in text
@@ -165,7 +163,7 @@ def test_third(): ...
 
 @pytest.mark.process
 @pytest.mark.parametrize("always", [False, True])
-def test_a_child_that_is_stuck_is_ended_and_the_test_begins_again(suite: Path, always: bool) -> None:
+def test_a_child_that_hangs_is_ended_and_the_test_is_run_again(suite: Path, always: bool) -> None:
     """One that is always stuck fails with the line where it is."""
     text = said(suite, STUCK.replace("{always}", str(always)), STUCK_S="1")
     assert ("1 failed, 2 passed" if always else "3 passed") in text, text
@@ -189,7 +187,7 @@ def test_it():
 
 
 @pytest.mark.process
-def test_the_first_line_of_a_long_stack_is_shown_whatever_the_length_of_the_path(tmp_path: Path) -> None:
+def test_the_first_line_of_a_long_stack_is_shown_for_any_length_of_the_path(tmp_path: Path) -> None:
     folder = tmp_path / ("a long nåme " * 12)
     folder.mkdir()
     text = said(suite_in(folder), STUCK_DEEP_DOWN, STUCK_S="1")
@@ -223,7 +221,7 @@ def test_both_ends_of_a_text_that_is_too_long_are_kept() -> None:
 
 
 @pytest.mark.process
-def test_a_child_that_cannot_begin_is_a_failure_with_its_words(suite: Path) -> None:
+def test_a_child_that_cannot_start_is_a_failure_with_its_output(suite: Path) -> None:
     tests = (
         f"if {VARIABLE!r} in os.environ:\n    raise RuntimeError('not here')\n\n@isolated\ndef test_it(): ..."
     )
@@ -232,7 +230,7 @@ def test_a_child_that_cannot_begin_is_a_failure_with_its_words(suite: Path) -> N
 
 
 @pytest.mark.process
-def test_for_a_debugger_they_run_in_the_process_of_pytest(suite: Path) -> None:
+def test_isolated_tests_run_in_the_process_of_pytest_for_a_debugger(suite: Path) -> None:
     tests = "@isolated\ndef test_it():\n    assert os.getppid() == int(os.environ['STARTED_BY'])"
     assert "1 passed" in said(suite, tests, **{VARIABLE: "1", "STARTED_BY": str(os.getpid())})
     assert "1 failed" in said(suite, tests, STARTED_BY=str(os.getpid()))

@@ -20,14 +20,14 @@ def compute() -> None:
         pass
 
 
-def test_it_passes_while_one_sleeps() -> None:
+def test_own_time_passes_during_a_sleep() -> None:
     began = own_time_s()
     time.sleep(0.2)
     assert own_time_s() - began > 0.15
 
 
 @pytest.mark.skipif(not RUN.exists(), reason="this kernel does not say how long a thread waited")
-def test_what_others_take_of_a_processor_does_not_count() -> None:
+def test_own_time_excludes_the_processor_time_of_others() -> None:
     processors = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(processors)})
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]

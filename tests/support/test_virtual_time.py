@@ -43,7 +43,7 @@ async def test_each_environment_has_randomness_of_its_own_and_all_share_a_disk()
     assert await other.storage.read("/folder/file") == b"text" == disk().read("/folder/file")
 
 
-def test_it_is_the_same_again() -> None:
+def test_a_test_in_virtual_time_is_the_same_each_time() -> None:
     drawn: list[object] = []
 
     async def draw() -> None:
@@ -110,7 +110,7 @@ async def waits_for_ever() -> None:
         (waits_for_ever, RuntimeError, "nothing can happen any more"),
     ],
 )
-def test_whatever_goes_wrong_fails_the_test(
+def test_every_kind_of_failure_fails_the_test(
     test: Callable[[], Coroutine[Any, Any, None]], error: type[BaseException], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):

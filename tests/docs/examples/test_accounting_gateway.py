@@ -93,7 +93,7 @@ async def stored(client: Client) -> list[tuple[str | None, bytes]]:
     return [(job.key, job.body) for job in found]
 
 
-def test_a_device_is_answered_once_its_record_is_stored_and_not_before() -> None:
+def test_a_device_is_answered_only_after_its_record_is_stored() -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=2)
         mesh.run(make_queue, at="broker-1")
@@ -135,7 +135,7 @@ def test_a_repetition_is_answered_again_and_stored_once() -> None:
         assert site.gateway.counts == {"stored": 1, "repeated": 1, "discarded": 0, "not stored": 0}
 
 
-def test_what_was_stored_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_stored_record_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "ANSWERED_MAX", 2)
     with World(1) as world:
         mesh = Mesh(world, brokers=1)
@@ -158,11 +158,11 @@ def test_what_was_stored_longest_ago_is_forgotten_first(monkeypatch: pytest.Monk
     ],
     ids=["empty", "forged", "other secret", "other code", "cut", "length below the header"],
 )
-def test_what_is_no_request_is_discarded(packet: bytes) -> None:
+def test_packets_that_are_no_requests_are_discarded(packet: bytes) -> None:
     assert not gateway.is_request(packet, SECRET)
 
 
-def test_what_follows_the_length_of_a_packet_is_padding() -> None:
+def test_bytes_after_the_length_of_a_packet_are_padding() -> None:
     assert gateway.is_request(start(1) + b"\0\0", SECRET)
 
 

@@ -31,7 +31,7 @@ class Person:
             yield line
 
 
-def test_everybody_in_the_room_hears_it_once_but_the_one_who_said_it() -> None:
+def test_everyone_in_the_room_except_the_speaker_gets_a_line_once() -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=2)
         ada, bob = Person(mesh, "ada", "broker-1"), Person(mesh, "bob", "broker-2")

@@ -19,7 +19,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.randoms(use_true_random=False))
-def test_all_copies_come_to_the_sum_whatever_is_lost_repeated_and_reordered(
+def test_all_copies_converge_to_the_sum_despite_loss_repetition_and_reordering(
     steps: list[tuple[str, int, int]], rng: random.Random
 ) -> None:
     copies = [counting.Counter(str(number)) for number in range(COPIES)]
@@ -76,6 +76,6 @@ def test_copies_at_three_brokers_converge_after_partitions_and_crashes() -> None
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"5", b"[]", b'{"a": 5}', b'{"a": [1]}', b'{"a": [1, -1]}', b'{"a": ["1", "2"]}']
 )
-def test_what_no_counter_says_is_refused(body: bytes) -> None:
+def test_a_malformed_message_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
         counting.unpacked(body)

@@ -36,6 +36,6 @@ def test_machines_of_all_brokers_answer_and_a_dead_one_is_named() -> None:
         assert sum("did not answer" in line for line in lines) == 1 and lines[-1] == "1 of 3 answered"
 
 
-def test_what_a_machine_tells_of_itself_is_whole() -> None:
+def test_the_state_of_a_machine_is_complete() -> None:
     known = fleet.state()
     assert known.keys() == look(0).keys() and 0 < known["disk_free"] < 1

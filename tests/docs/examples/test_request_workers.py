@@ -35,7 +35,7 @@ def test_a_request_survives_the_death_of_its_worker() -> None:
         assert mesh.run(lambda client: workers.ask(client, 91), at="broker-1") == [7, 13]
 
 
-def test_a_wrong_request_is_refused_with_the_reason_and_nobody_is_told_at_once() -> None:
+def test_a_wrong_request_is_refused_with_the_reason_and_one_without_workers_fails_at_once() -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=1)
 

@@ -51,7 +51,7 @@ class Database(sqlite3.Connection):
         return bool(result)
 
 
-def test_each_reading_is_one_row_though_the_writer_dies_between_commit_and_done(
+def test_each_reading_is_one_row_although_the_writer_dies_between_commit_and_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "readings.db"
@@ -85,7 +85,7 @@ def test_each_reading_is_one_row_though_the_writer_dies_between_commit_and_done(
     assert 0 in inserted, "some came again, and were known"
 
 
-def test_a_database_that_is_locked_holds_the_messages_up_and_costs_none(
+def test_a_locked_database_delays_the_messages_and_loses_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "readings.db"
@@ -107,7 +107,7 @@ def test_a_database_that_is_locked_holds_the_messages_up_and_costs_none(
     assert len(rows(path)) == 100
 
 
-def test_what_is_no_reading_is_a_dead_letter_and_the_others_are_written(tmp_path: Path) -> None:
+def test_a_malformed_reading_becomes_a_dead_letter_and_the_others_are_written(tmp_path: Path) -> None:
     path = tmp_path / "readings.db"
     bad = [b"", b"[]", b"{}", b'{"celsius": "warm"}', b'{"celsius": null}', b'{"celsius": NaN}', b"\xff"]
 
@@ -128,7 +128,7 @@ def test_what_is_no_reading_is_a_dead_letter_and_the_others_are_written(tmp_path
     assert rows(path) == [("attic", 20.0)]
 
 
-def test_a_number_that_is_none_is_refused() -> None:
+def test_values_that_are_not_finite_numbers_are_refused() -> None:
     job = SimpleNamespace(topic="readings.a", body=b'{"celsius": 20.5}')
     assert writer.row_of(job) == ("a", 20.5)
     job.body = b'{"celsius": {}}'

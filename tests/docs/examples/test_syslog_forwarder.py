@@ -74,7 +74,7 @@ class Site:
             self.forwarder.datagram_received(each, ("10.0.0.9", 514))
 
 
-def test_nothing_is_lost_while_the_mesh_is_away_for_an_hour_and_the_forwarder_dies() -> None:
+def test_no_message_is_lost_while_the_mesh_is_away_for_an_hour_and_the_forwarder_dies() -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=2)
         mesh.run(make_queue, at="broker-1")
@@ -134,7 +134,7 @@ async def read(data: bytes) -> list[bytes]:
     return [each async for each in syslog.messages_of(reader)]
 
 
-async def test_messages_of_a_stream_have_their_length_in_front_or_a_line_feed_behind() -> None:
+async def test_messages_of_a_stream_begin_with_their_length_or_end_with_a_line_feed() -> None:
     one, two = message(1), message(2) + b"\nsecond line"
     assert await read(b"%d %b%d %b" % (len(one), one, len(two), two)) == [one, two]
     assert await read(b"<34>1 a\n\r\n<34>1 b\r\n<34>1 c") == [b"<34>1 a", b"<34>1 b", b"<34>1 c"]

@@ -42,7 +42,7 @@ class Crew:
         self.mesh.client(name, lambda client: queue.work(client, handle), at=at)
 
 
-def test_every_task_is_done_or_is_a_dead_letter_though_workers_and_the_broker_die(
+def test_every_task_is_done_or_a_dead_letter_although_workers_and_the_broker_die(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with World(1) as world:
@@ -66,7 +66,7 @@ def test_every_task_is_done_or_is_a_dead_letter_though_workers_and_the_broker_di
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"path": 5}', b'{"path": null}', b"\xff"])
-async def test_what_is_no_task_is_not_tried_again(body: bytes) -> None:
+async def test_a_malformed_task_is_not_tried_again(body: bytes) -> None:
     with pytest.raises(queue.BadTask, match="not a task"):
         await queue.checksum(SimpleNamespace(body=body))
 

@@ -16,7 +16,7 @@ sites = program("two_sites")
 ANY, LOCAL = "tls+tcp://127.0.0.1:0", "tcp://127.0.0.1:0"
 
 
-async def test_sites_hear_each_other_and_a_stranger_does_not_join(
+async def test_sites_exchange_messages_and_a_stranger_cannot_join(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = tmp_path / "keys"

@@ -57,7 +57,7 @@ def joins_the_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESH_JOIN", MESH)
 
 
-async def test_what_it_publishes_is_heard_in_the_mesh_and_what_others_publish_is_streamed() -> None:
+async def test_its_messages_reach_the_mesh_and_messages_of_others_are_streamed() -> None:
     async with Broker(name="alpha", listen=MESH), web.lifespan(web.app), Client(MESH) as client:
         while len(web.app.state.broker.members()) < 2:
             await asyncio.sleep(0.1)
@@ -87,6 +87,8 @@ async def test_what_it_publishes_is_heard_in_the_mesh_and_what_others_publish_is
         ("POST", "/publish/news.uk", b"x" * (web.BODY_MAX + 1), 413),
     ],
 )
-async def test_wrong_requests_are_told_so(method: str, path: str, body: bytes, status: int) -> None:
+async def test_wrong_requests_get_an_error_with_the_reason(
+    method: str, path: str, body: bytes, status: int
+) -> None:
     async with Broker(name="alpha", listen=MESH), web.lifespan(web.app):
         assert (await Call(method, path, body).run()).status == status

@@ -29,7 +29,7 @@ def test_accepted_outlives_its_publisher() -> None:
         world.run_until(lambda: listener.got == bodies(5), timeout_s=5, what="all five")
 
 
-def test_accepted_once_though_its_acknowledgement_is_lost_with_the_broker() -> None:
+def test_accepted_once_although_its_acknowledgement_is_lost_with_the_broker() -> None:
     receipts: list[Receipt] = []
 
     async def publish_from_afar(process: Process) -> None:
@@ -95,7 +95,7 @@ def test_accepted_outlives_its_broker_if_its_client_has_other_addresses() -> Non
         assert accepted_and_killed(world, lambda urls: urls) == [b"1"]
 
 
-def test_accepted_to_nobody_goes_nowhere() -> None:
+def test_accepted_without_a_subscriber_reaches_no_client() -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=2)
         assert mesh.run(publishing(b"early", level="accepted")).absent == ()

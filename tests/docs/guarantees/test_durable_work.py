@@ -41,7 +41,7 @@ def test_work_is_done_twice_when_done_is_lost_with_the_home() -> None:
         assert worker.got == [b"1", b"1"]
 
 
-def test_a_late_done_is_not_taken_and_others_get_the_work() -> None:
+def test_a_late_done_is_refused_and_others_get_the_work() -> None:
     with World(1) as world:
         mesh = with_a_queue(world, brokers=2)
         first = Worker(mesh, "broker-2", says=keep, name="first")
@@ -57,7 +57,7 @@ def test_a_late_done_is_not_taken_and_others_get_the_work() -> None:
         assert first.work is not None and first.work.late == 1
 
 
-def test_order_ends_where_a_message_is_tried_again() -> None:
+def test_order_ends_when_a_message_is_tried_again() -> None:
     def says(job: Job) -> None:
         job.retry(after=1) if job.body == b"2" and job.attempt == 1 else job.done()
 
@@ -69,7 +69,7 @@ def test_order_ends_where_a_message_is_tried_again() -> None:
         assert worker.got == [b"1", b"2", b"3", b"4", b"2"]
 
 
-def test_order_ends_where_several_consumers_share_the_work() -> None:
+def test_order_ends_when_several_consumers_share_the_work() -> None:
     done: list[bytes] = []
     held: list[Job] = []
 
@@ -90,7 +90,7 @@ def test_order_ends_where_several_consumers_share_the_work() -> None:
         assert done == [b"2", b"3", b"4", b"1"]
 
 
-def test_a_message_that_nobody_can_process_is_a_dead_letter_after_twenty_attempts() -> None:
+def test_a_message_that_always_fails_is_a_dead_letter_after_twenty_attempts() -> None:
     with World(1) as world:
         mesh = with_a_queue(world)
         worker = Worker(mesh, says=lambda job: job.retry(after=0))
@@ -116,7 +116,7 @@ class Operator:
                 self.topics += batch.topics
 
 
-def test_messages_that_nobody_works_on_wait_for_as_long_as_that_takes() -> None:
+def test_messages_without_a_consumer_wait_without_a_time_limit() -> None:
     with World(1) as world:
         mesh = with_a_queue(world)
         operator = Operator(mesh)
@@ -127,7 +127,7 @@ def test_messages_that_nobody_works_on_wait_for_as_long_as_that_takes() -> None:
         world.run_until(lambda: worker.got == [b"1"], timeout_s=10, what="the work")
 
 
-def test_a_consumer_that_says_nothing_keeps_its_messages_for_as_long_as_it_is_there() -> None:
+def test_a_consumer_that_never_settles_keeps_its_messages_as_long_as_its_session_lasts() -> None:
     with World(1) as world:
         mesh = with_a_queue(world)
         operator = Operator(mesh)

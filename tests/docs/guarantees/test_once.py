@@ -31,7 +31,7 @@ def delivered_twice(count: int) -> tuple[list[Job], list[Job]]:
     return first.jobs, sorted(second.jobs, key=lambda job: int(job.body))
 
 
-def test_idempotent_does_again_what_is_older_than_its_window(tmp_path: Path) -> None:
+def test_idempotent_repeats_a_message_older_than_its_window(tmp_path: Path) -> None:
     done: list[bytes] = []
 
     @idempotent(tmp_path / "done.db", window=3)
@@ -44,7 +44,7 @@ def test_idempotent_does_again_what_is_older_than_its_window(tmp_path: Path) -> 
     assert done == [*bodies(5), b"1"], "the third is within the window, the first is not"
 
 
-def test_idempotent_does_again_what_was_done_before_a_crash_and_not_noted(
+def test_idempotent_repeats_a_message_that_a_crash_kept_from_being_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[bytes] = []
@@ -63,7 +63,7 @@ def test_idempotent_does_again_what_was_done_before_a_crash_and_not_noted(
     assert done == [b"1", b"1"]
 
 
-def test_the_inbox_knows_nothing_of_what_the_work_does_elsewhere(tmp_path: Path) -> None:
+def test_the_inbox_does_not_cover_effects_outside_its_database(tmp_path: Path) -> None:
     inbox, mails = Inbox(sqlite3.paramstyle), list[bytes]()
 
     def handle(database: sqlite3.Connection, job: Job, *, dies: bool = False) -> None:
@@ -88,7 +88,7 @@ def test_the_inbox_knows_nothing_of_what_the_work_does_elsewhere(tmp_path: Path)
     assert mails == [b"1", b"1"]
 
 
-def test_the_inbox_does_again_what_it_has_forgotten(tmp_path: Path) -> None:
+def test_the_inbox_repeats_a_forgotten_message(tmp_path: Path) -> None:
     now_s = 1e9
     inbox = Inbox(sqlite3.paramstyle, wall_time=lambda: now_s)
     (first,), (again,) = delivered_twice(1)

@@ -119,7 +119,7 @@ def test_outbox_refuses_more_than_it_may_hold() -> None:
         assert keeper.do(publishing(b"1", level="outbox")).level == "outbox"
 
 
-def test_outbox_waits_for_as_long_as_nobody_keeps_the_topic() -> None:
+def test_outbox_waits_as_long_as_no_durable_subscription_wants_the_topic() -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=2)
         keeper = Keeper(mesh)

@@ -35,7 +35,7 @@ def test_sent_has_no_room_while_the_broker_reads_nothing() -> None:
         assert program.do(fill) == (False, 2)
 
 
-def test_sent_to_nobody_goes_nowhere() -> None:
+def test_sent_without_a_subscriber_reaches_no_client() -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=2)
         assert mesh.run(publishing(b"early", level="sent")).level == "sent"

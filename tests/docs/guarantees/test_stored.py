@@ -110,7 +110,7 @@ def test_stored_is_set_aside_when_its_journal_is_damaged_until_the_second_start(
         assert settled(world, worker, 1) == [b"4"]
 
 
-def test_stored_is_refused_while_a_home_is_away_and_what_it_keeps_waits() -> None:
+def test_stored_is_refused_while_a_home_is_away_and_its_kept_messages_wait() -> None:
     with World(1) as world:
         mesh = with_a_queue(world, brokers=2)
         mesh.run(publishing(b"1"), at="broker-2")
@@ -151,7 +151,7 @@ def test_stored_does_not_reach_a_subscription_that_is_made_later() -> None:
         assert settled(world, Worker(mesh, queue="later"), 1) == [b"2"]
 
 
-def test_stored_goes_with_the_subscription_that_an_operator_removes() -> None:
+def test_stored_is_deleted_with_the_subscription_that_an_operator_removes() -> None:
     with World(1) as world:
         mesh = with_a_queue(world)
         mesh.run(publishing(*bodies(3)))
@@ -176,7 +176,7 @@ def test_stored_twice_if_it_is_published_again_after_unknown() -> None:
         assert len({job.id for job in worker.jobs}) == 2
 
 
-def test_stored_once_though_its_acknowledgement_is_lost_and_the_retry_comes_by_a_new_broker() -> None:
+def test_stored_once_although_its_acknowledgement_is_lost_and_the_retry_uses_a_new_broker() -> None:
     with World(1) as world:
         mesh = with_a_queue(world, brokers=2)
         program = Program(mesh, "broker-2")

@@ -37,8 +37,8 @@ ELSEWHERE = {
         "tests/mesh/journal/test_journal.py::test_a_commit_is_synced_when_it_returns",
         "tests/mesh/journal/test_journal.py::test_a_pragma_that_did_not_take_is_an_error",
         "tests/mesh/outbox/test_crash.py::test_an_outbox_that_does_not_sync_fails_this_test",
-        "tests/simulations/kernel/test_crash_points.py::test_commits_that_are_not_synced_are_found_out",
-        "tests/simulations/programs/test_power_loss.py::test_journals_that_do_not_sync_are_found_out",
+        "tests/simulations/kernel/test_crash_points.py::test_commits_that_are_not_synced_fail_these_tests",
+        "tests/simulations/programs/test_power_loss.py::test_journals_that_do_not_sync_fail_these_tests",
     ),
     "a late acknowledgement": (
         "tests/mesh/broker/test_settling_in_vain.py"
@@ -48,7 +48,7 @@ ELSEWHERE = {
     ),
     "a dead owner": (
         "tests/docs/guarantees/test_stored.py"
-        "::test_stored_is_refused_while_a_home_is_away_and_what_it_keeps_waits",
+        "::test_stored_is_refused_while_a_home_is_away_and_its_kept_messages_wait",
         "tests/mesh/broker/test_durable_interest.py"
         "::test_it_outlives_the_death_of_its_home_and_a_restart_of_all_others",
     ),
@@ -60,7 +60,7 @@ ELSEWHERE = {
     ),
     "an acknowledgement without its body": (
         "tests/docs/guarantees/test_stored.py"
-        "::test_stored_once_though_its_acknowledgement_is_lost_and_the_retry_comes_by_a_new_broker",
+        "::test_stored_once_although_its_acknowledgement_is_lost_and_the_retry_uses_a_new_broker",
         "tests/mesh/dataplane/test_entry_broker.py"
         "::test_a_retry_of_an_acknowledged_block_is_acknowledged_again_while_its_home_is_away",
     ),

@@ -12,7 +12,7 @@ from protocols import blocking
 from tests.protocols.blocking.support import LIMIT_S
 
 
-def test_an_address_that_answers_nothing_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_does_not_answer_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a delay between the attempts, the first address used up all the time, at each attempt."""
     with blocking.Pull0(listen="tcp://127.0.0.1:0") as pull, socket.socket() as full, socket.socket() as one:
         with socket.socket() as two:

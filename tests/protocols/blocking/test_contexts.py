@@ -67,7 +67,7 @@ def test_surveys_run_beside_each_other_with_times_of_their_own() -> None:
                     surveyor.new_context(survey_s=-1.0)
 
 
-def test_closing_the_socket_ends_what_waits_in_a_context() -> None:
+def test_closing_the_socket_ends_calls_that_wait_in_a_context() -> None:
     req = blocking.Req0(listen="inproc://waits")
     context = req.new_context()
     errors: list[BaseException] = []

@@ -41,7 +41,9 @@ class Asker:
 
 @pytest.mark.parametrize("kind", ["Rep0", "Respondent0"])
 @pytest.mark.parametrize("with_context", [False, True])
-def test_an_answer_that_waits_for_room_never_goes_to_who_asked_next(kind: str, with_context: bool) -> None:
+def test_an_answer_that_waits_for_room_never_goes_to_the_next_requester(
+    kind: str, with_context: bool
+) -> None:
     """While the answer waited, another thread took the next question, and the answer went to that
     requester.
     """
@@ -112,7 +114,7 @@ def test_iterating_a_survey_waits_longer_than_the_time_to_receive(with_context: 
         assert got == [b"me"] and not iterating.is_alive()
 
 
-def test_iterating_a_survey_ends_with_it_and_gives_what_came_in_time() -> None:
+def test_iterating_a_survey_yields_answers_in_time_and_ends_with_it() -> None:
     with blocking.Surveyor0(listen="inproc://ends", recv_timeout_s=1000.0) as surveyor:
         with blocking.Respondent0(dial="inproc://ends") as respondent:
             surveyor.wait_for_peers(1, LIMIT_S)

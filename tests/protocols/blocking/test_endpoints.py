@@ -73,7 +73,7 @@ def without(what: str, nth: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("what", "nth"), [("selector", 1), ("pair", 1), ("pipe", 1), ("watch", 1), ("thread", 1), ("thread", 2)]
 )
-def test_a_dial_for_which_nothing_is_left_leaves_nothing(what: str, nth: int) -> None:
+def test_a_dial_without_resources_leaves_nothing_open(what: str, nth: int) -> None:
     """The call raised a bare OSError, and its dialer stayed alive: a second dial made two peers."""
     with blocking.Pull0(listen="inproc://scarce") as pull:
         before = descriptors()
@@ -91,7 +91,7 @@ def test_a_dial_for_which_nothing_is_left_leaves_nothing(what: str, nth: int) ->
 @pytest.mark.parametrize(
     ("what", "nth"), [("selector", 1), ("pair", 1), ("watch", 1), ("watch", 2), ("thread", 1)]
 )
-def test_a_listen_for_which_nothing_is_left_leaves_nothing(what: str, nth: int, url: str) -> None:
+def test_a_listen_without_resources_leaves_nothing_open(what: str, nth: int, url: str) -> None:
     """The name stayed in use, and the file of an ipc listener was left behind."""
     before = descriptors()
     with blocking.Pull0() as pull:
@@ -134,7 +134,7 @@ def collected(gone: list[weakref.ref[Any]]) -> bool:
     return [each() for each in gone] == [None] * len(gone)
 
 
-def test_dialers_and_listeners_closed_with_their_socket_can_still_be_asked() -> None:
+def test_dialers_and_listeners_closed_with_their_socket_keep_their_statistics() -> None:
     with blocking.Pull0(listen="tcp://127.0.0.1:0") as pull, blocking.Push0() as push:
         push.dial(pull.listeners[0].url).wait_connected(LIMIT_S)
     assert pull.listeners[0].closed and push.dialers[0].attempts == 1
@@ -165,7 +165,7 @@ def test_a_close_that_is_interrupted_anywhere_is_done_by_the_next_one(call: str,
     assert place > 10
 
 
-def test_a_second_close_leaves_the_name_to_whom_it_belongs_now() -> None:
+def test_a_second_close_leaves_the_name_to_its_present_listener() -> None:
     with blocking.Pull0() as pull, blocking.Pull0() as other:
         first = pull.listen("inproc://taken-over")
         first.close()

@@ -15,7 +15,7 @@ SIZE = 1000
 
 
 @pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "inproc://flow"])
-def test_a_receive_queue_that_is_emptied_lets_its_peers_go_on_before_the_next_call(url: str) -> None:
+def test_an_emptied_receive_queue_resumes_its_peers_before_the_next_call(url: str) -> None:
     bodies = [b"%0*d" % (SIZE, number) for number in range(COUNT)]
     with Pull0(recv_queue=2) as pull, Push0(send_queue=2) as push:
         push.dial(pull.listen(url).url)

@@ -41,7 +41,7 @@ def refused(*calls: Callable[[], object]) -> bool:
     return True
 
 
-def test_no_call_hangs_though_a_thread_had_the_lock_at_the_fork() -> None:
+def test_no_call_hangs_although_a_thread_had_the_lock_at_the_fork() -> None:
     """``pipes``, ``statistics`` and the closing of endpoints and contexts waited for a thread that the child
     does not have.
     """
@@ -89,7 +89,7 @@ def test_no_call_hangs_though_a_thread_had_the_lock_at_the_fork() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["ipc", "tcp"])
-def test_a_listener_that_a_child_closes_listens_on(scheme: str, tmp_path: Path) -> None:
+def test_a_listener_that_a_child_closes_continues_to_listen(scheme: str, tmp_path: Path) -> None:
     """The child removed the path of an ipc listener, and took any listener from the parent's epoll."""
     url = f"ipc://{tmp_path}/socket" if scheme == "ipc" else "tcp://127.0.0.1:0"
     with blocking.Pull0(listen=url) as pull:

@@ -37,7 +37,7 @@ def test_a_dialer_may_come_before_its_listener() -> None:
             assert pull.recv(LIMIT_S) == b"at last"
 
 
-def test_a_full_queue_waits_and_closing_gives_what_is_queued() -> None:
+def test_a_full_queue_waits_and_closing_delivers_queued_messages() -> None:
     bodies = [bytes(50_000) + b"%d" % number for number in range(100)]
     with blocking.Pull0(listen="inproc://full", recv_queue=2) as pull:
         push = blocking.Push0(dial="inproc://full", send_queue=2, linger_s=LIMIT_S)

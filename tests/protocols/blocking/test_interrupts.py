@@ -293,7 +293,7 @@ def test_a_handler_that_sends_anywhere_in_a_send_mixes_no_messages(size: int) ->
             assert place > 10 and push.statistics().attached == 1
 
 
-def test_waking_a_thread_that_has_ended_meanwhile_writes_to_nobody(tmp_path: Path) -> None:
+def test_waking_a_thread_that_has_ended_meanwhile_writes_to_no_file(tmp_path: Path) -> None:
     """It wrote to a descriptor by its number, which one of the program's files had by then."""
     place, reached = 1, True
     while reached:

@@ -78,7 +78,7 @@ def test_waiting_for_a_connection_takes_the_times_that_other_calls_take() -> Non
 
 
 @pytest.mark.parametrize("busy", ["listening", "dialling", "connected"])
-def test_a_socket_that_is_dropped_while_open_is_told_of_and_let_go(busy: str) -> None:
+def test_a_socket_that_is_dropped_while_open_warns_and_is_freed(busy: str) -> None:
     """Its threads kept it alive, and nobody was told."""
     before = threads()
     with blocking.Pair0(listen="tcp://127.0.0.1:0") as other:
@@ -104,7 +104,7 @@ def test_a_socket_that_is_dropped_while_open_is_told_of_and_let_go(busy: str) ->
     until(lambda: threads() <= before)
 
 
-def test_a_socket_that_was_closed_or_never_used_is_dropped_in_silence() -> None:
+def test_a_socket_that_was_closed_or_never_used_is_dropped_silently() -> None:
     socket = blocking.Pair0()
     del socket
     with blocking.Pair0(listen="tcp://127.0.0.1:0") as socket:
@@ -125,7 +125,7 @@ def test_a_context_keeps_its_socket() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Req0", "Rep0", "Surveyor0", "Respondent0", "Sub0"])
-def test_a_context_that_is_dropped_while_open_is_told_of_and_let_go(kind: str) -> None:
+def test_a_context_that_is_dropped_while_open_warns_and_is_freed(kind: str) -> None:
     """The socket kept its lane, with queued messages and pending calls, until the socket itself was
     closed.
     """
@@ -158,7 +158,7 @@ def test_a_reader_that_is_dropped_gets_no_more_messages() -> None:
             assert sub.recv(LIMIT_S) == b"a1"
 
 
-def test_contexts_of_a_socket_without_connections_are_dropped_in_silence_and_let_go() -> None:
+def test_contexts_of_a_socket_without_connections_are_dropped_silently_and_freed() -> None:
     socket = blocking.Req0()
     for _ in range(3):
         socket.new_context()
@@ -168,7 +168,7 @@ def test_contexts_of_a_socket_without_connections_are_dropped_in_silence_and_let
     socket.close()
 
 
-def test_a_context_that_was_closed_or_whose_socket_was_is_dropped_in_silence() -> None:
+def test_a_closed_context_or_one_of_a_closed_socket_is_dropped_silently() -> None:
     with blocking.Req0(listen="tcp://127.0.0.1:0") as socket:
         with socket.new_context() as closed:
             pass

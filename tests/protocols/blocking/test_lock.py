@@ -50,7 +50,7 @@ def wait_shortly(lock: BlockingLock) -> None:
 
 
 @pytest.mark.parametrize("call", [let_go, wait_shortly])
-def test_a_holder_that_is_interrupted_anywhere_leaves_it_free_and_was_never_without_it(
+def test_a_holder_that_is_interrupted_anywhere_keeps_the_lock_until_it_leaves_it_free(
     call: Callable[[BlockingLock], None],
 ) -> None:
     """Leaving the block released the lock once more: ``cannot release un-acquired lock``."""
@@ -63,7 +63,7 @@ def test_a_holder_that_is_interrupted_anywhere_leaves_it_free_and_was_never_with
     assert place > 5
 
 
-def test_ctrl_c_while_another_thread_has_it_is_raised_when_the_lock_is_back() -> None:
+def test_ctrl_c_while_another_thread_has_the_lock_is_raised_when_it_is_back() -> None:
     """`threading.Condition` raises it at once, and a holder by ``with`` fails on the way out."""
     lock = BlockingLock("test")
     taken = threading.Event()
@@ -90,7 +90,7 @@ def test_ctrl_c_while_another_thread_has_it_is_raised_when_the_lock_is_back() ->
     assert free(lock)
 
 
-def test_a_holder_lets_go_of_it_as_often_as_it_has_it() -> None:
+def test_a_holder_releases_the_lock_as_often_as_it_acquired_it() -> None:
     lock = BlockingLock("test")
     with lock.held, lock.held:
         assert lock.without(lambda: free(lock))
@@ -98,7 +98,7 @@ def test_a_holder_lets_go_of_it_as_often_as_it_has_it() -> None:
     assert not lock.owned and free(lock)
 
 
-def test_news_wakes_all_who_wait() -> None:
+def test_a_notification_wakes_all_waiters() -> None:
     lock = BlockingLock("test")
     threads = in_threads(3, partial(waits, lock))
     until(lambda: len(lock._waiters) == 3)
@@ -109,7 +109,7 @@ def test_news_wakes_all_who_wait() -> None:
         assert not thread.is_alive()
 
 
-def test_news_that_came_after_the_look_is_not_waited_for() -> None:
+def test_a_notification_after_the_check_ends_the_wait_at_once() -> None:
     """A signal handler closed the socket between the check and the wait, which then never ended."""
     lock = BlockingLock("test")
 
@@ -122,7 +122,7 @@ def test_news_that_came_after_the_look_is_not_waited_for() -> None:
     assert ends(look_and_wait)
 
 
-def test_news_whose_telling_is_interrupted_anywhere_reaches_all_when_it_is_told_again() -> None:
+def test_an_interrupted_notification_reaches_all_waiters_when_it_is_repeated() -> None:
     place, interrupted = 1, True
     while interrupted:
         lock = BlockingLock("test")

@@ -136,7 +136,7 @@ async def test_they_talk_to_the_sockets_of_an_event_loop(scheme: str, listens: s
 # --- waiting
 
 
-def test_timeouts_are_told() -> None:
+def test_timeouts_are_raised() -> None:
     with made("Pull0") as pull, made("Push0") as push:
         with pytest.raises(Timeout, match=r"within 0\.01 s"):
             pull.recv(timeout=0.01)
@@ -185,7 +185,7 @@ def test_closing_ends_the_calls_of_other_threads() -> None:
     assert list(pull) == []
 
 
-def test_closing_gives_the_peer_what_is_queued() -> None:
+def test_closing_delivers_queued_messages() -> None:
     bodies = [bytes(100_000) + b"%d" % number for number in range(50)]
     with made("Pull0", listen="tcp://127.0.0.1:0") as pull:
         push = made("Push0", dial=pull.listeners[0].url, linger_s=LIMIT_S)
@@ -223,7 +223,7 @@ def test_many_threads_use_one_socket() -> None:
 # --- conversations
 
 
-def test_a_survey_names_who_answered_and_who_did_not() -> None:
+def test_a_survey_names_peers_that_answered_and_missing_ones() -> None:
     with made("Surveyor0", listen="tcp://127.0.0.1:0") as surveyor:
         url = surveyor.listeners[0].url
         with (
@@ -242,7 +242,7 @@ def test_a_survey_names_who_answered_and_who_did_not() -> None:
         assert list(surveyor) == []
 
 
-def test_turns_are_kept() -> None:
+def test_calls_out_of_turn_are_refused() -> None:
     with joined("Req0", "Rep0") as (req, rep):
         with pytest.raises(StateError):
             req.recv()
@@ -308,7 +308,7 @@ def test_a_dialer_may_come_first_and_comes_back() -> None:
             dialer.wait_connected(LIMIT_S)
 
 
-def test_addresses_that_cannot_work_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_addresses_are_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with made("Pull0", listen="tcp://127.0.0.1:0") as pull:
         with pytest.raises(AddressInUse):
             made("Pull0", listen=pull.listeners[0].url)
@@ -340,7 +340,7 @@ def test_a_peer_of_another_protocol_and_a_second_partner_are_refused() -> None:
         assert pair.statistics().attached >= 1
 
 
-def test_a_peer_that_breaks_a_rule_loses_its_connection_and_nobody_else(tmp_path: Path) -> None:
+def test_a_peer_that_breaks_a_rule_loses_only_its_own_connection(tmp_path: Path) -> None:
     with made("Pull0", listen="tcp://127.0.0.1:0", recv_size_max=1000) as pull:
         url = pull.listeners[0].url
         with made("Push0", dial=url, reconnect_min_s=5.0) as bad, made("Push0", dial=url) as good:
@@ -353,7 +353,7 @@ def test_a_peer_that_breaks_a_rule_loses_its_connection_and_nobody_else(tmp_path
             assert pull.statistics().closed == {"too large": 1}
 
 
-def test_a_socket_that_was_closed_before_anybody_answered_dials_no_more() -> None:
+def test_a_socket_closed_before_any_answer_stops_dialling() -> None:
     """No connection came up, so the socket has no I/O thread; its dialers have theirs."""
     socket = made("Req0", dial="tcp://127.0.0.1:1")
     (dialer,) = socket.dialers

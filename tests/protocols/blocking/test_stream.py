@@ -148,7 +148,7 @@ def test_a_flush_in_the_middle_of_a_call_ends_no_peer() -> None:
 
 
 @pytest.mark.parametrize("room", range(5, 5 + len(b"goodbye") + 1))
-def test_a_last_word_for_which_the_kernel_has_no_room_is_said_later(room: int) -> None:
+def test_a_goodbye_without_room_in_the_kernel_is_sent_later(room: int) -> None:
     """Our direction stayed open, and ``close()`` waited for the peer, which waited for our end."""
     stream, pipe, kernel, _, _ = running(room)
     pipe.send(b"12345")

@@ -94,7 +94,7 @@ async def test_broadcasts_do_not_wait_for_the_deaf(kind: type[Socket], scheme: s
             assert all(pipe.queued <= 64 for pipe in talker.pipes)
 
 
-async def test_pushing_goes_to_those_who_read(scheme: str, tmp_path: Path) -> None:
+async def test_pushed_messages_go_to_pullers_that_read(scheme: str, tmp_path: Path) -> None:
     """A deaf puller fills its kernel buffer and its queue; everything else reaches the other."""
     options = replace(QUICK, send_queue=16, linger_s=0)
     async with Push0(listen=listen_url(scheme, tmp_path), options=options) as push, Pull0() as pull:
@@ -155,7 +155,9 @@ async def test_a_requester_that_never_reads_its_answers_costs_a_queue(scheme: st
         await asyncio.wait([serving])
 
 
-async def test_a_socket_that_nobody_reads_stops_reading_its_peers(scheme: str, tmp_path: Path) -> None:
+async def test_a_socket_whose_program_does_not_read_stops_reading_its_peers(
+    scheme: str, tmp_path: Path
+) -> None:
     """20 pushers flood an application that never calls recv: the inbox stops at its bound, plus one read of
     64 KiB a peer, and the flood stands still in the kernel."""
     async with Pull0(listen=listen_url(scheme, tmp_path), options=QUICK) as pull:

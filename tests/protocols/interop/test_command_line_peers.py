@@ -68,7 +68,9 @@ def role(name: str, pattern: str) -> str:
 
 
 @with_both
-async def test_it_pulls_what_we_push(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
+async def test_the_other_program_pulls_our_messages(
+    name: str, way: tuple[str, bool], tls: tuple[str, ...]
+) -> None:
     async with Push0(options=OPTIONS) as push:
         end = await endpoint(push, way, tls)
         async with program(name, "--pull", *end, "--quoted") as peer:
@@ -79,7 +81,9 @@ async def test_it_pulls_what_we_push(name: str, way: tuple[str, bool], tls: tupl
 
 
 @with_both
-async def test_we_pull_what_it_pushes(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
+async def test_we_pull_the_other_programs_messages(
+    name: str, way: tuple[str, bool], tls: tuple[str, ...]
+) -> None:
     async with Pull0(options=OPTIONS) as pull:
         end = await endpoint(pull, way, tls)
         async with program(name, "--push", *end, "--data", "hello", "--interval", "1"):
@@ -87,7 +91,7 @@ async def test_we_pull_what_it_pushes(name: str, way: tuple[str, bool], tls: tup
 
 
 @with_both
-async def test_it_hears_what_we_publish_and_it_wants(
+async def test_the_other_program_receives_our_publications_of_its_topic(
     name: str, way: tuple[str, bool], tls: tuple[str, ...]
 ) -> None:
     async with Pub0(options=OPTIONS) as pub:
@@ -99,7 +103,7 @@ async def test_it_hears_what_we_publish_and_it_wants(
 
 
 @with_both
-async def test_we_hear_what_it_publishes_and_we_want(
+async def test_we_receive_the_other_programs_publications_of_our_topic(
     name: str, way: tuple[str, bool], tls: tuple[str, ...]
 ) -> None:
     async with Sub0(topics=["he"], options=OPTIONS) as sub:
@@ -109,7 +113,9 @@ async def test_we_hear_what_it_publishes_and_we_want(
 
 
 @with_both
-async def test_it_answers_what_we_ask(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
+async def test_the_other_program_answers_our_questions(
+    name: str, way: tuple[str, bool], tls: tuple[str, ...]
+) -> None:
     async with Req0(options=OPTIONS) as req:
         end = await endpoint(req, way, tls)
         async with program(name, "--rep", *end, "--data", "answer", "--quoted") as peer:
@@ -120,7 +126,9 @@ async def test_it_answers_what_we_ask(name: str, way: tuple[str, bool], tls: tup
 
 
 @with_both
-async def test_we_answer_what_it_asks(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
+async def test_we_answer_the_other_programs_question(
+    name: str, way: tuple[str, bool], tls: tuple[str, ...]
+) -> None:
     async with Rep0(options=OPTIONS) as rep:
         end = await endpoint(rep, way, tls)
         async with program(name, "--req", *end, "--data", "question", "--quoted") as peer:

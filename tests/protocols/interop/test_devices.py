@@ -176,7 +176,7 @@ async def test_pair1_with_nng(scheme: str, we_listen: bool, tmp_path: Path) -> N
                 assert await ours.recv() == body
 
 
-async def test_nng_drops_what_our_devices_carried_too_far(tmp_path: Path) -> None:
+async def test_nng_drops_messages_that_crossed_too_many_of_our_devices(tmp_path: Path) -> None:
     """Nine devices are ten links; ours allow them, NNG's replier at the end counts its own eight."""
     far = SocketOptions(ttl=15, reconnect_min_s=0.02, reconnect_max_s=0.1)
     stops = [(RawSocket(Rep0, options=far), RawSocket(Req0, options=far)) for _ in range(9)]

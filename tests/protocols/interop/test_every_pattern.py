@@ -81,7 +81,7 @@ async def test_every_pattern_with_nng_in_a_process_of_its_own(
 
 
 @item(177, transports=("tcp", "ipc", "ws"), pairs=((OURS, NANOCAT),))
-async def test_nanomsg_gets_our_header_in_time_however_busy_we_are(link: Link) -> None:
+async def test_nanomsg_gets_our_header_in_time_under_any_load(link: Link) -> None:
     """40 connections flood the loop, and every 50 ms something blocks it for 40."""
     async with link:
         drain, floods = link.ours("Pull0"), [link.ours("Push0", linger_s=0.0) for _ in range(40)]
@@ -115,7 +115,7 @@ async def test_nanomsg_gets_our_header_in_time_however_busy_we_are(link: Link) -
 
 
 @item(178, transports=("tcp",), pairs=(OURS_PYNNG,), note="we send nothing by ourselves, so nothing empty")
-async def test_bare_pynng_gets_what_was_sent_and_nothing_empty_in_between(link: Link) -> None:
+async def test_bare_pynng_gets_the_sent_messages_and_no_empty_ones_between(link: Link) -> None:
     import pynng
 
     url = address("tcp", link.folder)
@@ -133,7 +133,7 @@ async def test_bare_pynng_gets_what_was_sent_and_nothing_empty_in_between(link: 
 
 
 @item(179, transports=("ws",), pairs=((OURS, NANOCAT), (NANOCAT, OURS)))
-async def test_nanomsg_prints_what_was_sent_and_no_ping(link: Link) -> None:
+async def test_nanomsg_prints_the_sent_messages_and_no_ping(link: Link) -> None:
     """It hands pings to the application as messages, so a single one would be printed between ours."""
     url = link.address().removesuffix("/path")  # nanomsg binds no paths
     async with link, Push0(options=OPTIONS) as push:

@@ -142,7 +142,7 @@ async def test_one_path_serves_several_patterns_of_nng() -> None:
 
 
 @pytest.mark.process
-async def test_a_program_pulls_what_we_push_and_hears_what_we_publish(name: str) -> None:
+async def test_a_program_receives_our_pushed_and_published_messages(name: str) -> None:
     async with Push0(listen="ws://127.0.0.1:0", options=OPTIONS) as push:
         async with program(name, "--pull", "--connect", push.listeners[0].url, "--quoted") as peer:
             await push.wait_for_peers(1, timeout=10.0)
@@ -158,7 +158,7 @@ async def test_a_program_pulls_what_we_push_and_hears_what_we_publish(name: str)
 
 
 @pytest.mark.process
-async def test_we_pull_what_a_program_pushes_and_hear_what_it_publishes(name: str) -> None:
+async def test_we_receive_messages_that_a_program_pushes_and_publishes(name: str) -> None:
     url = f"ws://127.0.0.1:{free_port()}"
     async with Pull0(dial=url, options=OPTIONS) as pull:
         async with program(name, "--push", "--bind", url, "--data", "hello", "--interval", "1"):

@@ -391,5 +391,7 @@ class PubSubMachine(RuleBasedStateMachine):
         PubSubMachine,
     ],
 )
-def test_messages_are_conserved_and_nobody_waits_beside_work(machine: type[RuleBasedStateMachine]) -> None:
+def test_messages_are_conserved_and_no_reader_waits_beside_a_message(
+    machine: type[RuleBasedStateMachine],
+) -> None:
     run_state_machine_as_test(machine, settings=MACHINE)

@@ -237,7 +237,7 @@ async def test_a_replier_that_stopped_waiting_still_owes_its_former_answer() -> 
 
 
 @pytest.mark.parametrize("loop_turns", [1, 2, 20])
-async def test_a_newer_question_gives_up_the_former(loop_turns: int) -> None:
+async def test_a_newer_question_replaces_the_former(loop_turns: int) -> None:
     """However far the recv had come. One begun after the newer question once took the answer to that."""
     for asker, answerer in (("Req0", "Rep0"), ("Surveyor0", "Respondent0")):
         async with joined((nng, nng), answerer, asker) as (answering, asking):
@@ -269,7 +269,7 @@ async def test_a_taken_message_that_is_no_longer_subscribed_is_dropped() -> None
 # --- the ends of calls
 
 
-async def test_operations_that_are_impossible_now_or_always() -> None:
+async def test_impossible_operations_are_refused() -> None:
     async with nng.Pub0() as pub, nng.Sub0() as sub, nng.Rep0() as rep, nng.Req0() as req:
         with pytest.raises(NotSupported):
             await pub.recv()
@@ -317,7 +317,7 @@ async def test_a_second_recv_at_once_needs_a_context() -> None:
             await waiting
 
 
-async def test_several_readers_share_what_comes() -> None:
+async def test_several_readers_share_the_messages() -> None:
     async with joined((nng, nng), "Pull0", "Push0") as (pull, push):
         readers = [asyncio.create_task(pull.recv()) for _ in range(5)]
         await asyncio.sleep(0)
@@ -501,7 +501,7 @@ async def test_peers_come_and_go_and_are_told_apart() -> None:
         assert (counted.attached, counted.detached, counted.peers) == (2, 2, 0)
 
 
-async def test_a_peer_whose_end_is_told_before_its_coming_is_no_peer() -> None:
+async def test_a_peer_whose_end_is_reported_before_its_arrival_is_no_peer() -> None:
     """NNG reports both in its own threads; about one in seventy connections cut at once came in this
     order.
     """
@@ -517,7 +517,7 @@ async def test_a_peer_whose_end_is_told_before_its_coming_is_no_peer() -> None:
         assert len(pull.pipes) == 1 and pull.statistics().detached == 2
 
 
-async def test_a_closed_dialer_waits_for_nobody() -> None:
+async def test_waiting_for_a_closed_dialer_raises_closed() -> None:
     async with nng.Push0() as push:
         dialer = push.dial("tcp://127.0.0.1:1")
         waiting = asyncio.create_task(dialer.wait_connected())
@@ -604,7 +604,7 @@ def test_importing_protocols_does_not_load_it() -> None:
     assert ran.stdout.strip() == "[]", ran.stderr
 
 
-def test_without_pynng_the_import_says_what_to_install() -> None:
+def test_the_import_without_pynng_names_what_to_install() -> None:
     ran = run("import sys; sys.modules['pynng'] = None\nimport protocols.nng")
     assert ran.stderr.strip().endswith(
         "ImportError: the engine over NNG needs pynng: pip install '.[nng]' in a checkout"

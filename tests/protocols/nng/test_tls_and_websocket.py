@@ -73,7 +73,7 @@ async def test_a_websocket_listener_tells_where_it_really_is() -> None:
         assert await pull.recv(DEADLINE_S) == b"x"
 
 
-async def test_both_sides_may_have_to_show_who_they_are(
+async def test_both_sides_may_have_to_show_a_certificate(
     engines: tuple[Any, Any], authority: Authority, server: Signed
 ) -> None:
     listening = options(cert=server.cert, key=server.key, ca=authority.pem, verify="required")
@@ -92,7 +92,9 @@ async def test_both_sides_may_have_to_show_who_they_are(
             assert await pull.recv() == b"it is me"
 
 
-async def test_a_stranger_is_not_trusted_unless_anybody_is(engines: tuple[Any, Any], server: Signed) -> None:
+async def test_an_untrusted_certificate_is_refused_unless_verification_is_off(
+    engines: tuple[Any, Any], server: Signed
+) -> None:
     listening = options(cert=server.cert, key=server.key)
     async with engines[0].Pull0(options=listening) as pull:
         url = (await pull.listen(ANYWHERE)).url

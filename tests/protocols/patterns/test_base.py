@@ -56,7 +56,7 @@ def test_send_all_queues_all_or_none_and_asks_to_be_told_of_room() -> None:
 
 
 @given(st.lists(st.lists(st.binary(max_size=2), min_size=1, max_size=9)), st.integers(1, 5), st.booleans())
-def test_a_lossy_inbox_is_bounded_and_counts_what_it_drops(
+def test_a_lossy_inbox_is_bounded_and_counts_its_drops(
     runs: list[list[bytes]], limit: int, prefer_new: bool
 ) -> None:
     lossy = LossyInbox(limit, prefer_new=prefer_new)
@@ -169,7 +169,7 @@ def test_large_frames_fill_an_intake_by_their_bytes() -> None:
 
 
 @pytest.mark.parametrize("large", [0, 1])
-def test_nobody_is_starved_at_an_inbox_that_is_never_found_empty(large: int) -> None:
+def test_no_peer_starves_at_an_inbox_that_is_never_empty(large: int) -> None:
     """One pusher filled it, another sends a message for each that is read."""
     filler, steady = plugs(2)
     intake: Intake[bytes] = Intake(100)
@@ -287,7 +287,7 @@ def test_displacing_keeps_the_newest_within_the_bytes() -> None:
         max_size=25,
     )
 )
-def test_the_weight_is_right_and_bounded_for_every_way_of_queueing(
+def test_the_weight_of_a_queue_is_right_and_bounded_for_every_way_of_queueing(
     steps: list[tuple[str, list[int]]],
 ) -> None:
     plug = weighed(limit=6)

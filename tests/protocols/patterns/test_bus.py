@@ -9,7 +9,7 @@ from tests.support.link import Peer
 from tests.support.waiting import until
 
 
-async def test_send_never_waits_and_counts_what_a_slow_peer_missed() -> None:
+async def test_send_never_waits_and_counts_messages_that_a_slow_peer_missed() -> None:
     async with Bus0(options=SocketOptions(send_queue=16)) as bus:
         await bus.send(b"nobody is there")
         slow, quick = Peer(bus, reads=False, name="slow"), Peer(bus, name="quick")

@@ -100,7 +100,7 @@ async def test_a_best_effort_answer_to_a_full_peer_is_dropped_and_the_next_quest
 
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("kind", SENDERS)
-async def test_without_peers_send_fails_at_once_before_and_after_there_was_one(
+async def test_send_without_peers_fails_at_once_before_and_after_there_was_one(
     kind: type[Socket], raw: bool
 ) -> None:
     body = bytes(4)
@@ -191,7 +191,7 @@ async def test_peers_that_fill_an_inbox_and_leave_cannot_fill_memory(kind: type[
         Peer(socket)
 
 
-async def test_a_raw_inbox_keeps_what_a_bounded_number_of_peers_left() -> None:
+async def test_a_raw_inbox_keeps_frames_of_a_bounded_number_of_peers_that_left() -> None:
     async with RawSocket(Pull0) as pull:
         stays = Peer(pull, name="stays")
         stays.say(b"x")

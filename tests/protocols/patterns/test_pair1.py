@@ -99,7 +99,7 @@ async def test_raw_receives_the_word_and_adds_a_hop_by_sending() -> None:
 
 
 @pytest.mark.parametrize("frame", [b"", b"abc", b"\0\0\1\0x", HOP_WORDS[255] + b"x"])
-async def test_raw_does_not_send_what_has_no_word_or_is_at_its_end(frame: bytes) -> None:
+async def test_raw_sockets_refuse_to_send_frames_without_a_hop_count_or_at_its_limit(frame: bytes) -> None:
     async with RawSocket(Pair1) as pair:
         peer = Peer(pair)
         with pytest.raises(LocalProtocolError, match="hop count"):

@@ -97,7 +97,7 @@ async def test_a_topic_is_a_prefix_of_the_body(topics: list[str | bytes], wanted
             sub.recv_nowait()
 
 
-async def test_unsubscribing_removes_what_is_queued_and_keeps_what_is_still_wanted() -> None:
+async def test_unsubscribing_removes_queued_messages_except_those_still_wanted() -> None:
     async with Sub0(topics=["a", "ab", "c"]) as sub:
         Peer(sub).say(b"a1", b"ab1", b"c1", b"a2")
         sub.unsubscribe("a")
@@ -139,7 +139,7 @@ async def test_contexts_have_topics_of_their_own_and_get_their_own_copy() -> Non
         assert await sub.recv(1.0) == b"a2"
 
 
-async def test_topics_given_as_one_string_are_a_mistake_and_said_to_be() -> None:
+async def test_topics_given_as_one_string_are_refused_with_a_sentence() -> None:
     with pytest.raises(TypeError, match=r"topics=\['abc'\]"):
         Sub0(topics="abc")
 

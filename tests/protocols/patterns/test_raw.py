@@ -60,7 +60,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_a_receiver_hears_of_everything_in_the_turn_it_happens(kind: type[Socket]) -> None:
+async def test_a_receiver_is_told_of_every_event_in_its_own_turn(kind: type[Socket]) -> None:
     recorder = Recorder()
     async with RawSocket(kind, receiver=recorder, options=SocketOptions(send_queue=2)) as socket:
         peer = Peer(socket, reads=False)
@@ -112,7 +112,7 @@ async def test_a_receiver_may_close_a_pipe_while_it_is_attached() -> None:
         assert socket.statistics().detached == 1
 
 
-async def test_nothing_is_broadcast_unless_asked_to() -> None:
+async def test_frames_are_broadcast_only_on_request() -> None:
     async with RawSocket(Surveyor0) as socket:
         one, two = Peer(socket, name="one"), Peer(socket, name="two")
         assert socket.send_to(one.pipe, [ID + b"only one"])
@@ -274,7 +274,7 @@ async def test_a_pattern_that_only_sends_receives_nothing(kind: type[Socket]) ->
         assert socket.statistics().drops == {"unsolicited": 1}
 
 
-async def test_calls_that_do_not_fit_say_so() -> None:
+async def test_unsuitable_calls_are_refused_with_a_sentence() -> None:
     with pytest.raises(ValueError, match="7"):
         RawSocket(7)
     async with RawSocket(Rep0, receiver=Recorder()) as handed:

@@ -86,7 +86,7 @@ def test_parked_answers_are_bounded_in_bytes_but_one_is_always_taken() -> None:
     assert (parked.frames, parked.bytes) == ([], 0)
 
 
-def test_the_module_opens_with_what_its_flows_do() -> None:
+def test_the_docstring_of_the_module_names_every_protocol_of_its_flows() -> None:
     """The table has a line for every protocol that a flow can leave by."""
     text = relay_module.__doc__ or ""
     for number in ProtocolNumber:

@@ -26,7 +26,7 @@ def question(body: bytes = b"?", hops: int = 0) -> bytes:
     return b"".join(encode_word(hop + 1) for hop in range(hops)) + ID + body
 
 
-async def test_the_answer_goes_to_who_asked(kind: Kind) -> None:
+async def test_the_answer_goes_to_its_requester(kind: Kind) -> None:
     async with kind() as socket:
         one, two = Peer(socket, name="one"), Peer(socket, name="two")
         two.say(question(b"from two"))
@@ -59,7 +59,7 @@ async def test_more_hops_than_ttl_are_dropped_and_the_pipe_kept(kind: Kind) -> N
 
 
 @pytest.mark.parametrize("frame", [b"", b"abc", b"\x00\x00\x00\x01", b"\x00\x00\x00\x01\x80\x00"])
-async def test_a_malformed_question_costs_the_pipe_and_nobody_else(kind: Kind, frame: bytes) -> None:
+async def test_a_malformed_question_costs_its_pipe_and_no_other(kind: Kind, frame: bytes) -> None:
     async with kind() as socket:
         bad, good = Peer(socket, name="bad"), Peer(socket, name="good")
         bad.say(question(b"before"), frame, question(b"after"))

@@ -81,7 +81,7 @@ async def test_a_new_question_gives_up_the_old_one_and_its_answer() -> None:
         assert req.statistics().drops == {"stale": 1}
 
 
-async def test_a_new_question_also_overtakes_an_answer_that_nobody_took() -> None:
+async def test_a_new_question_also_replaces_an_answer_that_was_not_taken() -> None:
     async with Req0() as req:
         peer = Peer(req)
         await req.send(b"1")
@@ -170,7 +170,7 @@ async def test_an_answer_without_an_id_costs_the_pipe(frame: bytes) -> None:
 
 
 @pytest.mark.parametrize("frame", [encode_word(END_BIT | 1) + b"x", encode_word(1) + b"x", bytes(4)])
-async def test_an_answer_nobody_waits_for_is_dropped(frame: bytes) -> None:
+async def test_an_answer_without_an_open_question_is_dropped(frame: bytes) -> None:
     async with Req0() as req:
         peer = Peer(req)
         await req.send(b"q")
@@ -251,7 +251,7 @@ async def test_a_question_outlives_all_peers_and_goes_to_the_next_that_comes() -
         assert await waiting == b"a"
 
 
-async def test_it_is_asked_again_when_no_answer_comes() -> None:
+async def test_a_question_is_asked_again_when_no_answer_comes() -> None:
     async with Req0(options=SocketOptions(resend_s=0.02)) as req:
         peer = Peer(req)
         await req.send(b"q")
@@ -274,7 +274,7 @@ async def test_a_question_that_found_room_late_is_asked_again_all_the_same() -> 
 
 
 @pytest.mark.parametrize("resend_s", [None, 0])
-async def test_without_resending_a_lost_peer_fails_the_recv(resend_s: float | None) -> None:
+async def test_recv_fails_when_the_peer_is_lost_without_resending(resend_s: float | None) -> None:
     async with Req0(options=SocketOptions(resend_s=resend_s)) as req:
         one, two = Peer(req, name="one"), Peer(req, name="two")
         await req.send(b"q")
@@ -296,7 +296,7 @@ def lane_of(pattern: Requester) -> RequesterLane:
     return pattern.lane
 
 
-def test_each_resend_time_without_an_answer_it_is_sent_again() -> None:
+def test_a_question_is_sent_again_after_each_resend_time_without_an_answer() -> None:
     pattern = requester(2.5)
     plug = Plug(pattern)
     assert pattern.next_deadline() is None
@@ -322,7 +322,7 @@ def test_a_unassigned_question_has_no_deadline_and_goes_before_new_ones() -> Non
     assert pattern.next_deadline() == 8.0
 
 
-def test_giving_up_forgets_every_trace() -> None:
+def test_giving_up_a_question_removes_all_its_state() -> None:
     pattern = requester(5.0)
     plug = Plug(pattern)
     pattern.lane.send(b"q", 0.0)

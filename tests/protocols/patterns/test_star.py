@@ -23,7 +23,7 @@ async def test_a_received_message_goes_to_all_but_its_origin_with_one_hop_more(r
         assert [await star.recv(), await star.recv()] == expected
 
 
-async def test_everybody_in_a_tree_hears_it_once_and_the_sender_never() -> None:
+async def test_every_node_of_a_tree_except_the_sender_receives_a_message_once() -> None:
     nodes = [Star0() for _ in range(7)]
     for number in range(1, 7):
         Link(nodes[(number - 1) // 2], nodes[number])
@@ -101,7 +101,7 @@ async def test_an_application_that_does_not_read_still_forwards(raw: bool) -> No
         assert [await star.recv() for _ in range(4)] == [word + body for body in (b"0", b"and", b"1", b"and")]
 
 
-async def test_a_slow_peer_misses_what_the_others_get() -> None:
+async def test_a_slow_peer_misses_messages_that_others_get() -> None:
     async with Star0(options=SocketOptions(send_queue=3)) as star:
         origin, slow, fast = (Peer(star, name=name) for name in ("origin", "slow", "fast"))
         slow.connection.hold()
@@ -137,7 +137,7 @@ async def test_a_send_never_waits() -> None:
         assert star.statistics().drops == {"peer slow": 190}
 
 
-async def test_raw_sends_what_has_a_word_as_it_is() -> None:
+async def test_raw_sockets_send_frames_with_a_hop_count_unchanged() -> None:
     async with RawSocket(Star0) as star:
         peer = Peer(star)
         await star.send(HOP_WORDS[4] + b"x")

@@ -31,7 +31,7 @@ def answer(survey: bytes, body: bytes) -> bytes:
     return survey[:4] + body
 
 
-async def test_it_ends_as_soon_as_everybody_has_answered_and_says_who_said_what() -> None:
+async def test_a_survey_ends_once_all_peers_have_answered_and_names_the_peer_of_each_answer() -> None:
     async with Surveyor0(options=LONG) as surveyor:
         respondents = [Respondent0() for _ in range(20)]
         links = [Link(surveyor, respondent) for respondent in respondents]
@@ -74,7 +74,7 @@ async def test_the_silent_the_lost_and_those_not_asked_are_named() -> None:
         assert surveyor.statistics().drops == {"peer slow": 1}
 
 
-async def test_when_the_last_silent_peer_leaves_there_is_nobody_to_wait_for() -> None:
+async def test_a_survey_ends_when_the_last_silent_peer_leaves() -> None:
     async with Surveyor0(options=LONG) as surveyor:
         peer = Peer(surveyor)
         running = asyncio.create_task(surveyor.survey(b"q"))
@@ -84,14 +84,14 @@ async def test_when_the_last_silent_peer_leaves_there_is_nobody_to_wait_for() ->
         assert (result.answers, result.lost) == ((), (peer.pipe,))
 
 
-async def test_without_peers_it_is_over_at_once_and_not_complete() -> None:
+async def test_a_survey_without_peers_ends_at_once_and_is_not_complete() -> None:
     """Nobody answered: that does not count as complete."""
     async with Surveyor0(options=LONG) as surveyor:
         result = await asyncio.wait_for(surveyor.survey(b"q"), 5.0)
         assert not result.complete and result.answers == ()
 
 
-async def test_it_may_wait_for_all_the_answers_of_peers_that_stand_for_several() -> None:
+async def test_a_survey_may_wait_for_several_answers_of_one_peer() -> None:
     async with Surveyor0() as surveyor:
         device = Peer(surveyor)
         running = asyncio.create_task(surveyor.survey(b"q", survey_s=0.1, early=False))
@@ -154,7 +154,7 @@ async def test_more_contexts_than_a_queue_holds_may_ask_in_one_turn() -> None:
         assert all(result.complete for result in await asyncio.gather(*running))
 
 
-async def test_a_newer_survey_replaces_it_whichever_way_it_is_begun() -> None:
+async def test_a_newer_survey_begun_in_either_way_replaces_the_former() -> None:
     async with Surveyor0(options=LONG) as surveyor:
         peer = Peer(surveyor)
         first = asyncio.create_task(surveyor.survey(b"1"))
@@ -170,7 +170,7 @@ async def test_a_newer_survey_replaces_it_whichever_way_it_is_begun() -> None:
         assert await surveyor.recv() == b"a"
 
 
-async def test_recv_beside_it_is_a_state_error() -> None:
+async def test_recv_beside_a_survey_call_is_a_state_error() -> None:
     async with Surveyor0(options=LONG) as surveyor:
         peer = Peer(surveyor)
         await surveyor.send(b"0")
@@ -187,7 +187,7 @@ async def test_recv_beside_it_is_a_state_error() -> None:
             await surveyor.recv()
 
 
-async def test_cancelled_it_leaves_the_survey_open_and_its_answers_to_be_read() -> None:
+async def test_a_cancelled_survey_call_leaves_the_survey_open_and_its_answers_readable() -> None:
     async with Surveyor0(options=LONG) as surveyor:
         peer = Peer(surveyor)
         running = asyncio.create_task(surveyor.survey(b"q", early=False))
@@ -202,7 +202,7 @@ async def test_cancelled_it_leaves_the_survey_open_and_its_answers_to_be_read() 
             surveyor.recv_nowait()
 
 
-async def test_closing_ends_it() -> None:
+async def test_closing_ends_a_survey_call() -> None:
     surveyor = Surveyor0(options=LONG)
     context = surveyor.new_context()
     Peer(surveyor)
@@ -240,7 +240,7 @@ def test_an_answer_after_the_deadline_is_late_even_if_the_timer_is_later() -> No
     assert pattern.drops == {"late": 1}
 
 
-def test_nothing_is_kept_of_surveys_that_are_over() -> None:
+def test_surveys_that_are_over_leave_no_state() -> None:
     """However many surveys end, early, late or replaced: the table of open ones has one entry a lane."""
     pattern = Surveyor(SocketOptions(), random.Random(1))
     plug = Plug(pattern, limit=10_000)

@@ -61,7 +61,7 @@ def test_tcp_addresses(address: str, expected: TcpAddress) -> None:
         ("inproc://", "needs a name"),
     ],
 )
-def test_a_bad_url_is_one_sentence_that_says_what_is_wrong(url: str, hint: str) -> None:
+def test_a_bad_url_is_one_sentence_with_the_reason(url: str, hint: str) -> None:
     with pytest.raises(AddressError, match=hint) as caught:
         check_url(url)
     assert "\n" not in str(caught.value)
@@ -88,7 +88,9 @@ def test_ipv6_urls_have_brackets() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_a_listener_names_what_it_bound_and_can_be_dialled_there(scheme: str, tmp_path: Path) -> None:
+async def test_a_listener_names_its_bound_address_and_can_be_dialled_there(
+    scheme: str, tmp_path: Path
+) -> None:
     owner, dialer = FakeSocket(), FakeSocket()
     listener = Listener(owner, listen_url(scheme, tmp_path))
     await listener.start()
@@ -104,7 +106,7 @@ async def test_a_listener_names_what_it_bound_and_can_be_dialled_there(scheme: s
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_an_address_in_use_is_said_so(scheme: str, tmp_path: Path) -> None:
+async def test_an_address_in_use_is_named_in_the_error(scheme: str, tmp_path: Path) -> None:
     owner = FakeSocket()
     first = Listener(owner, listen_url(scheme, tmp_path))
     await first.start()
@@ -177,7 +179,7 @@ async def test_a_host_that_does_not_resolve_is_one_sentence() -> None:
     ids=["empty label", "long label", "surrogate", "empty first label", "long label when encoded"],
 )
 @pytest.mark.parametrize("scheme", ["tcp", "tcp6", "tls+tcp", "ws", "wss"])
-def test_a_host_that_can_be_no_name_is_a_mistake_of_the_url(scheme: str, host: str) -> None:
+def test_an_impossible_host_name_is_an_error_of_the_url(scheme: str, host: str) -> None:
     """Only each dial found it, so a dialer went on trying."""
     for check in (check_url, check_dialable):
         with pytest.raises(AddressError, match="is not a host name or an address; its labels"):
@@ -238,7 +240,7 @@ async def test_the_socket_file_is_for_its_user_only(tmp_path: Path) -> None:
     await listener.aclose()
 
 
-async def test_close_leaves_a_file_that_somebody_else_has_put_there(tmp_path: Path) -> None:
+async def test_close_leaves_a_file_of_another_program_at_its_path(tmp_path: Path) -> None:
     path = tmp_path / "taken.sock"
     listener = Listener(FakeSocket(), f"ipc://{path}")
     await listener.start()
@@ -248,13 +250,13 @@ async def test_close_leaves_a_file_that_somebody_else_has_put_there(tmp_path: Pa
     assert path.read_text() == "another's"
 
 
-async def test_a_folder_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(AddressError, match=r"cannot listen at ipc://.*no such file or directory"):
         await Listener(FakeSocket(), f"ipc://{tmp_path / 'nowhere' / 'x.sock'}").start()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_a_folder_that_may_not_be_written_is_said_so(tmp_path: Path) -> None:
+async def test_an_unwritable_folder_is_named_in_the_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(AddressError, match="permission denied"):
         await Listener(FakeSocket(), f"ipc://{tmp_path / 'x.sock'}").start()

@@ -85,7 +85,7 @@ def test_one_file_may_hold_certificate_and_key(tmp_path: Path) -> None:
     server_context(TlsConfig(cert_file=str(both)))
 
 
-def test_without_memory_files_the_pem_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pem_is_read_without_memory_files_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
     server_context(config(local()))
 
@@ -165,7 +165,7 @@ def test_files_are_looked_at_once_a_second_at_most(files: Files, monkeypatch: py
     assert len(looks) <= 2 * len(files.config.files)
 
 
-def test_a_broken_new_file_leaves_the_old_in_place_and_is_said_once(
+def test_a_broken_new_file_leaves_the_old_in_place_and_is_reported_once(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = files.context()
@@ -199,7 +199,7 @@ def test_a_file_that_vanishes_leaves_the_old_in_place(files: Files) -> None:
     assert "no such file" in files.certificates.statistics().problem
 
 
-def test_reload_reads_at_once_and_says_what_is_wrong(files: Files) -> None:
+def test_reload_reads_at_once_and_reports_errors(files: Files) -> None:
     before = files.context()
     files.put(stranger().sign(*LOCAL))
     files.certificates.reload()

@@ -134,7 +134,7 @@ async def race(network: Network, **options: Any) -> None:
     await connect_first(asyncio.Protocol, addresses, **given)
 
 
-async def test_an_address_that_answers_nothing_does_not_keep_the_next_from_being_tried(
+async def test_the_next_address_is_tried_when_one_does_not_answer(
     network: Callable[..., Network],
 ) -> None:
     net = network(first="hangs", second="hangs", third="accepts")
@@ -156,13 +156,15 @@ async def test_an_address_that_accepts_soon_has_no_rival(network: Callable[..., 
     assert net.tried == ["first"]
 
 
-async def test_without_a_delay_they_are_tried_one_after_the_other(network: Callable[..., Network]) -> None:
+async def test_addresses_are_tried_one_after_the_other_without_a_delay(
+    network: Callable[..., Network],
+) -> None:
     net = network(first="hangs", second="accepts")
     await race(net, delay_s=None, limit_s=0.05)
     assert net.tried == ["first", "second"] and net.given_up == ["first"]
 
 
-async def test_if_two_accept_together_one_is_dropped(network: Callable[..., Network]) -> None:
+async def test_one_of_two_simultaneous_connections_is_dropped(network: Callable[..., Network]) -> None:
     net = network(first="together", second="together")
     await race(net)
     kept = [each for each in net.transports if not each.aborted]
@@ -268,7 +270,7 @@ def closed_port() -> int:
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ws"])
-async def test_a_name_whose_first_address_is_a_black_hole_is_connected(
+async def test_a_name_is_connected_although_its_first_address_is_a_black_hole(
     scheme: str, black_hole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Pull0(listen=f"{scheme}://127.0.0.1:0") as pull:
@@ -281,7 +283,7 @@ async def test_a_name_whose_first_address_is_a_black_hole_is_connected(
             assert push.pipes[0].remote_address.endswith(f":{good}")
 
 
-async def test_when_no_address_answers_it_is_a_timeout(
+async def test_a_name_without_an_answering_address_times_out(
     black_hole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names(asyncio.get_running_loop(), monkeypatch, dead=[black_hole])
@@ -290,7 +292,7 @@ async def test_when_no_address_answers_it_is_a_timeout(
             await push.dial_once("tcp://dead:1", options=replace(OPTIONS, handshake_timeout_s=0.05))
 
 
-async def test_when_all_addresses_refuse_nobody_listens(
+async def test_a_name_with_only_refusing_addresses_is_a_refused_connection(
     closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names(asyncio.get_running_loop(), monkeypatch, empty=[closed_port, closed_port])
@@ -299,7 +301,7 @@ async def test_when_all_addresses_refuse_nobody_listens(
             await push.dial_once("tcp://empty:1")
 
 
-async def test_when_addresses_fail_in_different_ways_each_is_told(
+async def test_each_of_several_different_failures_of_addresses_is_reported(
     black_hole: int, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names(asyncio.get_running_loop(), monkeypatch, mixed=[closed_port, black_hole])

@@ -62,7 +62,7 @@ async def test_a_side_that_does_not_read_makes_the_other_refuse() -> None:
         assert dialer.writable == 1
 
 
-async def test_close_drains_and_the_other_side_hears_of_it_after_the_last_frame() -> None:
+async def test_close_drains_and_the_other_side_is_told_after_the_last_frame() -> None:
     async with joined() as (dialer, owner):
         pipe = dialer.pipes[0]
         pipe.send_many([b"1", b"2"])

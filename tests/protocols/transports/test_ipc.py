@@ -62,7 +62,7 @@ async def test_an_abstract_name_is_bound_and_dialled(listen: str, bound: str) ->
 
 
 @linux
-async def test_without_a_name_the_kernel_gives_one() -> None:
+async def test_an_empty_abstract_name_gets_one_from_the_kernel() -> None:
     first = await crosses("abstract://")
     assert first.startswith("abstract://") and len(first) > len("abstract://")
     async with Pull0(listen=["abstract://", "abstract://", "ipc://@"]) as pull:
@@ -98,7 +98,7 @@ def test_a_url_that_cannot_be_encoded_is_an_address_error() -> None:
             check_url(f"{scheme}://\ud800")
 
 
-def test_elsewhere_abstract_names_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abstract_names_are_refused_on_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(AddressError, match="exist on Linux only; use ipc://"):
         parse_path("name", "abstract")
@@ -155,7 +155,7 @@ async def test_a_file_that_cannot_be_given_away_is_not_left_behind(
 
 @linux
 @pytest.mark.parametrize("abstract", [False, True])
-async def test_the_kernel_says_which_process_the_peer_is(tmp_path: Path, abstract: bool) -> None:
+async def test_the_process_of_a_peer_comes_from_the_kernel(tmp_path: Path, abstract: bool) -> None:
     url = f"abstract://{NAME}-who" if abstract else f"ipc://{tmp_path}/x"
     me = PeerIdentity(pid=os.getpid(), uid=os.getuid(), gid=os.getgid())
     known: list[PeerIdentity | None] = []
@@ -187,7 +187,7 @@ async def test_the_identity_of_another_process_is_that_process(tmp_path: Path) -
         await until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid)
 
 
-async def test_over_tcp_and_inproc_no_identity_for_the_peer() -> None:
+async def test_peers_over_tcp_and_inproc_have_no_identity() -> None:
     for url in ("tcp://127.0.0.1:0", "inproc://who"):
         async with Pull0(listen=url) as pull, Push0() as push:
             await push.dial_once(pull.listeners[0].url)

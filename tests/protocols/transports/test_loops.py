@@ -39,7 +39,7 @@ def test_many_connections_share_a_turn() -> None:
         assert min(sizes) == max(sizes) == TURN_BUDGET // connections
 
 
-def test_nobody_gets_less_than_the_minimum() -> None:
+def test_every_connection_gets_at_least_the_minimum() -> None:
     assert set(run_turns(ReadBudget(), 5000, 3)) == {READ_MIN}
 
 

@@ -34,7 +34,7 @@ def test_pieces_are_the_buffers_in_order_and_of_bounded_size(lengths: list[int])
     assert all(len(piece) <= PIECE for piece in pieces)
 
 
-def test_buffers_are_asked_for_only_when_the_one_before_is_out() -> None:
+def test_a_buffer_is_requested_only_after_the_previous_one_was_written() -> None:
     asked = []
 
     def made_on_demand(count: int = 3) -> object:
@@ -50,7 +50,7 @@ def test_buffers_are_asked_for_only_when_the_one_before_is_out() -> None:
     assert not outgoing.inside_buffer and asked == [0]
 
 
-def test_owed_replies_wait_for_the_end_of_the_buffer_under_way() -> None:
+def test_owed_replies_wait_for_the_end_of_the_present_buffer() -> None:
     first, second = b"1" * (PIECE + 1), b"2"
     outgoing = Outgoing(first, iter([second]))
     outgoing.next_piece()

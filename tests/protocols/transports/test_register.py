@@ -120,7 +120,9 @@ PAIRS = [(Pair0, Pair0), (Bus0, Bus0), (Push0, Pull0), (Pub0, Sub0), (Req0, Rep0
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 @pytest.mark.parametrize("swap", [False, True])
-async def test_every_pattern_crosses_it(first: type[Socket], second: type[Socket], swap: bool) -> None:
+async def test_every_pattern_crosses_a_registered_transport(
+    first: type[Socket], second: type[Socket], swap: bool
+) -> None:
     a = first()
     b = Sub0(topics=[""]) if second is Sub0 else second()
     async with a, b:
@@ -155,7 +157,7 @@ async def test_a_shared_listener_serves_several_sockets_over_it() -> None:
         await shared.aclose()
 
 
-async def test_its_errors_are_those_of_every_transport() -> None:
+async def test_errors_of_a_registered_transport_are_those_of_every_transport() -> None:
     async with Pull0() as pull, Push0() as push:
         with pytest.raises(AddressError, match="letters and digits"):
             push.dial("mem://a/b")
@@ -167,7 +169,7 @@ async def test_its_errors_are_those_of_every_transport() -> None:
     assert check_dialable("mem://here") == "mem://here"
 
 
-async def test_closing_drains_over_it() -> None:
+async def test_closing_drains_over_a_registered_transport() -> None:
     bodies = [b"%4d" % number * 50_000 for number in range(60)]
     async with Pull0(listen="mem://here") as pull:
         async with Push0() as push:

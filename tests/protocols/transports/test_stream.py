@@ -121,7 +121,7 @@ async def test_early_frames_wait_for_a_dialler_and_an_end_does_not_lose_them(
 # --- frames
 
 
-async def test_a_frame_above_the_limit_costs_the_pipe_but_not_what_came_before(
+async def test_a_frame_above_the_limit_costs_the_pipe_but_no_earlier_frame(
     scheme: str, tmp_path: Path
 ) -> None:
     options = replace(OPTIONS, recv_size_max=100)
@@ -256,7 +256,7 @@ async def test_a_peer_that_does_not_read_fills_the_queue_and_loses_nothing(
         assert dialer.writable > 0, "whoever was refused is told that there is room"
 
 
-async def test_close_drains_what_is_queued(scheme: str, tmp_path: Path) -> None:
+async def test_close_drains_queued_frames(scheme: str, tmp_path: Path) -> None:
     async with joined(scheme, tmp_path) as (dialer, owner):
         pipe = dialer.pipes[0]
         assert pipe.send_many([b"%4d" % i * 5000 for i in range(500)]) == 500
@@ -380,7 +380,7 @@ class Eager(FakeSocket):
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-async def test_frames_sent_on_hearing_of_room_follow_the_queued_ones(
+async def test_frames_sent_when_told_of_room_follow_the_queued_ones(
     scheme: str, tmp_path: Path, leaves: bool
 ) -> None:
     async with listening(listen_url(scheme, tmp_path), OPTIONS) as (owner, listener):

@@ -92,7 +92,7 @@ async def test_every_form_of_address_serves(url: str) -> None:
         assert all(address.startswith("tls+tcp://") for address in addresses)
 
 
-async def test_a_taken_address_and_one_where_nobody_listens_are_told() -> None:
+async def test_errors_name_an_address_in_use_and_one_without_a_listener() -> None:
     async with listening(ANYWHERE, SERVER) as (_, listener):
         url = listener.url
         with pytest.raises(AddressInUse, match=r"tls\+tcp://127\.0\.0\.1:\d+ is in use"):
@@ -117,7 +117,7 @@ async def test_a_listener_without_a_good_certificate_does_not_open(
             pass
 
 
-async def test_a_dialer_with_a_missing_file_goes_on_trying_and_says_why(tmp_path: Path) -> None:
+async def test_a_dialer_with_a_missing_file_keeps_trying_and_says_why(tmp_path: Path) -> None:
     """The file may appear later: a certificate is often issued after the program has started."""
     ca = tmp_path / "ca.pem"
     async with listening(ANYWHERE, SERVER) as (_, listener):
@@ -181,7 +181,7 @@ async def test_one_address_serves_several_patterns_behind_tls() -> None:
         await shared.aclose()
 
 
-async def test_each_end_learns_who_the_other_is() -> None:
+async def test_each_end_learns_the_identity_of_the_other() -> None:
     async with listening(ANYWHERE, MUTUAL) as (owner, listener):
         dialer = FakeSocket(options=ALICE)
         pipe = await dial_once(dialer, listener.url, 5.0)
@@ -265,7 +265,7 @@ async def test_a_dialer_that_is_refused_keeps_the_reason_and_counts_it() -> None
         assert dialer.last_error == "the peer asks for a certificate and this end has none"
 
 
-async def test_an_insecure_dialer_trusts_anybody() -> None:
+async def test_an_insecure_dialer_trusts_any_certificate() -> None:
     async with listening(ANYWHERE, replace(BASE, tls=config(stranger().expired("x.example")))) as (
         owner,
         listener,
@@ -273,7 +273,7 @@ async def test_an_insecure_dialer_trusts_anybody() -> None:
         await assert_gets_through(owner, listener.url, replace(BASE, tls=TlsConfig(verify="none")))
 
 
-async def test_a_configured_name_is_what_is_checked() -> None:
+async def test_the_configured_name_is_checked() -> None:
     async with listening(ANYWHERE, replace(BASE, tls=config(authority().sign("mesh.internal")))) as (
         owner,
         listener,
@@ -317,7 +317,7 @@ async def test_https_at_a_tls_address_is_not_told_that_the_address_is_plain() ->
         assert "for WebSocket both use ws://, or wss:// with TLS" in listener.last_refused
 
 
-async def test_a_plain_dialer_at_a_tls_address_hears_of_a_close() -> None:
+async def test_a_plain_dialer_at_a_tls_address_is_told_of_the_close() -> None:
     async with listening(ANYWHERE, SERVER) as (_, listener):
         with pytest.raises(HandshakeError) as caught:
             await dial_once(FakeSocket(options=BASE), listener.url.removeprefix("tls+"), 5.0)
@@ -326,7 +326,7 @@ async def test_a_plain_dialer_at_a_tls_address_hears_of_a_close() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-async def test_a_tls_dialer_at_a_plain_address_is_told(shared: bool) -> None:
+async def test_a_tls_dialer_at_a_plain_address_gets_an_error_that_says_so(shared: bool) -> None:
     owner = FakeSocket(options=BASE)
     listener: SharedListener | Listener
     listener = (
@@ -348,7 +348,7 @@ async def test_a_tls_dialer_at_a_plain_address_is_told(shared: bool) -> None:
 # --- bad peers
 
 
-async def test_a_peer_that_says_nothing_is_dropped_at_the_deadline() -> None:
+async def test_a_silent_peer_is_dropped_at_the_deadline() -> None:
     async with listening(ANYWHERE, replace(SERVER, handshake_timeout_s=0.1)) as (_, listener):
         async with raw_peer(listener.url.removeprefix("tls+")) as peer:
             assert await peer.read_all() == b""

@@ -165,20 +165,20 @@ def test_the_lock_is_gone_when_the_listener_is_there(path: str) -> None:
         assert os.listdir(os.path.dirname(path)) == ["x"]
 
 
-def test_while_another_takes_the_path_it_is_in_use(path: str) -> None:
+def test_a_path_that_another_takes_over_is_in_use(path: str) -> None:
     with locked(path), pytest.raises(AddressInUse):
         listening_socket(path, OPTIONS)
     with listening_socket(path, OPTIONS)[0]:
         pass
 
 
-def test_a_lock_left_by_a_killed_program_stops_nobody(path: str) -> None:
+def test_a_lock_left_by_a_killed_program_blocks_no_other(path: str) -> None:
     Path(f"{path}.lock").touch()
     with listening_socket(path, OPTIONS)[0]:
         assert os.listdir(os.path.dirname(path)) == ["x"]
 
 
-def test_a_lock_that_its_holder_removes_is_asked_for_again(
+def test_a_lock_that_its_holder_removes_is_requested_again(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between our opening of the file and our lock on it, the holder may remove it: then we lock nothing."""
@@ -197,7 +197,7 @@ def test_a_lock_that_its_holder_removes_is_asked_for_again(
         assert opened == 2 and os.path.exists(f"{path}.lock")
 
 
-def test_a_file_of_somebody_that_is_called_like_the_lock_is_kept(path: str) -> None:
+def test_a_foreign_file_named_like_the_lock_is_kept(path: str) -> None:
     other = Path(f"{path}.lock")
     other.write_text("precious")
     with listening_socket(path, OPTIONS)[0]:
@@ -215,7 +215,7 @@ def test_a_lock_that_cannot_be_made_is_an_error_with_the_path(path: str) -> None
 # --- with sockets
 
 
-async def test_closing_does_not_remove_the_file_of_who_came_next(
+async def test_closing_does_not_remove_the_file_of_the_next_listener(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file is removed while the listener is still there, so nobody can find it dead and take it over
@@ -249,7 +249,7 @@ async def test_a_listener_that_fails_half_way_leaves_the_path_free(
         await pull.listen(f"ipc://{path}")
 
 
-async def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_named_in_the_error(tmp_path: Path) -> None:
     async with Pull0() as pull:
         with pytest.raises(AddressError, match=r"cannot listen at ipc://.*nowhere/x: no such file"):
             await pull.listen(f"ipc://{tmp_path}/nowhere/x")

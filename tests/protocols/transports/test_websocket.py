@@ -147,7 +147,7 @@ async def test_every_form_of_address_serves(form: str, secure: bool) -> None:
         assert pipe.remote_address.startswith(f"{scheme}://") and pipe.url == listener.url
 
 
-async def test_a_taken_port_and_one_where_nobody_listens_are_told() -> None:
+async def test_errors_name_a_port_in_use_and_one_without_a_listener() -> None:
     port = free_port()
     url = f"ws://127.0.0.1:{port}/x"
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", port)
@@ -251,7 +251,7 @@ async def test_a_port_is_plain_or_of_one_tls_configuration() -> None:
         await Listener(FakeSocket(), "wss://127.0.0.1:0/x").start()
 
 
-async def test_a_connection_counts_where_its_path_is_and_those_without_one_at_the_oldest_listener() -> None:
+async def test_a_connection_counts_at_the_listener_of_its_path_or_else_at_the_oldest() -> None:
     small = replace(BASE, recv_size_max=10)
     async with listening(ANYWHERE + "/old") as (old, first):
         async with listening(first.url.replace("old", "new"), small) as (new, second):
@@ -275,7 +275,7 @@ async def test_a_connection_counts_where_its_path_is_and_those_without_one_at_th
                 await until(lambda: second.statistics().headerless == 1)
 
 
-async def test_silent_peers_are_bounded_whatever_the_number_of_paths() -> None:
+async def test_silent_peers_are_bounded_for_any_number_of_paths() -> None:
     owner = FakeSocket()
     shared = SharedListener(ANYWHERE + "/x", headerless_max=5)
     shared.serve(owner)
@@ -335,7 +335,7 @@ async def test_a_refusal_inside_tls_arrives_whole() -> None:
         assert listener.statistics().refused == {"websocket: path": 1}
 
 
-async def test_plain_and_secure_that_meet_are_told_apart() -> None:
+async def test_errors_tell_plain_peers_from_secure_ones() -> None:
     async with listening("wss://127.0.0.1:0", SECURE) as (_, secure), listening(ANYWHERE) as (_, plain):
         with pytest.raises(HandshakeError, match=r"closed"):
             await dial_once(FakeSocket(), secure.url.replace("wss", "ws"), 5.0)
@@ -349,7 +349,7 @@ async def test_plain_and_secure_that_meet_are_told_apart() -> None:
 # --- bad peers
 
 
-async def test_a_peer_of_the_plain_protocol_is_told_apart_both_ways() -> None:
+async def test_errors_name_a_peer_of_the_plain_protocol_at_both_ends() -> None:
     async with listening(ANYWHERE) as (_, listener):
         with pytest.raises(HandshakeError):
             await dial_once(FakeSocket(), listener.url.replace("ws://", "tcp://").rstrip("/"), 5.0)
@@ -418,7 +418,7 @@ async def test_a_refusal_reaches_its_peer_also_when_more_was_sent(sent: bytes, s
     ],
     ids=["text", "unmasked", "reserved bit", "huge"],
 )
-async def test_a_broken_rule_costs_the_peer_its_pipe_and_it_hears_which(
+async def test_a_broken_rule_costs_the_peer_its_pipe_and_is_named_to_it(
     sent: bytes, code: int, cause: str
 ) -> None:
     async with listening(ANYWHERE) as (owner, listener):
@@ -599,7 +599,7 @@ async def test_the_sender_of_a_message_above_the_limit_is_told_so(scheme: str) -
     assert "1009 a message of 2000 bytes is above the limit of 1000" in pipe.close_reason
 
 
-async def test_a_close_of_ours_is_said_behind_what_was_queued() -> None:
+async def test_our_close_frame_follows_the_queued_messages() -> None:
     async with listening(ANYWHERE) as (owner, listener), open_peer(listener.url) as peer:
         await until(lambda: owner.pipes)
         owner.pipes[0].send(b"x" * 300)

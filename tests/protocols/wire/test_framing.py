@@ -47,7 +47,7 @@ def decode(chunks: list[bytes], lead: bytes, size_max: int = 0) -> tuple[list[by
         (b"hi", IPC_LEAD, "0100000000000000026869"),
     ],
 )
-def test_vectors(frame: bytes, lead: bytes, wire: str) -> None:
+def test_encoding_and_decoding_agree_with_the_vectors(frame: bytes, lead: bytes, wire: str) -> None:
     assert encode_frames([frame], lead).hex() == wire
     assert decode([bytes.fromhex(wire)], lead)[0] == [frame]
 
@@ -57,7 +57,7 @@ def test_no_frames_are_no_bytes() -> None:
 
 
 @given(frame_lists, st.sampled_from(LEADS))
-def test_whole(frames: list[bytes], lead: bytes) -> None:
+def test_frames_are_read_from_a_whole_stream(frames: list[bytes], lead: bytes) -> None:
     wire = encode_frames(frames, lead)
     assert wire == reference_encoding(frames, lead)
     decoded, decoder = decode([wire], lead)
@@ -67,7 +67,7 @@ def test_whole(frames: list[bytes], lead: bytes) -> None:
 
 
 @given(frame_lists, st.sampled_from(LEADS))
-def test_byte_by_byte(frames: list[bytes], lead: bytes) -> None:
+def test_frames_are_read_byte_by_byte(frames: list[bytes], lead: bytes) -> None:
     wire = encode_frames(frames, lead)
     decoded, decoder = decode([wire[i : i + 1] for i in range(len(wire))], lead)
     assert decoded == frames
@@ -75,7 +75,7 @@ def test_byte_by_byte(frames: list[bytes], lead: bytes) -> None:
 
 
 @given(frame_lists, st.sampled_from(LEADS), st.data())
-def test_random_cuts(frames: list[bytes], lead: bytes, data: st.DataObject) -> None:
+def test_frames_are_read_at_random_cuts(frames: list[bytes], lead: bytes, data: st.DataObject) -> None:
     wire = encode_frames(frames, lead)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=8)))
     chunks = [wire[a:b] for a, b in itertools.pairwise([0, *cuts, len(wire)])]

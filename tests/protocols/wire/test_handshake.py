@@ -96,7 +96,7 @@ def test_unknown_numbers_have_a_name_too() -> None:
     assert protocol_name(0x123) == "protocol 0x123"
 
 
-def test_a_wrong_protocol_is_told_with_what_each_end_is_and_wants() -> None:
+def test_a_wrong_protocol_is_reported_with_the_protocols_of_both_ends() -> None:
     """The message was: the peer is pair0 and this end talks to sub0; it looks for pair0."""
     with pytest.raises(HandshakeError) as alone:
         Greeting.of(ProtocolNumber.PULL0, ProtocolNumber.PUSH0).answer(ProtocolNumber.REQ0)

@@ -33,7 +33,7 @@ def test_a_step_adds_one_and_keeps_the_body() -> None:
 @given(
     st.lists(st.binary(max_size=6) | st.integers(0, 255).map(lambda n: HOP_WORDS[n] + b"x")), st.booleans()
 )
-def test_sifting_accounts_for_every_frame_up_to_where_it_stops(frames: list[bytes], stop: bool) -> None:
+def test_sifting_accounts_for_every_frame_up_to_its_stop(frames: list[bytes], stop: bool) -> None:
     good, over_ttl, malformed = sift(frames, 8, stop=stop)
     seen = frames
     if stop and malformed:

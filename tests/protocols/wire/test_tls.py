@@ -208,7 +208,7 @@ def joined(here: Talker, there: Talker) -> tuple[TlsCodec, TlsCodec]:
     return client, server
 
 
-def test_an_answer_never_falls_into_the_middle_of_what_is_being_said() -> None:
+def test_an_answer_never_splits_a_message_in_progress() -> None:
     """A WebSocket pong owed while a large frame is half written belongs after that frame."""
     here, there = Talker(b"pong"), Talker(b"")
     client, server = joined(here, there)
@@ -244,7 +244,7 @@ def test_a_peer_that_reads_nothing_cannot_let_answers_pile_up() -> None:
 BROKEN_RECORD = b"\x17\x03\x03\x00\x40" + bytes(64)
 
 
-def test_behind_a_broken_record_nothing_is_said_and_nothing_raised() -> None:
+def test_frames_after_a_broken_record_are_neither_sent_nor_errors() -> None:
     """The owner of the frame before it answers before the connection has learned of the failure."""
     ends = Ends().shaken()
     question = encoded(ends.client, b"question")
@@ -257,7 +257,7 @@ def test_behind_a_broken_record_nothing_is_said_and_nothing_raised() -> None:
     assert ends.server.failure is not None and ends.server.failure.reason == "tls: broken record"
 
 
-def test_behind_the_peers_goodbye_nothing_is_said_and_nothing_raised() -> None:
+def test_frames_after_the_peers_goodbye_are_neither_sent_nor_errors() -> None:
     here, there = Talker(b"pong", last=b"goodbye"), Talker(b"")
     client, server = joined(here, there)
     half_said = iter(client.encode([bytes(3 * WRITE_SIZE)]))
@@ -272,7 +272,7 @@ def test_behind_the_peers_goodbye_nothing_is_said_and_nothing_raised() -> None:
 # --- the peer's identity
 
 
-def test_the_server_learns_who_the_client_is() -> None:
+def test_the_server_learns_the_identity_of_the_client() -> None:
     signed = authority().sign("alice@example.com", "10.1.2.3", "a.example", common_name="Al, Ice")
     ends = Ends(config(signed), config(local(), verify="required")).shaken()
     identity = ends.server.identity
@@ -374,7 +374,7 @@ def refusals() -> dict[str, tuple[Ends, str, str]]:
 
 
 @pytest.mark.parametrize("case", list(refusals()))
-def test_each_refusal_has_its_word_at_both_ends(case: str) -> None:
+def test_each_refusal_has_its_reason_at_both_ends(case: str) -> None:
     ends, client, server = refusals()[case]
     ends.shake()
     assert (reason(ends.client), reason(ends.server)) == (client, server)
@@ -384,7 +384,7 @@ def test_each_refusal_has_its_word_at_both_ends(case: str) -> None:
         assert len(str(failure)) > 20 and "\n" not in str(failure)
 
 
-def test_the_reference_page_has_every_word() -> None:
+def test_the_reference_page_has_every_reason() -> None:
     root = Path(__file__).resolve().parents[3]
     words = set(re.findall(r'"(tls: [\w ]+)"', (root / "protocols" / "wire" / "tls.py").read_text()))
     words.add(TlsConfigError.reason)
@@ -392,7 +392,7 @@ def test_the_reference_page_has_every_word() -> None:
     assert set(re.findall(r"^\| `(tls: [\w ]+)` \|", page, re.MULTILINE)) == words
 
 
-def test_without_verification_anything_goes() -> None:
+def test_any_certificate_passes_without_verification() -> None:
     Ends(config(verify="none"), config(stranger().sign("x.example"))).shaken()
     Ends(config(verify="none"), config(expired("x.example"))).shaken()
 
@@ -415,7 +415,7 @@ def test_a_name_of_the_configuration_replaces_that_of_the_url() -> None:
         (b"\x15\x03\x01\x00\x02\x02\x28", "are not TLS"),
     ],
 )
-def test_a_server_says_what_spoke_to_it(start: bytes, sentence: str) -> None:
+def test_a_server_names_the_protocol_of_a_client_without_tls(start: bytes, sentence: str) -> None:
     server = Ends().server
     assert server.receive(start) == []
     assert reason(server) == "tls: not TLS"
@@ -433,7 +433,7 @@ def test_a_server_says_what_spoke_to_it(start: bytes, sentence: str) -> None:
         (b"220 mail.example ESMTP\r\n", "are not TLS"),
     ],
 )
-def test_a_client_says_what_answered_it(start: bytes, sentence: str) -> None:
+def test_a_client_names_the_protocol_of_a_server_without_tls(start: bytes, sentence: str) -> None:
     client = Ends().client
     client.begin()
     client.receive(start)
@@ -521,7 +521,7 @@ def test_a_refusal_of_the_inner_protocol_is_a_refusal() -> None:
     assert reason(wrong.server) == "wrong protocol"
 
 
-def test_after_the_handshake_a_broken_rule_is_no_handshake_error() -> None:
+def test_a_broken_rule_after_the_handshake_is_no_handshake_error() -> None:
     ends = Ends().shaken()
     ends.server.receive(b"\x17\x03\x03\x00\x20" + bytes(32))
     assert type(ends.server.failure) is RemoteProtocolError
@@ -532,7 +532,7 @@ def test_after_the_handshake_a_broken_rule_is_no_handshake_error() -> None:
     assert ends.client.failure.reason == "tls: refused by peer"
 
 
-def test_progress_tells_how_far_it_came() -> None:
+def test_progress_names_the_stage_of_the_handshake() -> None:
     ends = Ends(wait=True)
     assert ends.server.progress() == "no byte of TLS"
     hello = ends.client.begin()

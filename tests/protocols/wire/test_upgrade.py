@@ -198,13 +198,13 @@ def test_requests_that_a_listener_refuses(sent: bytes, status: str, reason: str)
     assert (answered, word) == (f"HTTP/1.1 {status}", reason)
 
 
-def test_another_version_is_told_which_we_speak() -> None:
+def test_a_refusal_of_another_version_names_ours() -> None:
     listener = listening()
     listener.receive(request(sec_websocket_version="8"))
     assert b"\r\nSec-WebSocket-Version: 13\r\n" in listener.reply
 
 
-def test_a_refusal_says_what_would_have_been_right() -> None:
+def test_a_refusal_names_the_right_subprotocol() -> None:
     _, _, body = refusal(request(sec_websocket_protocol="chat"))
     assert body == "the request asks for 'chat'; it must name one, and here is rep.sp.nanomsg.org\n"
     _, _, body = refusal(request(sec_websocket_protocol="pull.sp.nanomsg.org"))
@@ -225,7 +225,7 @@ REBOUND = request(host="evil.example:8080", origin="http://evil.example:8080")
 
 
 @pytest.mark.parametrize("hosts", [(), ("localhost",), ("example", "evil.example.com", "")])
-def test_a_page_whose_name_was_made_to_point_here_is_refused(hosts: tuple[str, ...]) -> None:
+def test_a_page_of_a_foreign_name_that_resolves_to_this_host_is_refused(hosts: tuple[str, ...]) -> None:
     status, word, body = refusal(REBOUND, listening(hosts=hosts))
     assert (status, word) == ("HTTP/1.1 403 Forbidden", "websocket: host")
     assert "'evil.example:8080'" in body and "ws_hosts" in body
@@ -254,7 +254,7 @@ def test_pages_of_the_own_host_may_connect_by_an_address_or_a_name_that_is_known
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40))
-def test_a_page_gets_in_only_by_an_address_or_a_known_name(host: str) -> None:
+def test_a_page_is_accepted_only_by_an_address_or_a_known_name(host: str) -> None:
     listener = listening(hosts=("known.example",))
     listener.receive(request(host=host, origin=f"http://{host}"))
     if listener.peer:
@@ -396,7 +396,7 @@ def test_a_refusal_is_known_by_its_first_line(end: bytes) -> None:
     ],
     ids=str,
 )
-def test_which_answers_open_nothing(replaced: dict[str, str], reason: str) -> None:
+def test_bad_answers_open_no_connection(replaced: dict[str, str], reason: str) -> None:
     dialer = dialling()
     assert failure_of(dialer, answer_to(dialer, **replaced)).reason == reason
 

@@ -194,7 +194,7 @@ def test_a_close_is_answered_with_its_code_and_ends_the_stream(payload: bytes) -
     assert list(end.encode([b"too late"])) == [] and end.end() == b""
 
 
-def test_our_own_close_says_normal_and_its_echo_is_no_fault() -> None:
+def test_our_own_close_has_code_normal_and_its_echo_is_no_fault() -> None:
     ends = Ends()
     goodbye = ends.listener.end()
     assert close_code(goodbye) == 1000
@@ -294,7 +294,7 @@ def test_the_end_that_sent_too_much_learns_the_limit() -> None:
         (struct.pack(">H", 4999) + b"x" * 123, "4999 " + "x" * 123),
     ],
 )
-def test_why_a_peer_closes_is_kept_for_people(payload: bytes, words: str) -> None:
+def test_the_reason_of_a_peers_close_is_kept(payload: bytes, words: str) -> None:
     end = listener()
     end.receive(frame(CLOSE, payload))
     assert end.ended and end.last_words == words
@@ -309,7 +309,7 @@ def test_a_sentence_of_any_length_fits_into_a_close_frame(sentence: str) -> None
     assert ends.dialer.ended and ends.dialer.failure is None
 
 
-def test_a_message_of_just_the_limit_is_taken_again_and_again() -> None:
+def test_messages_of_exactly_the_limit_are_accepted_repeatedly() -> None:
     end = listener(1000)
     parts = frame(BINARY, bytes(600), fin=False) + frame(PING, bytes(100)) + frame(CONTINUATION, bytes(400))
     assert end.receive((parts + frame(BINARY, bytes(1000))) * 3) == [bytes(1000)] * 6
@@ -371,7 +371,7 @@ def chunks(data: bytes, sizes: list[int]) -> Iterator[memoryview]:
 
 @given(MESSAGES, st.lists(st.integers(1, 5000), min_size=1, max_size=20), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_messages_cross_whatever_the_chunks(messages: list[bytes], sizes: list[int], dialled: bool) -> None:
+def test_messages_cross_in_any_chunks(messages: list[bytes], sizes: list[int], dialled: bool) -> None:
     ends = Ends(size_max=200_000)
     sender, receiver = (ends.dialer, ends.listener) if dialled else (ends.listener, ends.dialer)
     first, rest = b"".join(sender.encode(messages[:5])), b"".join(sender.encode(messages[5:])) + sender.end()
@@ -404,7 +404,7 @@ def test_no_bytes_make_an_open_stream_raise(noise: bytes, sizes: list[int]) -> N
             assert CLOSE in [opcode for opcode, *_ in frames_of(end.reply)]
 
 
-def test_a_handshake_that_fails_is_told_with_what_it_owes() -> None:
+def test_a_failed_handshake_has_its_error_and_sends_its_refusal() -> None:
     end = WebSocketCodec(AcceptingUpgrade(lambda path: None))
     dialer = WebSocketCodec(DiallingUpgrade(PAIR, "h", "/gone", 0))
     assert end.receive(dialer.begin()) == [] and end.peer == 0

@@ -201,7 +201,7 @@ def test_a_swarm_draws_its_seeds_unless_the_first_is_named(
     assert f"seeds from {began[0]} on, drawn for this swarm" in capsys.readouterr().out
 
 
-def test_brokers_in_trouble_do_not_warn_who_plays_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_simulated_brokers_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swarming, "swarm", some_fail)
     monkeypatch.setattr(logging.getLogger("mesh"), "handlers", [])
     for _ in range(2):
@@ -209,9 +209,7 @@ def test_brokers_in_trouble_do_not_warn_who_plays_with_them(monkeypatch: pytest.
     assert len(logging.getLogger("mesh").handlers) == 1
 
 
-def test_a_swarm_that_is_interrupted_says_what_it_found(
-    monkeypatch: pytest.MonkeyPatch, capsys: Output
-) -> None:
+def test_an_interrupted_swarm_reports_its_findings(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     def interrupted(first: int, seeds: int, **given: Any) -> Iterator[Outcome]:
         yield from some_fail(first, seeds)
         raise KeyboardInterrupt
@@ -224,7 +222,7 @@ def test_a_swarm_that_is_interrupted_says_what_it_found(
 
 @pytest.mark.process
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
-def test_a_swarm_that_is_ended_takes_its_processes_with_it(number: signal.Signals, code: int) -> None:
+def test_a_terminated_swarm_ends_its_processes(number: signal.Signals, code: int) -> None:
     """They hold its standard output, so its reader would wait forever."""
     command = [sys.executable, "-m", "mesh", "simulate", "swarm", "--seeds", "9999", "--jobs", "2"]
     swarm = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -253,7 +251,7 @@ def test_a_full_disk_costs_no_verdict(option: str, capsys: Output, tmp_path: Pat
     assert "cannot write /dev/full: No space left on device" in told.err
 
 
-def test_a_full_disk_ends_no_swarm_and_is_told_after_it(
+def test_a_full_disk_ends_no_swarm_and_is_reported_after_it(
     monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(swarming, "swarm", some_fail)
@@ -286,7 +284,7 @@ def test_a_failure_is_shrunk_into_a_file(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_shrink_that_is_asked_to_end_keeps_the_smallest_so_far(
+def test_an_interrupted_shrink_keeps_the_smallest_failure_so_far(
     number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
 ) -> None:
     played = 0
@@ -393,7 +391,7 @@ def test_bad_input_is_one_sentence(
 
 
 @pytest.mark.parametrize("fidelity", ["full", "cores"])
-def test_too_many_brokers_are_a_mistake_of_who_names_the_number(
+def test_too_many_brokers_are_an_error_of_the_file_or_of_the_flag_that_names_them(
     fidelity: str, capsys: Output, tmp_path: Path
 ) -> None:
     """A file of too many brokers ended with 64, unlike any other error in a file."""
@@ -410,7 +408,7 @@ def test_a_papers_figure_is_shown_beside_ours() -> None:
     assert "  theirs: 12 s (a study)" in showing.summary(found, 1.0, None, None).splitlines()
 
 
-def test_the_command_that_plays_a_run_again_has_all_that_made_it() -> None:
+def test_the_command_to_repeat_a_run_has_all_its_parameters() -> None:
     found = result(Scenario("calm"), WRONG)
     assert cli._replay_command("my.toml", found, None, None) == "mesh simulate my.toml --seed 7"
     assert cli._replay_command("a b.toml", found, 3, None) == "mesh simulate 'a b.toml' --seed 7 --nodes 3"

@@ -28,7 +28,7 @@ from simulations.scenario import Expectation, Scenario
         (Scenario("a", waiting_for="an overlay"), Status.WAITS, "the full size waits for an overlay"),
     ],
 )
-def test_a_status_is_what_the_file_says(scenario: Scenario, status: Status, because: str) -> None:
+def test_a_status_follows_the_file(scenario: Scenario, status: Status, because: str) -> None:
     row = listing._row(scenario)
     assert row.status is status and because in row.because
     assert bool(because) == bool(row.because)

@@ -187,6 +187,6 @@ def deaths_seen(changes: list[Change], faults: list[Fault]) -> dict[str, list[st
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_same_brokers_see_them(name: str) -> None:
+def test_deaths_and_returns_are_seen_by_the_same_brokers(name: str) -> None:
     faults, _ = SCENARIOS[name]
     assert deaths_seen(alone(name, 1), faults) == deaths_seen(full(name, 1), faults)

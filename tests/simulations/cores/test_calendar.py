@@ -9,7 +9,7 @@ from simulations.cores.calendar import WINDOW_BITS, Calendar
 WINDOW_NS = 1 << WINDOW_BITS
 
 
-def test_things_are_taken_in_the_order_of_their_time_and_ties_in_that_of_their_putting() -> None:
+def test_entries_are_taken_in_the_order_of_time_and_ties_in_that_of_addition() -> None:
     calendar, rng = Calendar(), random.Random(1)
     put: list[tuple[int, int]] = []
     taken: list[tuple[int, int]] = []

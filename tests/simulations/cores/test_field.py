@@ -26,7 +26,7 @@ def test_a_message_takes_the_latency_and_its_answer_comes_back() -> None:
     assert field.messages == 2
 
 
-def test_messages_of_one_wire_keep_their_order_whatever_the_jitter() -> None:
+def test_messages_of_one_wire_keep_their_order_despite_jitter() -> None:
     field, echo, _ = pair(Options(latency_s=0.0, jitter_s=0.1))
     for number in range(50):
         field.send(THERE, ("note", number))
@@ -34,7 +34,7 @@ def test_messages_of_one_wire_keep_their_order_whatever_the_jitter() -> None:
     assert [message[1] for _, message in echo.heard[OTHER]] == list(range(50))
 
 
-def test_time_may_stop_anywhere_and_goes_on_there() -> None:
+def test_time_may_stop_anywhere_and_continues_there() -> None:
     stories = []
     for steps in (1, 7, 10_000):
         field, echo, _ = pair(Options(latency_s=0.0, jitter_s=0.001))
@@ -59,7 +59,7 @@ def test_a_cut_holds_messages_back_until_a_retransmission_after_it() -> None:
     assert len(times) == 2 and all(2.3 <= at_s <= 2.31 for at_s in times)
 
 
-def test_messages_under_way_when_a_cut_began_go_before_later_ones() -> None:
+def test_messages_in_flight_when_a_cut_began_arrive_before_later_ones() -> None:
     field, echo, striking = pair(Options(latency_s=0.1, jitter_s=0.0))
     field.send(THERE, ("note", 1))
     striking.do(Fault(0.0, "cut_one_way", ("one",), ("other",), for_s=1.0))
@@ -72,7 +72,7 @@ def test_messages_under_way_when_a_cut_began_go_before_later_ones() -> None:
     assert [message[1] for _, message in echo.heard[OTHER]] == list(range(1, 20))
 
 
-def test_a_paused_place_hears_of_a_reset_when_it_runs_again() -> None:
+def test_a_paused_place_is_told_of_a_reset_when_it_runs_again() -> None:
     field, echo, striking = pair()
     striking.do(Fault(0.0, "pause", ("one",), for_s=3.0))
     striking.do(Fault(0.0, "crash", ("other",)))
@@ -115,14 +115,14 @@ def test_the_killed_are_missed_at_once_and_those_without_power_are_not() -> None
         assert field.lives[OTHER] == 2 and not echo.heard[OTHER]
 
 
-def test_a_killed_place_is_not_called_at_the_time_its_life_before_asked_for() -> None:
+def test_a_restarted_place_is_not_called_at_a_time_requested_by_its_former_life() -> None:
     field, echo, striking = pair()
     striking.schedule([Fault(0.5, "crash", ("other",), for_s=0.2)])
     field.run_for(3)
     assert echo.ticks[OTHER] == pytest.approx([1.7, 2.7])
 
 
-def test_a_paused_place_finds_at_its_end_what_came_and_what_was_due() -> None:
+def test_a_resumed_place_gets_arrived_messages_and_due_timers() -> None:
     field, echo, striking = pair()
     striking.do(Fault(0.0, "pause", ("other",), for_s=3.5))
     field.send(THERE, ("note", 1))
@@ -193,7 +193,7 @@ PLAN = (
 )
 
 
-def test_the_dead_are_found_by_all_and_all_are_alive_again_at_the_end() -> None:
+def test_all_brokers_detect_the_deaths_and_all_are_alive_again_at_the_end() -> None:
     outcome = run(PLAN, nodes=8, seed=5, seconds=60)
     states: dict[tuple[str, str], str] = {}
     deaths: dict[str, dict[str, None]] = {}
@@ -231,7 +231,7 @@ def test_the_history_is_the_same_in_another_process() -> None:
     assert hashes[0] == hashes[1] == run(PLAN, nodes=20, seed=5, seconds=40).history_hash
 
 
-def test_changes_say_who_saw_what() -> None:
+def test_changes_name_their_observer_and_subject() -> None:
     outcome = run([Fault(1.0, "power_off", ("broker-2",))], nodes=4, seed=1, seconds=10)
     seen = [change for change in outcome.changes if change.from_state != "unknown"]
     assert {change.subject for change in seen} == {"broker-2"}

@@ -57,7 +57,7 @@ def test_a_scenario_that_needs_more_than_cores_is_refused_before_it_runs() -> No
         cores.play(Scenario(name="spare", spares=1), seed=1)
 
 
-def test_too_many_are_refused_before_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_brokers_are_refused_before_they_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("simulations.cores.playing.resolve")
     with pytest.raises(ValueError, match="4999950000 links; at most 500"):
         cores.play(Scenario(name="many", brokers=100_000), seed=1)

@@ -14,14 +14,14 @@ from simulations.faults import Fault
 from tests.simulations.cores.echoing import BACK, OTHER, THERE, Echo, pair
 
 
-def test_its_kinds_are_kinds_of_a_world_and_last_if_they_do_there() -> None:
+def test_kinds_of_faults_of_a_field_are_kinds_of_a_world_with_the_same_duration() -> None:
     for name in KINDS:
         lasting = name not in SIMPLE or SIMPLE[name][1] is not None
         assert lasting == faults.KINDS[name].lasting, name
         assert (name in SIMPLE) == (faults.KINDS[name].unfold is None), name
 
 
-def test_a_fault_without_meaning_here_is_refused_by_name() -> None:
+def test_a_fault_that_a_field_does_not_support_is_refused_by_name() -> None:
     _, _, striking = pair()
     with pytest.raises(ValueError, match="know no disk_full; they know partition, cut_one_way"):
         striking.schedule([Fault(1.0, "disk_full", ("one",))])
@@ -33,7 +33,7 @@ def test_a_fault_without_meaning_here_is_refused_by_name() -> None:
         striking.do(Fault(0.0, "restart", ("one",), more=(("how", "stop"),)))
 
 
-def test_its_kinds_are_on_the_page_of_the_cores() -> None:
+def test_kinds_of_faults_of_a_field_are_on_the_page_of_the_cores() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/simulation-cores.md").read_text()
     assert [name for name in KINDS if f"`{name}`" not in page] == []
 
@@ -77,7 +77,7 @@ def test_a_compound_kind_does_the_same_as_in_a_world_of_the_same_seed(fault: Fau
     assert not any(field.wires.trouble(wire) for wire in range(len(field.wires.targets)))
 
 
-def test_a_clog_lets_wait_and_what_waited_comes_first_at_its_end() -> None:
+def test_a_clog_delays_messages_which_arrive_first_at_its_end() -> None:
     field, echo, striking = pair(Options(latency_s=0.2, jitter_s=0.0))
     field.send(THERE, ("note", 1))
     striking.do(Fault(0.0, "clog", ("one",), for_s=5.0))

@@ -38,7 +38,7 @@ def test_wires_between_are_of_one_direction(wires: Wires) -> None:
     assert list(wires.between([1], [2])) == []
 
 
-def test_a_wire_is_special_while_it_has_trouble_or_nobody_runs_at_its_end(wires: Wires) -> None:
+def test_a_wire_is_special_while_it_has_a_fault_or_its_end_is_down(wires: Wires) -> None:
     wire = wires.of[0][1]
     wires.suffer(wire).cuts += 1
     wires.judge(wire)
@@ -51,7 +51,7 @@ def test_a_wire_is_special_while_it_has_trouble_or_nobody_runs_at_its_end(wires:
     assert not any(wires.special)
 
 
-def test_a_wire_to_a_place_where_nobody_runs_yet_is_special() -> None:
+def test_a_wire_to_a_place_that_is_not_started_is_special() -> None:
     wires = Wires()
     wires.add_place()
     wires.add_place()

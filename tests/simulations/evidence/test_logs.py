@@ -75,7 +75,7 @@ def test_the_rows_of_all_logs_are_merged_by_the_true_time() -> None:
     assert list(logs) and len(logs) == 5  # again
 
 
-def test_a_writer_whose_clock_nobody_saw_is_timed_by_its_wall_clock() -> None:
+def test_rows_of_a_writer_with_an_unknown_clock_are_timed_by_its_wall_clock() -> None:
     (row,) = Logs({"one": content(heartbeat(1, 7))}, {})
     assert row["at_s"] == pytest.approx(5.25)
 

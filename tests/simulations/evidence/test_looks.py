@@ -62,7 +62,7 @@ def _altered(seen: View, rng: random.Random) -> View:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_looks_are_as_they_were_in_whatever_order_they_are_asked_for(seed: int) -> None:
+def test_looks_are_read_back_unchanged_in_any_order(seed: int) -> None:
     rng = random.Random(seed)
     looks, plain = Looks(), []
     views = {id: view(id, 5) for id in range(5)}

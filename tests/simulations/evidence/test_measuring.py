@@ -22,7 +22,7 @@ def change(writer: str, subject: str, to_state: str, at_s: float) -> dict[str, A
 STARTS = [row("meta", name, 0.0, op="start") for name in BROKERS]
 
 
-def test_detection_is_measured_from_the_outage_to_each_observers_first_word() -> None:
+def test_detection_is_measured_from_the_outage_to_each_observers_first_row() -> None:
     spans = [Span(Fault(10.0, "crash", ("broker-3",)), 10.0)]
     rows = [
         *STARTS,
@@ -69,7 +69,7 @@ def test_a_cut_in_one_direction_detects_only_the_unheard_side() -> None:
     assert found.detection_s == Spread(1, 4.0, 4.0, 4.0) and found.return_s is None
 
 
-def test_every_measure_that_may_be_compared_is_told_in_a_phrase() -> None:
+def test_every_comparable_measure_has_a_phrase() -> None:
     found = measure([*STARTS, change("broker-1", "broker-3", "suspect", 13.0)], [], BROKERS, whole_s=0.25)
     assert found.told("whole_s") == "whole 0.25 s after the heal"
     assert found.told("suspicions") == "1 suspicions in all tables together"
@@ -77,7 +77,7 @@ def test_every_measure_that_may_be_compared_is_told_in_a_phrase() -> None:
     assert all(found.told(name) and name in found.as_json() for name in TOLD)
 
 
-def test_a_death_of_somebody_to_whom_nothing_is_done_is_false() -> None:
+def test_a_death_of_a_broker_without_a_fault_is_false() -> None:
     spans = [Span(Fault(10.0, "pause", ("broker-3",), for_s=2.0), 10.0, 12.0)]
     late_s = 12.0 + AFTERMATH_S + 1
     rows = [
@@ -90,7 +90,7 @@ def test_a_death_of_somebody_to_whom_nothing_is_done_is_false() -> None:
     assert (found.false_deaths, found.false_deaths_of_healthy) == (3, 2)
 
 
-def test_a_split_from_all_others_concerns_everybody() -> None:
+def test_a_split_from_all_others_affects_every_broker() -> None:
     rows = [*STARTS, change("broker-1", "broker-2", "dead", 12.0)]
     one = measure(rows, [Span(Fault(10.0, "partition", ("broker-3",)), 10.0)], BROKERS)
     other = measure(rows, [Span(Fault(10.0, "partition", ("broker-3",), ("broker-1",)), 10.0)], BROKERS)
@@ -122,6 +122,6 @@ def test_messages_heard_are_measured_per_second_of_each_life() -> None:
     assert found.bytes_per_broker_s == Spread(1, 120.0, 120.0, 120.0)
 
 
-def test_a_spread_of_nothing_is_none() -> None:
+def test_a_spread_without_values_is_none() -> None:
     assert Spread.of([]) is None
     assert Spread.of(float(number) for number in range(1, 201)) == Spread(200, 101.0, 199.0, 200.0)

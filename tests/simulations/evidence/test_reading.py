@@ -74,7 +74,7 @@ def test_rows_up_to_a_look_come_before_it_and_changes_before_the_look_as_a_whole
     assert links.rows == rows[1:2]
 
 
-def test_a_look_without_rows_is_told_and_so_are_rows_without_a_look() -> None:
+def test_looks_without_rows_and_rows_without_a_look_reach_the_readers() -> None:
     for left in (evidence(sample(1.0, view(ONE)), rows=[]), evidence(rows=[row("hb", 0.5)])):
         diary = Diary()
         read(left, [diary])

@@ -34,6 +34,6 @@ def test_only_dials_to_brokers_that_left_are_kept() -> None:
     ]
 
 
-def test_a_world_that_nobody_records_keeps_no_dials() -> None:
+def test_a_world_without_a_recorder_keeps_no_dials() -> None:
     with mesh(2) as world:
         assert world.network.on_attempt is None

@@ -69,7 +69,7 @@ def test_a_log_that_is_complete_loses_its_ending(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "lost"])
-def test_in_the_end_the_copies_are_what_the_disks_hold(tmp_path: Path, damage: str) -> None:
+def test_the_final_copies_equal_the_files_on_the_disks(tmp_path: Path, damage: str) -> None:
     with World(1) as world:
         world.add_node("broker-1", nothing)
         disk = world.disk("broker-1")
@@ -89,7 +89,7 @@ def test_in_the_end_the_copies_are_what_the_disks_hold(tmp_path: Path, damage: s
         assert logs(tmp_path).get("broker-1-00-0.jsonl") != b"one\ntwo\n"
 
 
-def test_truth_names_what_was_done_with_its_numbers_and_its_end(tmp_path: Path) -> None:
+def test_truth_has_each_fault_with_its_numbers_and_its_end(tmp_path: Path) -> None:
     with World(1) as world:
         writing = writer(world, tmp_path)
         for name in ("a", "b", "c"):
@@ -145,7 +145,7 @@ def test_truth_has_the_end_of_each_process_before_its_next_life(tmp_path: Path) 
     ]
 
 
-def test_truth_names_both_sides_of_what_strikes_links(tmp_path: Path) -> None:
+def test_truth_names_both_sides_of_faults_of_links(tmp_path: Path) -> None:
     with World(1) as world:
         writing = writer(world, tmp_path)
         for name in ("a", "b", "c"):
@@ -157,7 +157,7 @@ def test_truth_names_both_sides_of_what_strikes_links(tmp_path: Path) -> None:
     assert [(row["a"], row["b"]) for row in truth(tmp_path)] == [("a", "b,c"), ("a,b", "c"), ("b", "")]
 
 
-def test_a_run_that_is_broken_off_leaves_what_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_leaves_its_logs_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(play: Play) -> None:
         raise KeyboardInterrupt
 

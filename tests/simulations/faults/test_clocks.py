@@ -24,7 +24,7 @@ def monotonic(world: World, name: str) -> float:
     return process.loop.time()
 
 
-def test_a_step_is_taken_back_when_it_ends_and_others_go_on() -> None:
+def test_a_clock_step_is_reversed_when_it_ends_and_others_continue() -> None:
     with World(1) as world:
         world.add_node("alpha", idle).start()
         world.add_node("beta", idle).start()
@@ -84,7 +84,7 @@ def test_a_drift_strikes_processes_that_start_later_too() -> None:
         assert monotonic(world, "alpha") - before == pytest.approx(11, abs=0.01)
 
 
-def test_brokers_do_not_care_what_time_it_is() -> None:
+def test_steps_and_drifts_of_clocks_do_not_affect_brokers() -> None:
     with mesh() as world:
         world.inject("clock_step", ["broker-1"], value=3600)
         world.inject("clock_step", ["broker-2"], value=-3600, for_s=5)

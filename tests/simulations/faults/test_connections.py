@@ -111,7 +111,7 @@ def test_a_reset_storm_strikes_random_pairs_at_about_its_rate_until_it_ends() ->
         assert len({(one, other) for _, one, other in struck}) == 6
 
 
-def test_cut_short_ends_the_stream_in_the_middle_of_what_is_written() -> None:
+def test_cut_short_ends_the_stream_in_the_middle_of_a_write() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         client.transport.write(b"whole")
@@ -142,7 +142,7 @@ def test_cut_short_is_over_when_it_ends_before_anything_was_written() -> None:
         assert server.events == ["made"]
 
 
-def test_half_open_connections_carry_nothing_while_new_ones_work_and_then_carry_on() -> None:
+def test_half_open_connections_carry_nothing_while_new_ones_work_and_later_continue() -> None:
     with World(1) as world:
         server, client = pair(world)
         world.inject("half_open", ["client"], ["server"])
@@ -158,7 +158,7 @@ def test_half_open_connections_carry_nothing_while_new_ones_work_and_then_carry_
         assert client.data == b"old"
 
 
-def test_a_half_open_connection_times_out_where_something_was_written() -> None:
+def test_a_half_open_connection_times_out_at_the_end_that_wrote() -> None:
     with World(1) as world:
         server, client = pair(world)
         world.inject("half_open", ["client"], ["server"])
@@ -306,7 +306,7 @@ def test_a_coalescing_link_lets_many_writes_arrive_as_one() -> None:
 # --- slow programs
 
 
-def test_a_reader_of_nothing_fills_its_window_and_the_writer_stops_and_then_goes_on() -> None:
+def test_a_reader_that_reads_nothing_stops_the_writer_when_its_window_is_full() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         world.inject("slow_reader", ["server"])
@@ -349,7 +349,7 @@ def test_a_slow_reader_reads_the_end_of_the_stream_only_after_the_bytes_before_i
         assert len(server.data) == 2000 and server.events == ["made", "eof", "lost"]
 
 
-def test_a_process_of_blocked_io_reads_writes_and_accepts_nothing_until_it_may() -> None:
+def test_a_process_with_blocked_io_reads_writes_and_accepts_nothing_until_unblocked() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         world.network.block_io("server")
@@ -366,7 +366,7 @@ def test_a_process_of_blocked_io_reads_writes_and_accepts_nothing_until_it_may()
         assert len(world.node("server").exposed) == 2
 
 
-def test_a_process_of_blocked_io_learns_of_a_reset_only_when_it_may() -> None:
+def test_a_process_with_blocked_io_learns_of_a_reset_only_when_unblocked() -> None:
     with World(1) as world:
         server, _ = pair(world, Recorder)
         world.network.block_io("server")
@@ -389,7 +389,7 @@ def test_a_process_of_blocked_io_learns_of_a_reset_only_when_it_may() -> None:
         ("clog", lambda link: len(link.clogs)),
     ],
 )
-def test_a_side_left_out_are_the_hosts_that_there_were_when_it_began(
+def test_an_omitted_side_is_all_hosts_that_existed_when_the_fault_began(
     kind: str, found: Callable[[Any], float]
 ) -> None:
     """Another fault that strikes a host which came later is not reversed."""
@@ -405,7 +405,7 @@ def test_a_side_left_out_are_the_hosts_that_there_were_when_it_began(
         assert found(late) == struck and found(usual) == before
 
 
-def test_the_end_of_one_cut_short_leaves_what_another_still_cuts() -> None:
+def test_the_end_of_one_cut_short_leaves_another_in_effect() -> None:
     with World(1) as world:
         server, client = pair(world)
         world.inject("cut_short", ["client"], ["server"])

@@ -31,7 +31,7 @@ def refused(world: World, name: str) -> dict[str, int]:
         ("replayed_admission", {"key": 4}, ["the peer has another mesh key"] * 4),
     ],
 )
-def test_strangers_are_turned_away_each_time_and_counted(
+def test_strangers_are_refused_each_time_and_counted(
     kind: str, counted: dict[str, int], said: list[str]
 ) -> None:
     with mesh() as world:
@@ -67,7 +67,7 @@ def test_a_host_that_is_down_is_skipped() -> None:
         assert "stranger-1" not in world.nodes
 
 
-def test_a_forged_death_of_one_that_answers_is_doubted_until_it_speaks_up() -> None:
+def test_a_forged_death_of_a_member_that_answers_is_a_suspicion_until_it_refutes() -> None:
     with mesh() as world:
         world.inject("forged_dead", ["broker-2"], ["broker-3"])
         seen = []
@@ -81,7 +81,7 @@ def test_a_forged_death_of_one_that_answers_is_doubted_until_it_speaks_up() -> N
         assert all_alive(world)
 
 
-def test_an_incarnation_that_nobody_could_follow_is_refused_by_all_who_hear_of_it() -> None:
+def test_an_incarnation_out_of_reach_is_refused_by_all_brokers_that_receive_it() -> None:
     with mesh() as world:
         world.inject("huge_incarnation", ["broker-2"], ["broker-3"])
         world.run_for(5)

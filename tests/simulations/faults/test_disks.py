@@ -63,7 +63,7 @@ def test_the_end_of_a_fault_of_one_disk_changes_nothing_of_another() -> None:
         assert [world.disk(name).fault for name in ("alpha", "beta")] == [errno.ENOSPC, errno.EIO]
 
 
-def test_when_one_fault_of_a_disk_is_over_the_other_still_is_there() -> None:
+def test_the_end_of_one_fault_of_a_disk_leaves_another_in_effect() -> None:
     with one_writer() as world:
         world.inject("disk_fault", ["alpha"], value=errno.ENOSPC)
         world.inject("disk_fault", ["alpha"], for_s=1)
@@ -76,7 +76,7 @@ def test_when_one_fault_of_a_disk_is_over_the_other_still_is_there() -> None:
         assert since(world, -1)[0][0] == 0
 
 
-def test_a_slow_disk_takes_longer_for_what_is_synced_and_only_for_that() -> None:
+def test_a_slow_disk_takes_longer_for_synced_operations_only() -> None:
     with one_writer() as world:
         done = len(since(world, 0))
         world.inject("slow_disk", ["alpha"], value=0.5, for_s=10)
@@ -152,7 +152,7 @@ def test_a_share_of_the_syncs_fails_until_the_last_such_fault_is_over() -> None:
         assert since(world, -1)[0][0] == 0
 
 
-def test_a_sync_that_failed_leaves_what_can_be_read_and_a_power_loss_takes() -> None:
+def test_data_of_a_failed_sync_can_be_read_until_a_power_loss() -> None:
     taken = 0
     for seed in range(8):
         with one_writer(seed) as world:
@@ -167,7 +167,7 @@ def test_a_sync_that_failed_leaves_what_can_be_read_and_a_power_loss_takes() -> 
     assert taken > 5
 
 
-def test_a_disk_is_full_when_its_files_have_so_many_bytes_and_has_room_again_when_that_is_over() -> None:
+def test_a_disk_is_full_at_its_size_until_the_fault_ends() -> None:
     with one_writer() as world:
         disk, file = world.disk("alpha"), world.disk("alpha").files["/log/a"]
         world.inject("full_disk", ["alpha"], value=len(file.content) + 50, for_s=4)
@@ -219,7 +219,7 @@ def test_bytes_are_cut_off_the_end_and_single_bits_are_flipped() -> None:
         assert bytes(file.content) == content[:-7] and file.durable == len(content) - 7
 
 
-def test_a_broker_without_its_state_folder_goes_on_and_says_what_it_could_not_save(
+def test_a_broker_without_its_state_folder_continues_and_reports_the_unsaved_state(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with mesh() as world:
@@ -231,7 +231,7 @@ def test_a_broker_without_its_state_folder_goes_on_and_says_what_it_could_not_sa
         assert STATE not in world.disk("broker-2").files
 
 
-def test_a_broker_goes_on_while_its_disk_is_broken_and_saves_when_it_works_again() -> None:
+def test_a_broker_continues_while_its_disk_is_broken_and_saves_when_it_works_again() -> None:
     with mesh() as world:
         world.inject("disk_fault", ["broker-2"], for_s=5)
         world.inject("forged_dead", ["broker-2"])  # it has a new incarnation to save
@@ -291,7 +291,7 @@ def test_rows_that_a_disk_refused_are_in_the_log_once_and_in_order_when_it_works
     assert "rows wait, trying again" in caplog.text
 
 
-def test_a_slow_disk_does_not_hold_up_the_log_which_is_not_synced() -> None:
+def test_a_slow_disk_does_not_delay_the_unsynced_log() -> None:
     with mesh() as world:
         world.inject("slow_disk", ["broker-2"], value=3)
         world.run_for(5)
@@ -340,7 +340,7 @@ def test_a_torn_log_loses_the_row_at_its_end_and_the_one_that_is_written_behind_
         ]
 
 
-def test_a_broker_that_lost_power_while_its_disk_lied_comes_back_as_who_it_was() -> None:
+def test_a_broker_that_lost_power_while_its_disk_lied_returns_with_its_id() -> None:
     """With an older incarnation, which it raises to the others' record of it."""
     for seed in range(4):
         with mesh(seed=seed) as world:

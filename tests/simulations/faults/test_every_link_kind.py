@@ -64,7 +64,9 @@ def marks(link: Link) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("kind", OF_LINKS)
 @pytest.mark.parametrize("healed", [False, True])
-def test_when_it_is_over_no_link_bears_a_mark_and_all_who_dial_are_served(kind: str, healed: bool) -> None:
+def test_the_end_of_each_fault_leaves_all_links_untouched_and_new_dials_succeed(
+    kind: str, healed: bool
+) -> None:
     untouched = (True, False, False, True, True, 0, 0, 0, 0, 0, 0)
     with talking() as world:
         inject(world, kind, None if healed else 5)
@@ -112,7 +114,7 @@ def hash_of_all() -> str:
         return world.history.digest
 
 
-def test_all_of_them_together_are_the_same_in_another_process_with_another_hash_seed() -> None:
+def test_all_kinds_together_give_the_same_history_in_another_process_with_another_hash_seed() -> None:
     code = "from tests.simulations.faults.test_every_link_kind import hash_of_all; print(hash_of_all())"
     found = [
         subprocess.run(

@@ -36,7 +36,7 @@ def delays(world: World, count: int = 2000) -> list[float]:
     return [link.delay_ns() / SECOND for _ in range(count)]
 
 
-def test_a_slow_link_adds_to_what_is_there_both_ways_or_one_and_ends() -> None:
+def test_delays_of_slow_links_add_up_in_one_or_both_directions_and_end() -> None:
     with World(1) as world:
         _, client = pair(world)
         assert round_trip_s(world, client) < 0.002
@@ -51,7 +51,7 @@ def test_a_slow_link_adds_to_what_is_there_both_ways_or_one_and_ends() -> None:
 
 
 @pytest.mark.parametrize(("value", "takes_s"), [(0, 0.0), (None, 0.2), (0.05, 0.1)])
-def test_a_link_that_is_slower_by_nothing_is_not_as_slow_as_one_by_the_usual(
+def test_a_slow_link_with_a_delay_of_0_does_not_get_the_default_delay(
     value: float | None, takes_s: float
 ) -> None:
     with World(1) as world:
@@ -60,7 +60,7 @@ def test_a_link_that_is_slower_by_nothing_is_not_as_slow_as_one_by_the_usual(
         assert round_trip_s(world, client) == pytest.approx(takes_s, abs=0.002)
 
 
-def test_one_way_slowness_is_the_way_from_a_to_b() -> None:
+def test_one_way_slowness_affects_the_direction_from_a_to_b() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         world.inject("slow_link", ["client"], ["server"], 0.1, ways="there")
@@ -76,7 +76,7 @@ def test_one_way_slowness_is_the_way_from_a_to_b() -> None:
     ("shape", "median_s", "p99_s"),
     [("uniform", 0.05, 0.099), ("exponential", 0.0693, 0.4605), ("lognormal", 0.1, 1.024)],
 )
-def test_jitter_has_the_shape_asked_for(shape: str, median_s: float, p99_s: float) -> None:
+def test_jitter_has_the_requested_shape(shape: str, median_s: float, p99_s: float) -> None:
     with World(1) as world:
         pair(world)
         world.inject("slow_link", ["client"], ["server"], 1.0, jitter_s=0.1, shape=shape)
@@ -116,7 +116,7 @@ def test_a_lossy_link_costs_retransmissions_and_loses_nothing() -> None:
         assert max(round_trip_s(world, client) for _ in range(50)) < 0.002
 
 
-def test_a_retransmission_meets_the_link_as_it_then_is() -> None:
+def test_a_retransmission_is_subject_to_the_link_at_its_own_time() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         world.inject("lossy_link", ["client"], ["server"], 0.999, for_s=10)
@@ -214,7 +214,7 @@ def _link() -> tuple[Link, Scheduler]:
     return network.link(network.add_host("one"), network.add_host("other")), scheduler
 
 
-def test_a_narrow_link_takes_its_time_and_what_comes_later_waits_behind() -> None:
+def test_a_narrow_link_delays_bytes_by_its_rate_in_order() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         world.inject("narrow_link", ["client"], ["server"], 10_000, ways="there")
@@ -231,7 +231,7 @@ def test_a_narrow_link_takes_its_time_and_what_comes_later_waits_behind() -> Non
         assert len(server.data) == 120_001
 
 
-def test_a_full_queue_loses_what_comes_and_tcp_sends_it_again() -> None:
+def test_packets_lost_at_a_full_queue_are_sent_again_by_tcp() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         world.inject("narrow_link", ["client"], ["server"], 10_000, queue_bytes=2000)
@@ -258,7 +258,7 @@ def test_a_full_queue_loses_what_comes_and_tcp_sends_it_again() -> None:
         assert took_s > 2.0  # twenty times 0.1 s, and some rounds in which the line stood still
 
 
-def test_the_narrowest_line_holds() -> None:
+def test_the_narrowest_of_several_faults_counts() -> None:
     link, scheduler = _link()
     link.impair(LinkQuality(0, 0, bandwidth_bytes_s=1000))
     link.impair(LinkQuality(0, 0, bandwidth_bytes_s=100_000))
@@ -285,9 +285,7 @@ def test_an_untouched_link_draws_once_a_packet_from_a_stream_of_its_own() -> Non
         (lambda: Bursts(0, 1), "lengths above 0"),
     ],
 )
-def test_qualities_that_cannot_be_are_refused_with_a_sentence(
-    make: Callable[[], object], sentence: str
-) -> None:
+def test_impossible_qualities_are_refused_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()
 

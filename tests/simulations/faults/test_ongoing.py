@@ -86,7 +86,7 @@ def test_a_compound_fault_unfolds_in_time_and_each_part_is_noted(waves: None) ->
         assert sum("|fault|partition" in line for line in world.history.kept) == 4
 
 
-def test_healing_stops_a_compound_fault_for_good(waves: None) -> None:
+def test_a_healed_compound_fault_does_not_continue(waves: None) -> None:
     with world_of("one", "two", "three") as world:
         world.inject("waves", ["one", "two", "three"])
         world.run_for(1.25)
@@ -97,7 +97,7 @@ def test_healing_stops_a_compound_fault_for_good(waves: None) -> None:
         assert len([fault for _, fault in world.faults if fault.kind == "partition"]) == 2
 
 
-def test_a_compound_fault_chooses_by_seed_and_by_what_it_is_not_by_when(waves: None) -> None:
+def test_the_choices_of_a_compound_fault_depend_on_seed_and_kind_and_not_on_time(waves: None) -> None:
     def struck(seed: int, at_s: float, *, others: int = 0) -> list[tuple[str, ...]]:
         with world_of("one", "two", "three", seed=seed) as world:
             for _ in range(others):
@@ -140,7 +140,9 @@ def test_a_compound_fault_without_end_of_its_own_is_over_with_its_last_part(
         (Fault(0, "pair", ("one", "two"), for_s=9), "pair is over at once; it has no for_s"),
     ],
 )
-def test_faults_that_cannot_be_say_why(fault: Fault, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_faults_are_refused_with_the_reason(
+    fault: Fault, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parameters = (
         Parameter("value", "how", 3, 1, 5),
         Parameter("how", "how", "well", choices=("well", "ill")),

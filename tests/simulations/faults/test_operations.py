@@ -26,7 +26,7 @@ def test_a_restarted_broker_is_the_same_member_with_a_greater_incarnation(how: s
 
 
 @pytest.mark.parametrize("state", ["lost", "torn", "flipped"])
-def test_a_broker_that_lost_its_state_comes_back_as_somebody_else(state: str) -> None:
+def test_a_broker_that_lost_its_state_returns_as_another_member(state: str) -> None:
     changed = 0
     for seed in (1, 2, 3):
         with mesh(seed=seed) as world:
@@ -40,7 +40,7 @@ def test_a_broker_that_lost_its_state_comes_back_as_somebody_else(state: str) ->
     assert changed == 3 if state != "flipped" else changed >= 1
 
 
-def test_a_broker_whose_seeds_are_gone_comes_back_by_the_peers_it_knew_unless_it_lost_them() -> None:
+def test_a_broker_with_stale_seeds_rejoins_through_saved_peers_unless_they_are_lost() -> None:
     with mesh() as world:
         world.inject("restart", ["broker-2"], seeds="stale")
         world.run_for(8)
@@ -54,7 +54,7 @@ def test_a_broker_whose_seeds_are_gone_comes_back_by_the_peers_it_knew_unless_it
         assert list(states(world, "broker-2")) == ["broker-2"]  # it knows nobody that could be up
 
 
-def test_a_broker_that_boots_with_its_clock_off_is_let_in() -> None:
+def test_a_broker_that_boots_with_a_wrong_clock_is_admitted() -> None:
     with mesh() as world:
         world.inject("restart", ["broker-2"], clock_s=-3600)
         world.run_for(8)
@@ -152,7 +152,7 @@ def test_brokers_with_other_settings_live_together() -> None:
         assert inspect(world, "broker-2").peering.rounds - rounds["broker-2"] == 10
 
 
-def test_settings_go_back_to_what_another_such_fault_asks_for() -> None:
+def test_settings_return_to_those_of_another_active_fault() -> None:
     with mesh() as world:
         settings = world.node("broker-2").settings
         world.inject("config_skew", ["broker-2"], value=2)

@@ -83,7 +83,7 @@ def test_the_hosts_of_a_bridge_reach_all_and_the_halves_only_themselves_and_it()
 
 
 @pytest.mark.parametrize("size", [3, 4, 5, 6, 7, 9])
-def test_in_a_ring_of_majorities_everybody_reaches_a_majority_and_no_two_see_the_same(size: int) -> None:
+def test_every_host_in_a_ring_of_majorities_reaches_a_different_majority(size: int) -> None:
     names = [f"host-{number}" for number in range(size)]
     with world_of(names) as world:
         world.inject("majorities_ring")
@@ -105,7 +105,7 @@ def test_a_rolling_partition_isolates_one_after_the_other_and_goes_round() -> No
         assert seen == ["one", "one", "", "two", "two", "", "one", "one", "", "two", "", ""]
 
 
-def test_without_a_time_a_rolling_partition_goes_once_around_all() -> None:
+def test_a_rolling_partition_without_a_duration_isolates_each_host_once() -> None:
     with world_of(HOSTS) as world:
         world.inject("rolling_partition", value=2)
         world.run_for(60)
@@ -115,7 +115,7 @@ def test_without_a_time_a_rolling_partition_goes_once_around_all() -> None:
         assert world.network.cuts == [] and world.ongoing.faults() == []
 
 
-def test_a_flip_flop_does_and_undoes_until_healed() -> None:
+def test_a_flip_flop_cuts_and_heals_in_turn_until_it_is_healed() -> None:
     with world_of(HOSTS) as world:
         world.inject("flip_flop", [], ["one"], what="cut_one_way", on_s=2, off_s=3)
         seen = []

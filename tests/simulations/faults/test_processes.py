@@ -57,7 +57,7 @@ def test_a_process_asked_to_end_restarts_only_after_its_end() -> None:
         assert node.running and node.lives == 2
 
 
-def test_starting_and_stopping_pass_over_those_that_are_so_already() -> None:
+def test_starting_and_stopping_skip_processes_already_in_that_state() -> None:
     with ticking("alpha", "beta") as world:
         world.inject("start", ["alpha"])
         world.inject("start", ["alpha", "beta"])
@@ -68,7 +68,7 @@ def test_starting_and_stopping_pass_over_those_that_are_so_already() -> None:
         assert not any(node.alive for node in world.nodes.values())
 
 
-def test_power_that_comes_back_starts_what_ran_and_not_what_had_ended_before() -> None:
+def test_returning_power_starts_only_processes_that_ran_when_it_was_lost() -> None:
     with World(1) as world:
         for name in ("alpha", "beta"):
             world.add_node(name, ticks, host="one").start()
@@ -96,7 +96,7 @@ def test_a_process_held_down_by_two_faults_restarts_when_the_last_ends() -> None
         assert node.running and node.lives == 2
 
 
-def test_waiting_for_a_power_that_never_returns_makes_no_event() -> None:
+def test_an_endless_power_loss_schedules_no_event() -> None:
     with ticking("alpha") as world:
         world.node("alpha").start()
         world.inject("crash", ["alpha"], for_s=1)
@@ -152,7 +152,7 @@ def test_a_process_that_is_slow_is_so_in_its_next_life_too() -> None:
         assert node.process.loop.slowness == 1
 
 
-def test_a_paused_process_runs_no_code_and_what_was_due_comes_when_it_goes_on() -> None:
+def test_a_paused_process_runs_no_code_and_its_due_timers_run_at_its_resume() -> None:
     with ticking("alpha") as world:
         world.node("alpha").start()
         world.run_for(1)
@@ -174,7 +174,7 @@ def test_a_process_is_resumed_by_the_last_of_the_pauses_that_strike_it() -> None
         assert node.running
 
 
-def test_a_short_pause_kills_nobody_and_a_long_one_is_a_death_that_is_taken_back() -> None:
+def test_a_short_pause_causes_no_death_and_a_long_one_a_death_that_is_refuted() -> None:
     with mesh() as world:
         world.inject("pause", ["broker-2"], for_s=1.5)
         world.run_for(6)
@@ -187,7 +187,7 @@ def test_a_short_pause_kills_nobody_and_a_long_one_is_a_death_that_is_taken_back
         assert "dead" not in states(world, "broker-2").values()  # it accuses nobody when it wakes
 
 
-def test_with_blocked_input_and_output_timers_run_and_nothing_is_read_or_written() -> None:
+def test_timers_run_in_a_process_with_blocked_io_and_nothing_is_read_or_written() -> None:
     async def both(process: Process) -> None:
         loop = asyncio.get_running_loop()
         made: list[Echo] = []
@@ -219,7 +219,7 @@ def test_with_blocked_input_and_output_timers_run_and_nothing_is_read_or_written
         assert bytes(client.exposed.data) == b"hello"
 
 
-def test_a_broker_whose_input_and_output_block_is_missed_and_accuses_nobody() -> None:
+def test_a_broker_with_blocked_io_is_declared_dead_and_declares_no_deaths() -> None:
     with mesh() as world:
         world.inject("block_io", ["broker-2"], for_s=8)
         world.run_for(7)
@@ -289,7 +289,7 @@ def test_a_hog_stalls_again_and_again_until_its_time_is_over() -> None:
         assert len(long) == 4 and all(0.8 <= gap <= 1 for gap in long)
 
 
-def test_a_hog_passes_over_who_is_down_and_strikes_the_next_life() -> None:
+def test_a_hog_skips_a_process_that_is_down_and_affects_its_next_life() -> None:
     with ticking("alpha") as world:
         world.node("alpha").start()
         world.inject("hog", ["alpha"], value=0.8, every_s=2)
@@ -309,7 +309,7 @@ def test_a_hogged_broker_is_not_declared_dead() -> None:
         assert inspect(world, "broker-2").peering.void_rounds["late"] > 0
 
 
-def test_a_starved_process_comes_as_far_as_its_share_of_the_processor() -> None:
+def test_a_starved_process_runs_at_its_share_of_the_processor() -> None:
     with World(1) as world:
         for name in ("alpha", "beta"):
             world.add_node(name, counting).start()
@@ -321,7 +321,7 @@ def test_a_starved_process_comes_as_far_as_its_share_of_the_processor() -> None:
         assert world.node("alpha").exposed[0] - starved == pytest.approx(usual / 4, rel=0.1)
 
 
-def test_starved_brokers_are_suspected_at_most_and_accuse_nobody() -> None:
+def test_starved_brokers_are_at_most_suspected_and_declare_no_deaths() -> None:
     with mesh(5) as world:
         world.inject("starve", ["broker-2", "broker-3"], value=50)
         for _ in range(20):

@@ -55,7 +55,7 @@ def play(*faults: Fault, expect: Iterable[Expectation] = (), **changes: Any) -> 
     return {verdict.check: verdict.violations for verdict in result.verdicts if not verdict.ok}
 
 
-def test_views_written_by_hand_count_what_recorded_ones_do() -> None:
+def test_views_written_by_hand_have_the_counters_of_recorded_ones() -> None:
     """A check cannot see in a run what nobody records."""
     run = Play(SMALL, seed=1)
     run.run()
@@ -190,7 +190,7 @@ def test_without_a_bug_the_runs_of_these_tests_pass(faults: tuple[Fault, ...]) -
     assert play(*faults, expect=expected) == {}
 
 
-def test_every_check_whose_subject_there_is_is_proven_on_brokers_with_a_bug() -> None:
+def test_every_check_with_a_subject_is_proven_on_brokers_with_a_bug() -> None:
     proven = {proof.check for proof in PROOFS} | set(ELSEWHERE)
     proven |= test_broken_homes.PROVEN | test_outboxes.PROVEN
     assert proven == {check.name for check in ALL}
@@ -242,7 +242,7 @@ def test_a_mesh_that_delivers_twice_alters_or_loses_is_found(monkeypatch: pytest
     assert {"at_most_once", "genuine", "complete"} <= set(failed)
 
 
-def test_a_mesh_that_turns_two_messages_round_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mesh_that_swaps_two_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     read = clients._read
 
     class Turned(Faulty):
@@ -410,7 +410,7 @@ def test_a_network_that_loses_a_byte_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert "1 of 1000 bytes vanished, though it did not break" in streamed()[0]
 
 
-def test_two_runs_of_different_seeds_do_not_pass_for_repetitions() -> None:
+def test_two_runs_of_different_seeds_are_not_taken_for_repetitions() -> None:
     runs = [Play(SMALL, seed=seed) for seed in (1, 1, 2)]
     for run in runs:
         run.run()

@@ -47,6 +47,6 @@ def test_a_check_declares_the_parameters_that_its_function_takes(check: Check) -
 
 
 @pytest.mark.parametrize("check", ALL, ids=lambda check: check.name)
-def test_a_check_says_in_a_sentence_what_must_hold(check: Check) -> None:
+def test_a_check_has_a_sentence_and_the_name_of_its_judge(check: Check) -> None:
     assert check.sentence[0].isupper() and check.sentence.endswith(".")
     assert check.name == re.sub(r"(?<!^)(?=[A-Z])", "_", check.judge_of.__name__).lower()

@@ -80,7 +80,7 @@ def test_everything_delivered_is_conserved() -> None:
         (ONE, {IDS[TWO]: LinkLoss(1, 0)}, False),
     ],
 )
-def test_only_drops_from_the_publishers_broker_to_the_subscribers_cover_it(
+def test_only_drops_from_the_publishers_broker_to_the_subscribers_cover_a_loss(
     by: str, losses: dict[int, LinkLoss], right: bool
 ) -> None:
     """The drops of all brokers together did, so those on one link hid a silent loss on another."""
@@ -90,7 +90,7 @@ def test_only_drops_from_the_publishers_broker_to_the_subscribers_cover_it(
 
 
 @pytest.mark.parametrize(("by", "right"), [(ONE, True), (TWO, False), (THREE, False)])
-def test_drops_of_the_subscribers_own_broker_cover_it(by: str, right: bool) -> None:
+def test_drops_of_the_subscribers_own_broker_cover_a_loss(by: str, right: bool) -> None:
     evidence = lost()
     with_views(evidence, (by,), counters={"dropped": 1})
     assert verdict(evidence).ok is right
@@ -108,13 +108,13 @@ def test_each_drop_covers_one_message() -> None:
     assert verdict(evidence).ok
 
 
-def test_drops_of_another_run_of_the_broker_do_not_cover_it() -> None:
+def test_drops_of_another_run_of_the_broker_do_not_cover_a_loss() -> None:
     evidence = lost()
     with_views(evidence, (TWO,), life=0, losses={IDS[ONE]: LinkLoss(1, 0)})
     assert not verdict(evidence).ok
 
 
-def test_a_message_not_accepted_or_before_the_subscription_is_owed_to_nobody() -> None:
+def test_messages_not_accepted_or_published_before_the_subscription_are_not_owed() -> None:
     for outcome in (Outcome.SENT, Outcome.UNKNOWN, Outcome.REFUSED, Outcome.PENDING):
         evidence = lost()
         publication(evidence).outcome = outcome
@@ -167,7 +167,7 @@ def test_a_broker_that_ends_with_the_message_in_its_memory_counts_nothing(
 
 
 @pytest.mark.parametrize(("accepted_s", "right"), [(11.1, True), (10.9, False)])
-def test_a_message_passes_from_when_its_broker_had_joined(accepted_s: float, right: bool) -> None:
+def test_a_message_is_routed_only_after_its_broker_had_joined(accepted_s: float, right: bool) -> None:
     """Swarm seed 9272170500: a broker that started held a message for 3.7 s, and the subscriber's broker had
     left when it was accepted. It was published at 10.1 s here, and the order to leave comes at 14 s."""
     evidence = lost()
@@ -176,7 +176,7 @@ def test_a_message_passes_from_when_its_broker_had_joined(accepted_s: float, rig
     assert verdict(evidence).ok is right
 
 
-def test_a_cut_holds_a_message_up_for_as_long_as_it_lasts_and_as_long_again() -> None:
+def test_a_cut_may_delay_a_message_by_twice_its_length() -> None:
     for stop_s, right in ((19.0, True), (24.0, False)):
         evidence = lost()
         evidence.faults += [
@@ -189,7 +189,7 @@ def test_a_cut_holds_a_message_up_for_as_long_as_it_lasts_and_as_long_again() ->
 @pytest.mark.parametrize(
     ("who", "stop_s", "right"), [(ONE, 16.0, True), (ONE, 19.0, False), (THREE, 16.0, False)]
 )
-def test_a_slow_reader_holds_a_message_up_until_it_reads(who: str, stop_s: float, right: bool) -> None:
+def test_a_slow_reader_may_delay_a_message_until_it_reads(who: str, stop_s: float, right: bool) -> None:
     """Swarm seed 9272168229, shifted: a broker that ended had ten messages for one that read little."""
     evidence = lost()
     evidence.faults += [
@@ -206,7 +206,7 @@ def test_a_stored_message_that_a_live_subscriber_lacks_is_found() -> None:
     assert not verdict(evidence).ok
 
 
-def test_a_session_made_anew_loses_what_came_meanwhile() -> None:
+def test_messages_between_two_sessions_are_not_owed() -> None:
     for sessions, right in (
         ([(1.0, 10.0), (11.0, 22.0)], True),
         ([(1.0, 22.0)], False),
@@ -299,7 +299,7 @@ def test_a_broker_with_a_lost_log_may_have_seen_it_as_dead_until_the_next_look(
     ("name", "from_s", "until_s", "right"),
     [(ONE, 9.0, 12.0, True), (ONE, 4.0, 9.0, False), (ONE, 16.0, None, False), (TWO, 9.0, 12.0, False)],
 )
-def test_a_copy_of_the_subscribers_broker_may_get_what_was_meant_for_that(
+def test_a_twin_of_the_subscribers_broker_may_get_its_messages(
     name: str, from_s: float, until_s: float | None, right: bool
 ) -> None:
     evidence = lost()
@@ -324,7 +324,7 @@ def test_a_subscriber_back_in_time_is_owed_the_message() -> None:
     assert not verdict(lost(back)).ok
 
 
-def test_messages_under_way_on_a_lost_link_must_be_counted() -> None:
+def test_messages_in_flight_on_a_lost_link_must_be_counted() -> None:
     assert not verdict(lost(lambda log: log.link(TWO, 10.5, ONE, "down"))).ok
 
 

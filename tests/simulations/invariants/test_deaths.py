@@ -56,7 +56,7 @@ def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_a_death_is_excused_by_what_was_done_to_the_dead_or_between_the_two() -> None:
+def test_a_death_is_excused_by_faults_of_the_dead_or_between_the_two() -> None:
     evidence = right_history(false_death)
     evidence.faults.append(Span(Fault(20, "partition", (ONE,), (TWO,)), 20.0, 21.0))
     assert judged(evidence, "no_false_deaths").ok
@@ -160,7 +160,7 @@ def test_a_stall_ends_with_its_process() -> None:
     assert not judged(evidence, "no_false_deaths").ok
 
 
-def test_a_death_that_no_log_has_was_called_by_one_whose_log_is_lost() -> None:
+def test_a_death_without_a_first_row_is_excused_by_a_lost_log() -> None:
     """Broker-1, which was healthy, learned of it. A killed broker loses its last rows."""
     for changes, excused in (
         ({"log_lost": True}, True),
@@ -175,7 +175,7 @@ def test_a_death_that_no_log_has_was_called_by_one_whose_log_is_lost() -> None:
         assert judged(evidence, "no_false_deaths").ok is excused
 
 
-def test_a_client_that_was_killed_called_nobody_dead() -> None:
+def test_a_killed_client_does_not_count_as_the_source_of_a_death() -> None:
     evidence = history(_false_death_heard)
     evidence.faults.append(Span(Fault(17, "partition", (TWO,), (THREE,)), 17.0, 21.0))
     evidence.lives.append(Life("sub-9", 1, THREE, 1.0, 22.5, "killed"))
@@ -183,7 +183,9 @@ def test_a_client_that_was_killed_called_nobody_dead() -> None:
 
 
 @pytest.mark.parametrize(("kind", "until_s"), [("stall", None), ("pause", 21.0)])
-def test_nothing_is_done_to_who_is_down_nor_to_its_next_life(kind: str, until_s: float | None) -> None:
+def test_a_fault_of_a_broker_that_is_down_excuses_no_death_in_its_next_life(
+    kind: str, until_s: float | None
+) -> None:
     """Broker-3 is down from 4 to 11 s."""
     evidence = history(lambda log: log.member(ONE, 18.5, THREE, "alive>dead"))
     evidence.faults += [Span(Fault(5.0, kind, (THREE,), value=60.0), 5.0, until_s)]
@@ -223,7 +225,7 @@ def test_a_broker_deaf_while_it_declares_a_death_is_excused() -> None:
     ("from_s", "until_s", "excused"),
     [(15.0, None, True), (5.0, 12.1, True), (5.0, 11.9, False), (22.1, None, False)],
 )
-def test_two_brokers_with_one_id_are_not_to_blame_until_others_know_only_one(
+def test_two_brokers_with_one_id_are_excused_until_others_know_only_one(
     name: str, from_s: float, until_s: float | None, excused: bool
 ) -> None:
     """Broker-1 declares broker-2 dead at 22 s."""
@@ -242,25 +244,25 @@ def test_a_fault_of_a_vanished_twin_excuses_no_death_of_the_other() -> None:
         assert judged(evidence, "no_false_deaths").ok is excused
 
 
-def test_the_death_of_an_id_that_nobody_has_any_more_is_true() -> None:
+def test_the_death_of_an_abandoned_id_is_true() -> None:
     """A broker that lost its state came back under another id, and the old one is declared dead late."""
     evidence = right_history(false_death)
     evidence.lives = [replace(life, id=22) if life.name == TWO else life for life in evidence.lives]
     assert judged(evidence, "no_false_deaths").ok
 
 
-def test_a_struck_broker_may_err_where_only_the_healthy_are_asked() -> None:
+def test_a_faulty_broker_may_err_where_only_healthy_ones_are_judged() -> None:
     evidence = right_history(false_death)
     evidence.faults.append(Span(Fault(20, "partition", (ONE,), (THREE,)), 20.0, 21.0))
     assert judged(evidence, "no_false_deaths", observers="healthy").ok
 
 
-def test_nobody_is_dead_but_the_one_who_was_killed() -> None:
+def test_deaths_are_allowed_only_for_the_named_broker() -> None:
     refused(judged(history(), "nobody_dead"), "broker-1 called broker-3 dead at 7.100 s")
     assert judged(history(), "nobody_dead", by=(THREE,)).ok
 
 
-def test_a_member_dies_so_often_at_one_observer_and_no_more() -> None:
+def test_deaths_of_a_member_at_one_observer_are_bounded() -> None:
     assert judged(history(), "deaths_at_most", most=1).ok
     refused(judged(history(), "deaths_at_most", most=0), "called broker-3 dead 1 times, more than 0")
     assert judged(history(), "deaths_at_most", most=0, whom=(ONE,)).ok

@@ -152,7 +152,7 @@ def test_losses_around_the_loss_of_a_broker_may_be_excused() -> None:
 @pytest.mark.parametrize(
     ("stock", "stored", "right"), [(True, True, True), (True, False, False), (False, True, False)]
 )
-def test_only_a_plain_socket_may_get_again_what_is_sent_again_until_it_is_stored(
+def test_only_a_plain_socket_may_get_repeated_copies_of_a_stored_message(
     stock: bool, stored: bool, right: bool
 ) -> None:
     """A seed of the swarm treated it as a fault of the broker, which had restarted between the two."""

@@ -54,7 +54,7 @@ def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_those_who_are_left_must_notice_however_few_they_are() -> None:
+def test_remaining_brokers_must_notice_a_loss_even_if_they_are_few() -> None:
     evidence = history()
     without(evidence, node=format_id(1), to_state="dead")
     without(evidence, node=format_id(2), to_state="dead")
@@ -93,7 +93,7 @@ def test_news_of_the_lost_one_held_back_by_a_cut_restarts_its_time(
     assert not judged(evidence, "detected").violations if excused else judged(evidence, "detected").violations
 
 
-def test_a_leaving_broker_need_not_notice_though_its_goodbye_takes_time() -> None:
+def test_a_leaving_broker_need_not_notice_while_it_says_goodbye() -> None:
     for asked_s, excused in ((6.0, True), (8.0, False)):
         evidence = right_history()
         _not_noticed(evidence)
@@ -109,7 +109,7 @@ def test_an_observer_without_a_link_to_the_lost_one_need_not_notice() -> None:
     assert judged(evidence, "detected").empty
 
 
-def test_a_broker_whose_log_was_lost_is_asked_by_what_was_seen_of_it() -> None:
+def test_a_broker_with_a_lost_log_is_judged_by_its_recorded_views() -> None:
     evidence = right_history()
     _not_noticed(evidence)
     evidence.lives = [replace(life, log_lost=True) if life.name == ONE else life for life in evidence.lives]
@@ -164,7 +164,7 @@ def _held_of_old_id(log: Log, at_s: float, states: str) -> None:
     log.rows[-1]["subject"] = format_id(OLD_ID)
 
 
-def test_an_id_that_was_left_behind_goes_no_second_time_with_the_new_one() -> None:
+def test_an_abandoned_id_is_not_lost_a_second_time_with_the_new_one() -> None:
     """Swarm seed 731504024: broker-3 had come back with a new id. Its old one, by then known only through
     gossip, was declared dead late after the loss of the new one.
     """
@@ -210,7 +210,9 @@ def twin_of(name: str, from_s: float, until_s: float | None) -> Life:
     ("from_s", "until_s", "excused"),
     [(5.0, 6.0, True), (1.0, 4.1, True), (1.0, 3.9, False), (7.7, None, True), (7.8, None, False)],
 )
-def test_a_broker_whose_id_lives_on_is_not_gone(from_s: float, until_s: float | None, excused: bool) -> None:
+def test_a_broker_whose_id_a_twin_continues_is_not_lost(
+    from_s: float, until_s: float | None, excused: bool
+) -> None:
     """Broker-3 is killed at 4 s, and must be declared dead within 3.75 s."""
     evidence = history()
     _not_noticed(evidence)
@@ -243,7 +245,7 @@ def test_one_twin_that_is_killed_is_no_loss_while_the_other_lives() -> None:
     assert lost == [("other", 16.0, math.inf)]
 
 
-def test_an_outage_that_is_too_short_is_none_to_look_at() -> None:
+def test_an_outage_that_is_too_short_is_not_judged() -> None:
     evidence = right_history()
     assert "no death noticed to look at" in judged(evidence, "detected", within_s=8.0).violations[0]
 
@@ -307,7 +309,7 @@ def test_a_broker_cut_off_from_a_majority_must_be_declared_dead_by_it() -> None:
     ("from_s", "until_s", "excused"),
     [(15.0, 16.0, True), (1.0, 14.1, True), (1.0, 13.9, False), (17.7, None, True), (17.8, None, False)],
 )
-def test_a_broker_whose_id_others_meet_elsewhere_is_not_cut_off(
+def test_a_broker_whose_twin_others_reach_is_not_cut_off(
     from_s: float, until_s: float | None, excused: bool
 ) -> None:
     evidence = lone(Fault(14.0, "isolate", (THREE,), for_s=5.0))

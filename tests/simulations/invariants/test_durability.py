@@ -244,7 +244,7 @@ def test_messages_after_the_damage_are_owed_once_a_worker_is_served_again() -> N
     assert not judged(evidence, "stored_is_kept").ok
 
 
-def test_a_publisher_whose_broker_the_barrier_left_out_is_owed_nothing() -> None:
+def test_messages_of_a_publisher_beyond_an_incomplete_barrier_are_not_owed() -> None:
     for unreached, right in (((TWO,), True), ((THREE,), False)):
         evidence = stored()
         lose(evidence)
@@ -284,7 +284,7 @@ def test_each_home_of_one_name_is_owed_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("ended_s", "right"), [(12.3, True), (14.0, False)])
-def test_a_session_that_ends_soon_after_the_word_excuses_a_second_delivery(
+def test_a_session_that_ends_soon_after_a_settlement_excuses_a_second_delivery(
     ended_s: float, right: bool
 ) -> None:
     evidence = stored()
@@ -296,14 +296,14 @@ def test_a_session_that_ends_soon_after_the_word_excuses_a_second_delivery(
 
 
 @pytest.mark.parametrize(("number", "right"), [(3, True), (2, False)])
-def test_a_home_that_ends_soon_after_the_word_excuses_a_second_delivery(number: int, right: bool) -> None:
+def test_a_home_that_ends_soon_after_a_settlement_excuses_a_second_delivery(number: int, right: bool) -> None:
     """broker-3 is killed at 4 s; number 3 was done at 3.63 s, number 2 at 3.13 s."""
     evidence = stored(THREE)
     again(evidence, number, 8.0)
     assert judged(evidence, "settled_once").ok is right
 
 
-def test_a_slow_disk_gives_a_home_more_time_to_write_what_is_settled() -> None:
+def test_a_slow_disk_gives_a_home_more_time_to_write_settlements() -> None:
     evidence = stored(THREE)
     again(evidence, 2, 8.0)
     fault(3.2, "slow_disk", THREE, until_s=4.5)(evidence)
@@ -313,7 +313,7 @@ def test_a_slow_disk_gives_a_home_more_time_to_write_what_is_settled() -> None:
 @pytest.mark.parametrize(
     ("until_s", "other", "right"), [(13.5, THREE, True), (12.1, THREE, False), (13.5, ONE, False)]
 )
-def test_a_home_may_give_up_a_session_while_the_network_holds_up_what_is_said(
+def test_a_home_may_give_up_a_session_while_the_network_delays_settlements(
     until_s: float, other: str, right: bool
 ) -> None:
     """Swarm seed 2074150131 with durable subscriptions: its worker did not know of it yet."""
@@ -334,7 +334,7 @@ def test_a_journal_that_failed_writes_nothing_until_its_home_starts_again(kind: 
     assert judged(evidence, "settled_once").ok is right
 
 
-def test_a_worker_that_asked_for_a_message_again_gets_it_again() -> None:
+def test_a_message_that_a_worker_retried_may_come_again() -> None:
     assert judged(_retried(), "settled_once").ok
 
 
@@ -391,7 +391,7 @@ def test_messages_of_an_ended_session_wait_as_after_a_failed_attempt(last_s: flo
     assert judged(evidence, "drained").ok is right
 
 
-def test_workers_that_are_at_work_until_the_end_had_too_much_of_it() -> None:
+def test_a_queue_need_not_drain_when_its_workers_are_busy_until_the_end() -> None:
     """Swarm seed 2074150064 with durable subscriptions: its one worker is slow."""
     evidence = stored()
     evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
@@ -424,7 +424,7 @@ def test_a_queue_to_which_no_worker_came_back_need_not_drain() -> None:
     assert not judged(evidence, "drained").count
 
 
-def test_a_home_whose_worker_went_to_another_need_not_drain() -> None:
+def test_a_home_need_not_drain_when_its_worker_went_to_another() -> None:
     """Swarm seed 2074150211 with durable subscriptions: the other has the same id and outlived this one."""
     evidence = stored()
     evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
@@ -434,9 +434,7 @@ def test_a_home_whose_worker_went_to_another_need_not_drain() -> None:
 
 
 @pytest.mark.parametrize(("attempt", "right"), [(2, True), (1, False)])
-def test_a_delivery_that_the_network_held_up_may_come_after_the_one_that_followed_it(
-    attempt: int, right: bool
-) -> None:
+def test_a_delivery_that_the_network_delayed_may_come_after_a_later_one(attempt: int, right: bool) -> None:
     """Swarm seed 2074150305 with durable subscriptions: its home had closed that connection."""
     evidence = stored()
     again(evidence, after_s=1.5, attempt=1)
@@ -444,7 +442,7 @@ def test_a_delivery_that_the_network_held_up_may_come_after_the_one_that_followe
     assert judged(evidence, "settled_once").ok is right
 
 
-def test_a_message_in_hand_may_meet_an_older_delivery_that_the_network_held_up() -> None:
+def test_a_message_in_hand_may_be_overtaken_by_an_older_delayed_delivery() -> None:
     """Swarm seed 1675881227 with durable subscriptions."""
     evidence = stored()
     job = job_of(evidence, 20)

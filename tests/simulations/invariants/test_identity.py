@@ -149,7 +149,7 @@ def test_a_broker_that_ended_before_its_incarnation_was_saved_is_remembered_in_t
     assert judged(evidence, "restarts_are_one_member").ok is excused
 
 
-def test_an_incarnation_that_was_lost_with_the_power_and_that_nobody_heard_may_come_again() -> None:
+def test_an_incarnation_lost_with_the_power_and_never_sent_may_come_again() -> None:
     for told, right in ((False, True), (True, False)):
 
         def tell(log: Log, told: bool = told) -> None:
@@ -162,7 +162,7 @@ def test_an_incarnation_that_was_lost_with_the_power_and_that_nobody_heard_may_c
 
 
 @pytest.mark.parametrize(("disk_lies", "holder_lives"), [(True, False), (True, True), (False, False)])
-def test_an_incarnation_lost_by_the_disk_may_come_again_once_nobody_alive_held_it(
+def test_an_incarnation_lost_by_the_disk_may_come_again_when_no_live_broker_held_it(
     disk_lies: bool, holder_lives: bool
 ) -> None:
     """Broker-3 had incarnation 4 and lost it with its power. Only an earlier run of broker-1 had held it."""

@@ -18,7 +18,7 @@ from tests.simulations.invariants.histories import (
 )
 
 
-def test_a_right_history_passes_every_check_that_is_asked_of_every_run() -> None:
+def test_a_right_history_passes_all_checks_of_every_run() -> None:
     verdicts = judge(right_history())
     assert [verdict for verdict in verdicts if not verdict.ok] == []
     asked = {check.name for check in ALL if check.default}
@@ -29,7 +29,7 @@ def test_a_right_history_passes_every_check_that_is_asked_of_every_run() -> None
 
 
 @pytest.mark.parametrize("check", [check.name for check in ALL])
-def test_a_check_that_has_nothing_to_look_at_fails_when_it_is_asked_for(check: str) -> None:
+def test_a_check_without_a_subject_fails_when_it_is_requested(check: str) -> None:
     nothing = Evidence(Scenario("nothing"))
     verdict = CHECKS[check].judge(nothing)
     assert not verdict.ok and verdict.count == 0
@@ -38,7 +38,7 @@ def test_a_check_that_has_nothing_to_look_at_fails_when_it_is_asked_for(check: s
     ]
 
 
-def test_a_check_of_every_run_whose_subject_did_not_occur_is_silent_unless_it_is_asked_for() -> None:
+def test_a_check_without_a_subject_is_silent_unless_it_is_requested() -> None:
     evidence = right_history()
     evidence.lives = [replace(life, ended_s=None, how="") for life in evidence.lives]
     assert "leaves_are_seen" not in [verdict.check for verdict in judge(evidence)]
@@ -55,19 +55,19 @@ def test_a_mesh_with_clients_must_have_delivered_something() -> None:
     assert all(verdict.ok for verdict in judge(evidence))
 
 
-def test_a_mesh_that_was_never_whole_is_told_once() -> None:
+def test_a_mesh_that_was_never_whole_is_reported_once() -> None:
     evidence = right_history()
     del evidence.phases["held_s"]
     assert [verdict.check for verdict in judge(evidence) if not verdict.ok] == ["converged"]
 
 
-def test_an_expectation_takes_the_place_of_the_check_that_is_asked_of_every_run() -> None:
+def test_an_expectation_replaces_the_check_of_every_run() -> None:
     verdicts = judge(right_history(), [expectation("M7", within_s=1.0)])
     assert [verdict.check for verdict in verdicts].count("detected") == 1
     assert not verdicts[-1].ok and verdicts[-1].check == "detected"
 
 
-def test_one_moment_in_which_news_is_on_its_way_is_no_difference() -> None:
+def test_a_difference_at_a_single_moment_does_not_count() -> None:
     evidence = right_history()
     with_view(evidence, 18.0, ONE, digest=b"something else", links=(3,), held={3: (2, (("#", 0),))})
     for check in ("one_digest", "degree", "interest_known", "connected"):

@@ -19,7 +19,7 @@ from simulations.invariants.lasting import Lasting
         (["ab", "b", "ba"], ["b1", "b2", "a2"]),
     ],
 )
-def test_news_on_its_way_is_none(looks: list[str], said: list[str]) -> None:
+def test_news_in_flight_is_no_difference(looks: list[str], said: list[str]) -> None:
     lasting: Lasting[str] = Lasting()
     for number, wrong in enumerate(looks):
         lasting.look({each: f"{each}{number}" for each in wrong})

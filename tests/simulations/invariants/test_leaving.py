@@ -99,7 +99,7 @@ def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_a_dial_that_need_not_know_of_a_leave_is_none_of_who_left() -> None:
+def test_a_dial_without_knowledge_of_a_leave_is_no_dial_of_the_leaver() -> None:
     """It was under way at the goodbye, or goes to a configured address. Or it goes to an address of an
     earlier run while there is no link, or to a broker that has lived or died there since.
     """
@@ -118,7 +118,7 @@ def test_a_dial_that_need_not_know_of_a_leave_is_none_of_who_left() -> None:
 
 
 @pytest.mark.parametrize(("dialled_s", "excused"), [(27.9, True), (28.1, False)])
-def test_an_attempt_under_way_at_the_goodbye_has_the_time_of_a_connection_and_of_an_admission(
+def test_an_attempt_in_progress_at_the_goodbye_has_the_time_of_connecting_and_admission(
     dialled_s: float, excused: bool
 ) -> None:
     """Swarm seed 9272168029: over a slow link the first connection took most of a second, so that the last
@@ -156,7 +156,7 @@ def test_a_newcomer_at_the_address_of_a_leaver_was_rightly_dialled() -> None:
 
 
 @pytest.mark.parametrize(("dialled_s", "excused"), [(28.9, True), (29.1, False)])
-def test_a_dial_under_way_at_the_last_goodbye_is_not_measured_from_an_earlier_one(
+def test_a_dial_in_progress_at_the_last_goodbye_is_not_timed_from_an_earlier_one(
     dialled_s: float, excused: bool
 ) -> None:
     """Swarm seed 5295754793: broker-3 came back and left again between two looks. Broker-2 dialled it then
@@ -182,7 +182,7 @@ def test_a_broker_without_a_link_or_with_an_old_address_still_spares_a_leaver(
     assert not judged(evidence, "left_by_own_word").ok
 
 
-def test_an_address_of_old_may_be_dialled_while_there_is_no_link_though_there_is_one_at_both_looks() -> None:
+def test_an_earlier_address_may_be_dialled_while_there_is_no_link_between_two_looks() -> None:
     """Swarm seed 1667: a twin took the link, and lost it again."""
     for down_s, right in ((28.4, True), (27.9, False)):
 
@@ -196,7 +196,7 @@ def test_an_address_of_old_may_be_dialled_while_there_is_no_link_though_there_is
         assert judged(evidence, "left_by_own_word").ok is right
 
 
-def test_one_of_two_with_one_id_need_not_hear_of_a_leave_while_there_are_two() -> None:
+def test_one_of_two_brokers_with_one_id_need_not_learn_of_a_leave() -> None:
     for ended_s, excused in ((None, True), (6.0, False)):
         evidence = history()
         _leave_unseen(evidence)
@@ -204,7 +204,7 @@ def test_one_of_two_with_one_id_need_not_hear_of_a_leave_while_there_are_two() -
         assert judged(evidence, "leaves_are_seen").ok is excused
 
 
-def test_a_leave_may_be_heard_only_by_some_or_only_after_the_heal() -> None:
+def test_a_leave_may_reach_only_some_brokers_or_only_after_the_heal() -> None:
     late = _two_leaves(heard_s=16.0)
     assert judged(late, "left_seen", whom=(TWO,), by=(THREE,)).ok
     assert judged(late, "left_seen", whom=(TWO,), after="heal").ok

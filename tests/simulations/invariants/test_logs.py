@@ -59,14 +59,14 @@ def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_a_log_on_a_disk_that_was_struck_is_not_asked_for() -> None:
+def test_a_log_on_a_faulty_disk_is_not_required() -> None:
     evidence = history()
     _row_missing(evidence)
     evidence.faults.append(Span(Fault(3.0, "disk_fault", (ONE,), value=28.0), 3.0, 4.0))
     assert judged(evidence, "logs_are_whole").ok
 
 
-def test_a_question_that_is_answered_before_a_link_is_up_is_in_no_log() -> None:
+def test_a_survey_answered_before_its_link_is_up_may_be_in_no_log() -> None:
     """Broker-2, which answers at 5.3 s, may not know yet that it is admitted, if the link is that new."""
     for asker_s, answerer_s, right in ((5.2, 5.4, True), (5.2, 7.4, False), (0.0, 5.4, False)):
 
@@ -91,7 +91,7 @@ def test_a_question_that_is_answered_before_a_link_is_up_is_in_no_log() -> None:
         (5.3005, 5.31, 5.31, None, False),
     ],
 )
-def test_a_question_over_a_link_that_gives_way_to_the_other_one_is_in_no_log(
+def test_a_survey_over_a_link_that_is_replaced_may_be_in_no_log(
     up_s: float, replaced_s: float | None, again_s: float | None, ended_s: float | None, right: bool
 ) -> None:
     """If both dial, broker-2 may have kept the one and broker-1 have asked over the other first.
@@ -132,7 +132,7 @@ def test_a_frozen_broker_that_is_killed_loses_rows_from_before_it_froze(kind: st
         assert judged(evidence, "answers_are_traced").ok is right
 
 
-def test_short_stalls_one_after_the_other_hold_a_log_up_by_the_time_that_they_take() -> None:
+def test_consecutive_short_stalls_delay_a_log_by_their_sum() -> None:
     """Computing two thirds of the time from 3 s on, it is awake for one second only."""
     for answered_s, from_s, right in ((3.0, 3.0, True), (3.0, 5.0, False)):
         evidence = _killed_at_6_s(answered_s)
@@ -156,7 +156,7 @@ def test_the_answers_of_a_twin_are_in_its_log() -> None:
         assert judged(evidence, "answers_are_traced").ok is right
 
 
-def test_the_first_row_of_a_lost_log_was_written_before_anybody_looked() -> None:
+def test_the_first_row_of_a_lost_log_may_precede_the_first_look() -> None:
     """Broker-2, which answered at 5.3 s, was first seen in its second life at 6 s, or at 7."""
     for seen_s, right in ((6.0, True), (7.0, False)):
         evidence = history(_answer_from_nowhere)

@@ -78,7 +78,7 @@ def test_a_message_in_the_outbox_is_not_lost() -> None:
     assert judged(evidence, "outbox_is_kept").ok
 
 
-def test_an_outbox_whose_disk_lied_when_power_was_lost_may_lose_what_it_took() -> None:
+def test_an_outbox_may_lose_messages_when_its_disk_lied_at_a_power_loss() -> None:
     evidence = outboxes()
     lose(evidence)
     host = evidence.host_of("pub-1")
@@ -93,7 +93,7 @@ def test_an_outbox_whose_disk_lied_when_power_was_lost_may_lose_what_it_took() -
 @pytest.mark.parametrize(
     ("name", "at_s", "right"), [(TWO, 21.0, True), (TWO, 3.0, False), (ONE, 21.0, False)]
 )
-def test_a_message_that_its_home_lost_later_is_nowhere(name: str, at_s: float, right: bool) -> None:
+def test_a_message_that_its_home_lost_later_is_missing(name: str, at_s: float, right: bool) -> None:
     """Swarm seed 940022 with durable subscriptions: dead letters were lost with the files of their home."""
     evidence = outboxes()
     lose(evidence, 10)

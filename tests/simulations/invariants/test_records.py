@@ -97,7 +97,7 @@ def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_an_incarnation_that_somebody_lied_about_is_no_raise() -> None:
+def test_a_forged_incarnation_is_no_raise() -> None:
     evidence = right_history()
     _foreign_incarnation(evidence)
     evidence.faults.append(Span(Fault(11.5, "huge_incarnation", (TWO,)), 11.5))
@@ -107,7 +107,7 @@ def test_an_incarnation_that_somebody_lied_about_is_no_raise() -> None:
 
 
 @pytest.mark.parametrize(("ended_s", "right"), [(11.9, True), (12.0, True), (12.1, False)])
-def test_the_last_word_of_a_broker_that_ended_may_be_in_no_log(ended_s: float, right: bool) -> None:
+def test_the_last_record_of_a_broker_that_ended_may_be_in_no_log(ended_s: float, right: bool) -> None:
     """Stored swarm, seed 1796000649: it crashed in the very moment of the look."""
     evidence = right_history()
     _foreign_incarnation(evidence)
@@ -116,7 +116,7 @@ def test_the_last_word_of_a_broker_that_ended_may_be_in_no_log(ended_s: float, r
     assert judged(evidence, "only_owners_raise").ok is right
 
 
-def test_the_word_of_a_broker_before_its_disk_forgot_it_counts() -> None:
+def test_a_record_that_a_broker_sent_before_its_disk_lost_it_counts() -> None:
     """It lost power, and others still have its earlier record."""
 
     def said(log: Log) -> None:

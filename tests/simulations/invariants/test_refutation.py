@@ -65,7 +65,7 @@ def test_a_scenario_may_leave_more_time_for_an_answer() -> None:
 
 
 @pytest.mark.parametrize(("id", "excused"), [(9, True), (IDS[TWO], False)])
-def test_nobody_answers_for_an_id_that_it_has_no_more(id: int, excused: bool) -> None:
+def test_an_accusation_of_an_abandoned_id_need_not_be_refuted(id: int, excused: bool) -> None:
     """A broker came back with a new id; the check demanded that the old id be alive again, since its broker
     was up.
     """

@@ -82,12 +82,12 @@ SPOILT: list[Spoilt] = [
 
 
 @pytest.mark.parametrize("case", SPOILT, ids=str)
-def test_it_is_found(case: Spoilt) -> None:
+def test_each_kind_of_silence_is_found(case: Spoilt) -> None:
     case.must_be_found()
 
 
 @pytest.mark.parametrize("fault", ["pause", "stall"])
-def test_a_struck_broker_need_not_know_that_it_is_alone(fault: str) -> None:
+def test_a_faulty_broker_need_not_know_that_it_is_alone(fault: str) -> None:
     evidence = _alone()
     _believes_it_is_ready(evidence)
     evidence.faults.append(Span(Fault(16.0, fault, (ONE,), value=1.0, for_s=1.0), 16.0, 17.0))
@@ -95,11 +95,11 @@ def test_a_struck_broker_need_not_know_that_it_is_alone(fault: str) -> None:
 
 
 @pytest.mark.parametrize("at_s", [14.9, 20.6])
-def test_a_broker_with_answers_of_a_round_or_that_hears_again_may_accuse(at_s: float) -> None:
+def test_a_broker_with_answers_in_a_round_or_that_hears_again_may_declare_deaths(at_s: float) -> None:
     assert judged(_alone(_accuses_at(at_s, "suspect")), "deaf_accuse_nobody").ok
 
 
-def test_a_broker_that_hears_a_later_host_may_accuse_the_others() -> None:
+def test_a_broker_that_hears_a_later_host_may_declare_others_dead() -> None:
     for came_s, excused in ((12.6, True), (15.6, False)):
         evidence = _alone(_accuses_at(15.5))
         evidence.lives.append(Life("broker-4", 1, "broker-4", came_s, None, "", 4, 14))
@@ -115,7 +115,7 @@ def test_the_host_of_a_spare_is_cut_off_before_it_starts() -> None:
 
 
 @pytest.mark.parametrize("deaf", [_alone, _blocked])
-def test_a_broker_with_a_twin_that_it_cannot_hear_either_accuses_nobody(
+def test_a_deaf_broker_with_an_unheard_twin_must_declare_no_deaths(
     deaf: Callable[..., Evidence],
 ) -> None:
     for spoil, right in ((_accuses_at(15.5), False), (lambda log: None, True)):
@@ -148,7 +148,7 @@ def test_a_link_may_be_to_a_twin_that_came_after_the_cut_when_its_original_was_g
         assert judged(evidence, "dead_links_end").ok is excused
 
 
-def test_one_other_broker_alone_may_be_accused() -> None:
+def test_a_single_other_broker_may_be_declared_dead() -> None:
     """Broker-3 is away when broker-1 is cut off."""
     evidence = history(_accuses_at(9.5))
     cut(evidence, 6.5, 10.5, b=())
@@ -169,7 +169,7 @@ def test_a_member_that_was_never_linked_is_no_other_that_could_be_heard(died: bo
     assert verdict.empty if died else not verdict.ok
 
 
-def test_a_broker_that_reaches_one_of_the_others_may_accuse_the_rest() -> None:
+def test_a_broker_that_reaches_one_of_the_others_may_declare_the_rest_dead() -> None:
     evidence = history(_accuses_at(16.0))
     cut(evidence, 12.5, 20.5, b=(TWO,))
     assert judged(evidence, "deaf_accuse_nobody").empty

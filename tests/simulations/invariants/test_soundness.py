@@ -136,7 +136,7 @@ def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_bytes_lost_with_a_connection_or_on_their_way_have_not_vanished() -> None:
+def test_bytes_lost_with_a_connection_or_in_flight_have_not_vanished() -> None:
     evidence = right_history()
     evidence.streams += [Stream("2>", 10, 8, cut_short=True), Stream("3>", 10, 8, waiting=1)]
     assert judged(evidence, "bytes_conserved").ok
@@ -193,7 +193,7 @@ def _foreign_beside(fault: Fault, *, until_s: float | None = None) -> Evidence:
     ],
     ids=str,
 )
-def test_only_what_met_one_of_the_two_excuses_a_lost_link(
+def test_only_faults_of_one_of_the_two_excuse_a_lost_link(
     fault: Fault, until_s: float | None, excused: bool
 ) -> None:
     assert judged(_foreign_beside(fault, until_s=until_s), "foreign_input_is_harmless").ok is excused
@@ -250,7 +250,7 @@ def _accused_by_another_first(log: Log) -> None:
         (_unwritten, 15.0, 16.1, 2),
     ],
 )
-def test_an_accusation_that_was_heard_of_has_the_causes_of_who_raised_it_first(
+def test_a_forwarded_suspicion_has_the_causes_of_its_first_source(
     spoil: Callable[[Log], None], from_s: float, until_s: float | None, wrong: int
 ) -> None:
     """Swarm seed 731504038: one of two brokers with one id missed answers, since the others had dropped it,
@@ -274,13 +274,13 @@ def test_two_brokers_that_run_may_meet_while_a_stranger_speaks(boot: int, right:
     assert judged(_foreign(met, "wrong_version"), "foreign_input_is_harmless").ok is right
 
 
-def test_strangers_are_judged_whatever_is_done_to_other_brokers() -> None:
+def test_foreign_input_is_judged_during_faults_of_other_brokers() -> None:
     evidence = _foreign()
     evidence.faults.append(Span(Fault(21.0, "pause", (ONE,)), 21.0, 25.0))
     assert judged(evidence, "foreign_input_is_harmless").count == 1
 
 
-def test_a_broker_that_ends_meanwhile_is_not_judged_by_what_strangers_did() -> None:
+def test_a_broker_that_ends_meanwhile_is_not_judged_for_foreign_input() -> None:
     evidence = _foreign()
     evidence.faults.append(Span(Fault(22.0, "stop", (TWO,)), 22.0))
     assert judged(evidence, "foreign_input_is_harmless").empty

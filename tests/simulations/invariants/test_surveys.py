@@ -93,7 +93,7 @@ def test_a_client_waits_a_second_longer_for_a_broker_that_is_leaving(
 
 @pytest.mark.parametrize("kind", ["config_skew", "version_skew"])
 @pytest.mark.parametrize(("broker", "right"), [(ONE, True), (TWO, False)])
-def test_a_broker_whose_settings_were_put_back_is_leaving(kind: str, broker: str, right: bool) -> None:
+def test_a_broker_whose_settings_were_restored_is_leaving(kind: str, broker: str, right: bool) -> None:
     """Swarm seed 9272169761: it left for three seconds, and was blamed for its client's wait."""
     evidence = history()
     evidence.lives.append(Life("asker", 1, ONE, 1.0))
@@ -124,7 +124,7 @@ def test_no_client_waits_longer_than_a_second_beyond_its_deadline() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_numbers_that_were_seen_are_known_in_whatever_order_they_came(seed: int) -> None:
+def test_numbers_that_were_seen_are_known_in_any_order(seed: int) -> None:
     rng = random.Random(seed)
     numbers, seen = Numbers(), set[int]()
     for _ in range(400):

@@ -131,7 +131,7 @@ def _crash_within(
     return done
 
 
-def test_a_crash_at_some_operations_loses_no_commit_and_leaves_none_in_part(tmp_path: Path) -> None:
+def test_a_crash_at_some_operations_loses_no_commit_and_leaves_none_partly(tmp_path: Path) -> None:
     found = crash_everywhere(0, every=7, folder=tmp_path)
     assert found.wrong == []
     assert found.points > 50
@@ -139,7 +139,7 @@ def test_a_crash_at_some_operations_loses_no_commit_and_leaves_none_in_part(tmp_
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
-def test_a_crash_at_any_operation_loses_no_commit_and_leaves_none_in_part(tmp_path: Path, seed: int) -> None:
+def test_a_crash_at_any_operation_loses_no_commit_and_leaves_none_partly(tmp_path: Path, seed: int) -> None:
     found = crash_everywhere(seed, folder=tmp_path)
     assert found.wrong == []
     assert found.points > 300
@@ -193,7 +193,9 @@ def test_a_crash_while_a_journal_is_opened_after_any_crash_changes_nothing() -> 
 
 
 @pytest.mark.parametrize("synchronous", [0, 1], ids=["off", "normal"])
-def test_commits_that_are_not_synced_are_found_out(monkeypatch: pytest.MonkeyPatch, synchronous: int) -> None:
+def test_commits_that_are_not_synced_fail_these_tests(
+    monkeypatch: pytest.MonkeyPatch, synchronous: int
+) -> None:
     """A planted bug: the same test fails for a journal that breaks its promise."""
     pragmas = tuple(
         (name, synchronous if name == "synchronous" else value) for name, value in settings.PRAGMAS

@@ -105,7 +105,7 @@ def test_a_crash_at_any_instant_keeps_each_commit_that_returned(kind: str) -> No
     assert after == {0, 1}  # a commit that was under way is there completely or not at all
 
 
-def test_the_next_life_of_a_process_finds_its_journal_and_goes_on() -> None:
+def test_the_next_life_of_a_process_finds_its_journal_and_continues() -> None:
     async def counting(process: Process) -> None:
         thread = thread_of(process)
         await process.storage.make_folder(FOLDER)
@@ -189,7 +189,7 @@ def test_a_killed_process_does_no_more() -> None:
 
 
 @pytest.mark.parametrize("passed", range(4))
-def test_a_step_that_is_cut_leaves_the_operations_whose_time_had_passed(passed: int) -> None:
+def test_an_interrupted_step_leaves_the_operations_whose_time_had_passed(passed: int) -> None:
     disk = Disk(random.Random(passed))
     file = SectorFile()
     disk.name("/a", file)

@@ -13,7 +13,7 @@ from simulations.world import Process, World
 @pytest.mark.parametrize(
     "url", ["abstract://here%00too", "ipc://@here", "ipc://FOLDER/here", "inproc://here"]
 )
-def test_everything_that_is_queued_arrives_and_every_peer_is_told_of(url: str, tmp_path: Path) -> None:
+def test_all_queued_messages_arrive_and_every_peer_is_reported(url: str, tmp_path: Path) -> None:
     url = url.replace("FOLDER", str(tmp_path))
     kinds: list[str] = []
     received: list[bytes] = []

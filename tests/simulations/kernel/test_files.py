@@ -74,7 +74,7 @@ def test_a_file_that_grew_has_some_size_between_and_zeros_where_a_sector_was_los
     assert holes
 
 
-def test_a_file_that_was_cut_is_cut_or_has_all_it_had() -> None:
+def test_a_truncated_file_is_truncated_or_has_its_former_content() -> None:
     sizes = set()
     for seed in range(100):
         file = filled(b"a")
@@ -85,7 +85,7 @@ def test_a_file_that_was_cut_is_cut_or_has_all_it_had() -> None:
     assert {SECTOR, 4 * SECTOR} < sizes
 
 
-def test_a_sync_that_fails_drops_what_no_later_sync_writes() -> None:
+def test_data_of_a_failed_sync_is_not_written_by_a_later_sync() -> None:
     for seed in range(50):
         file = filled(b"a")
         file.write(0, b"b" * SECTOR)

@@ -224,7 +224,7 @@ def test_no_module_that_runs_in_a_broker_binds_clocks_or_randomness_by_name() ->
     assert not found
 
 
-def test_other_threads_of_the_process_are_not_fenced_in() -> None:
+def test_the_fence_does_not_apply_to_other_threads_of_the_process() -> None:
     """A Spark session in the same process has threads that sleep; the simulation ignores them."""
     begin, done, failures = threading.Event(), threading.Event(), []
 

@@ -24,7 +24,7 @@ def test_the_digest_is_the_hash_of_all_lines() -> None:
     assert history.lines == 2500 and history.counts == {"turn": 2500}
 
 
-def test_asking_for_it_on_the_way_changes_neither_it_nor_the_checkpoints() -> None:
+def test_reading_the_digest_during_a_run_changes_neither_it_nor_the_checkpoints() -> None:
     plain, asked = filled(3 * CHECKPOINT_LINES + 7), filled(3 * CHECKPOINT_LINES + 7, asked_every=13)
     assert asked.digest == plain.digest
     assert asked.checkpoints == plain.checkpoints and len(plain.checkpoints) == 3
@@ -50,7 +50,7 @@ def test_a_line_that_is_noted_is_one_that_is_recorded() -> None:
     assert recorded.kept[1] == "1|broker-1|data|7>|90\n"
 
 
-def test_two_runs_part_where_they_differ() -> None:
+def test_two_runs_diverge_where_they_differ() -> None:
     lines = 2 * CHECKPOINT_LINES + 500
     assert first_difference(filled(lines), filled(lines)) is None
     assert first_difference(filled(lines), filled(lines, other_from=1500)) == "between lines 1001 and 2000"

@@ -25,7 +25,7 @@ def test_only_whole_large_pages_of_own_memory_are_collapsed() -> None:
     assert list(aligned(MAPS)) == [(0x55D0C1000000, 6 << 20), (0x7F0000200000, 2 << 20)]
 
 
-def test_a_process_is_put_together_when_it_is_large_and_at_every_step_that_it_grows(
+def test_memory_is_collapsed_when_a_process_is_large_and_at_every_step_of_growth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     size, calls = [0], []
@@ -37,7 +37,7 @@ def test_a_process_is_put_together_when_it_is_large_and_at_every_step_that_it_gr
     assert calls == [LARGE_BYTES, LARGE_BYTES + STEP_BYTES]
 
 
-def test_a_world_in_a_process_that_is_large_already_waits_for_what_it_adds_itself(
+def test_a_world_in_a_large_process_counts_only_the_memory_that_it_adds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     size = [4 * LARGE_BYTES]
@@ -49,7 +49,7 @@ def test_a_world_in_a_process_that_is_large_already_waits_for_what_it_adds_itsel
     assert pages.look()
 
 
-def test_memory_is_what_it_was_whether_the_kernel_can_do_it_or_not() -> None:
+def test_collapsing_changes_no_content_whether_the_kernel_supports_it_or_not() -> None:
     """And if it can, some of it is in huge pages now."""
     with mmap.mmap(-1, 8 * HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[:] = bytes(range(256)) * (8 * HUGE_BYTES // 256)

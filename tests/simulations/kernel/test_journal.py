@@ -83,7 +83,7 @@ def test_jobs_that_gather_during_a_commit_form_the_next_one() -> None:
     assert times.commits == 3 and 0.5 < times.p50_s < 0.51 and times.p99_s >= times.p50_s
 
 
-def test_closing_finishes_what_was_handed_over() -> None:
+def test_closing_finishes_all_submissions() -> None:
     async def main(process: Process) -> None:
         journal = await opened(process)
         told: list[Any] = []
@@ -113,7 +113,7 @@ def test_a_journal_that_does_not_open_says_why() -> None:
     assert lived(main) == "locked"
 
 
-def test_a_journal_that_is_not_waited_for_any_more_is_closed_once_it_is_open() -> None:
+def test_a_journal_whose_opening_was_cancelled_is_closed_once_it_is_open() -> None:
     """A broker that was cancelled while it started left its journal locked until its process ended."""
 
     async def main(process: Process) -> None:
@@ -165,7 +165,7 @@ def test_a_chore_that_fails_is_tried_again_with_the_next_job_and_no_sooner() -> 
     assert lived(main, 20) is False
 
 
-def test_a_commit_is_told_before_the_log_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_is_reported_before_the_log_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "CHECKPOINT_PAGES", 2)
 
     async def main(process: Process) -> None:
@@ -185,7 +185,7 @@ def test_a_commit_is_told_before_the_log_is_moved(monkeypatch: pytest.MonkeyPatc
     assert 2.0 < second < 2.1, "it waited until the log and the database were synced"
 
 
-def test_more_than_the_disk_takes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submissions_beyond_the_queue_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "WAITING_MAX", 100_000)
 
     async def main(process: Process) -> None:
@@ -204,7 +204,7 @@ def test_more_than_the_disk_takes_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert lived(main) == "taken"
 
 
-def test_a_stopped_process_commits_nothing_until_it_goes_on() -> None:
+def test_a_stopped_process_commits_nothing_until_it_is_resumed() -> None:
     async def main(process: Process) -> None:
         journal = await opened(process)
         await answers(journal, Subscribe("mail", ("jobs.#",)))
@@ -231,7 +231,7 @@ def test_a_stopped_process_commits_nothing_until_it_goes_on() -> None:
         assert not world.node("alpha").alive and not world.failures
 
 
-def test_a_journal_whose_folder_is_lost_while_it_is_opened_is_there_for_its_process_and_no_other() -> None:
+def test_a_journal_whose_folder_is_lost_while_it_opens_stays_usable_for_its_process_only() -> None:
     """As when the folder is lost a moment later: open files stay usable without names."""
 
     async def main(process: Process) -> None:

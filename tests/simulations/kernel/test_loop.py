@@ -134,7 +134,7 @@ def test_cancelled_timers_are_counted_as_long_as_they_wait() -> None:
     assert run(main).failures == []
 
 
-def test_after_a_pause_what_arrived_runs_before_the_timers_that_came_due() -> None:
+def test_arrivals_during_a_pause_are_handled_before_due_timers() -> None:
     """As in asyncio, which polls the selector first: a waiting answer is read before its deadline."""
     ran: list[str] = []
 
@@ -375,7 +375,7 @@ def test_a_killed_process_runs_no_finally_block_until_the_run_is_over() -> None:
     assert "main" in ended
 
 
-def test_clean_up_that_awaits_is_ended_after_the_run_without_a_sound() -> None:
+def test_clean_up_that_awaits_is_ended_after_the_run_without_an_error() -> None:
     ended: list[str] = []
 
     class Guarded:
@@ -506,7 +506,7 @@ def test_letting_time_pass_inside_a_running_loop_leaves_that_loop_running() -> N
     assert seen and seen[0] is not None
 
 
-def test_a_clock_whose_drift_changes_goes_on_from_where_it_stands() -> None:
+def test_a_clock_with_a_changed_drift_continues_from_its_present_time() -> None:
     async def main(process: Process) -> None:
         loop = process.loop
         await asyncio.sleep(100)

@@ -25,7 +25,7 @@ def pair(world: World, server: Callable[[], Any] = Echo, **options: Any) -> tupl
     return world.node("server").exposed[0], world.node("client").exposed
 
 
-def test_bytes_go_there_and_back_in_order_and_ends_are_told_once() -> None:
+def test_bytes_arrive_in_order_in_both_directions_and_ends_are_reported_once() -> None:
     with World(1) as world:
         server, client = pair(world)
         for number in range(100):
@@ -52,7 +52,7 @@ def test_chunked_reads_end_anywhere_and_lose_nothing() -> None:
         assert len(server.chunks) > 5
 
 
-def test_buffered_protocols_get_what_fits_into_their_buffer() -> None:
+def test_buffered_protocols_get_bytes_up_to_the_size_of_their_buffer() -> None:
     with World(1) as world:
         server, client = pair(world, BufferedRecorder)
         client.transport.write(b"a" * 95)
@@ -98,7 +98,7 @@ def test_a_reader_that_pauses_stops_the_writer_and_close_still_delivers_everythi
         assert server.events[-1] == "lost"
 
 
-def test_abort_throws_the_buffer_away_but_not_what_the_kernel_has() -> None:
+def test_abort_discards_the_buffer_but_not_the_bytes_in_the_kernel() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         server.transport.pause_reading()
@@ -138,7 +138,7 @@ def test_a_protocol_that_raises_loses_its_connection_and_is_reported() -> None:
 # --- connecting and listening
 
 
-def test_dialling_where_nobody_listens_is_refused() -> None:
+def test_dialling_without_a_listener_is_refused() -> None:
     with World(1) as world:
         world.network.add_host("server")
         world.add_node("client", dial("server")).start()
@@ -330,7 +330,7 @@ def test_a_server_that_closes_waits_for_its_connections() -> None:
 # --- faults
 
 
-def test_a_partition_is_silent_and_held_bytes_come_with_a_later_retransmission() -> None:
+def test_bytes_held_by_a_partition_arrive_with_a_later_retransmission() -> None:
     with World(1) as world:
         server, client = pair(world)
         world.inject("partition", ["server"], ["client"])
@@ -416,7 +416,7 @@ def test_a_killed_process_leaves_its_sockets_to_its_kernel_which_closes_them() -
         assert not world.failures
 
 
-def test_a_process_killed_with_bytes_unread_resets_its_peers_behind_what_it_wrote() -> None:
+def test_a_process_killed_with_unread_bytes_resets_its_peers_after_its_written_bytes() -> None:
     for seed in range(10):
         with World(seed) as world:
             server, client = pair(world)
@@ -471,7 +471,7 @@ def test_dialling_an_abandoned_address_gets_no_answer() -> None:
         assert isinstance(client.exposed, TimeoutError)
 
 
-def test_a_server_whose_protocol_cannot_be_made_closes_the_connection() -> None:
+def test_a_server_closes_the_connection_when_its_protocol_cannot_be_made() -> None:
     def broken() -> Echo:
         raise ValueError("no protocol today")
 
@@ -521,7 +521,7 @@ def test_a_paused_process_still_receives_into_its_kernel_until_the_window_is_ful
         assert client.events == ["made", "pause", "resume"]
 
 
-def test_slow_links_delay_and_bandwidth_limits() -> None:
+def test_slow_links_add_delay_and_narrow_ones_limit_bandwidth() -> None:
     def seconds(prepare: Callable[[World], None], size: int = 1000) -> float:
         with World(1) as world:
             _, client = pair(world)

@@ -23,13 +23,13 @@ def test_due_actions_run_by_instant_and_then_in_the_order_of_scheduling() -> Non
     assert scheduler.now_ns == 25
 
 
-def test_the_end_belongs_to_what_is_due() -> None:
+def test_actions_at_the_end_of_an_interval_are_due() -> None:
     scheduler, done = filled(10, 11)
     scheduler.run_to(10, 100)
     assert done == [(10, 0)]
 
 
-def test_it_stops_after_so_many_events_and_goes_on_where_it_was() -> None:
+def test_the_scheduler_stops_after_a_number_of_events_and_continues_there() -> None:
     scheduler, done = filled(10, 20, 30)
     scheduler.run_to(100, 2)
     assert done == [(10, 0), (20, 1)] and scheduler.now_ns == 20

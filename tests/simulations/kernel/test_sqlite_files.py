@@ -145,7 +145,7 @@ def test_a_job_changes_nothing_before_its_operations_are_applied() -> None:
     assert disk.under("/") != before and there(process) == numbers(1, 2, 3, 4, 5, 6)
 
 
-def test_the_files_of_a_job_are_what_it_has_made_of_them() -> None:
+def test_a_job_sees_its_own_changes_of_files() -> None:
     disk = new_disk()
     disk.write(f"{FOLDER}/old", b"old")
     sqlite = SqliteDisk(disk, random.Random(1))
@@ -182,7 +182,7 @@ def test_a_missing_folder_is_an_error_of_one_sentence() -> None:
 # --- faults of the disk
 
 
-def test_a_full_disk_refuses_blocks_and_goes_on_when_it_has_room() -> None:
+def test_a_full_disk_refuses_blocks_until_it_has_room() -> None:
     disk = new_disk()
     process = with_commits(disk)
     disk.fault = errno.ENOSPC
@@ -194,7 +194,7 @@ def test_a_full_disk_refuses_blocks_and_goes_on_when_it_has_room() -> None:
     assert there(process) == numbers(1, 2, 3, 4, 5, 7)
 
 
-def test_a_disk_that_fills_up_is_worked_off() -> None:
+def test_a_journal_on_a_full_disk_can_be_consumed() -> None:
     disk = new_disk()
     process = with_commits(disk)
     disk.size_max = 40 << 20
@@ -279,7 +279,7 @@ def test_a_failed_sync_drops_its_commit_and_none_before() -> None:
         assert there(OnDisk(disk)) == numbers(1, 2, 3, 4, 5)
 
 
-def test_a_journal_that_is_opened_again_after_a_failed_sync_has_on_the_medium_what_it_shows() -> None:
+def test_a_journal_reopened_after_a_failed_sync_shows_only_durable_commits() -> None:
     """The commit whose sync failed is still in the cache, and reading it there makes it no safer."""
     for seed in range(8):
         disk = new_disk(seed)
@@ -325,7 +325,7 @@ def committed(disk: Disk, parts: Iterable[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("fails", range(1, 21))
-def test_whichever_sync_fails_no_commit_is_lost_that_returned(fails: int) -> None:
+def test_no_returned_commit_is_lost_whichever_sync_fails(fails: int) -> None:
     """SQLite does not check whether the name of a new log was synced, and lost the log with its name."""
     for seed in range(6):
         disk = OneSyncFails(seed, fails)
@@ -340,7 +340,7 @@ def test_whichever_sync_fails_no_commit_is_lost_that_returned(fails: int) -> Non
         assert disk.left <= 0 and len(returned) > 6
 
 
-def test_a_disk_that_lies_loses_what_it_said_was_safe() -> None:
+def test_a_lying_disk_loses_commits_that_it_reported_as_synced() -> None:
     lost = 0
     for seed in range(12):
         disk = new_disk(seed)
@@ -396,7 +396,7 @@ def test_a_process_that_opens_its_journal_twice_is_locked_out_of_the_second() ->
         process.sqlite.at_once(opening(process.sqlite))
 
 
-def test_an_outbox_of_production_runs_on_it_as_it_is() -> None:
+def test_an_outbox_of_production_runs_on_it_unchanged() -> None:
     disk, rng = new_disk(), random.Random(1)
 
     def opened(sqlite: SqliteDisk) -> Outbox:

@@ -208,7 +208,7 @@ def names_after_a_power_loss(seed: int, *, synced: bool) -> tuple[list[str], byt
         return disk.list("/log"), disk.read("/log/a") or disk.read("/log/a.part") or b""
 
 
-def test_a_power_loss_takes_back_names_from_some_change_on_unless_they_were_synced() -> None:
+def test_a_power_loss_reverts_unsynced_names_from_some_change_on() -> None:
     in_order = [
         ["old"],
         ["a.part", "old"],

@@ -41,7 +41,7 @@ def requester(tls: TlsConfig, answers: list[bytes]) -> Any:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_requests_are_answered_over_tls_however_the_network_cuts_it(chunked: bool) -> None:
+def test_requests_are_answered_over_tls_for_any_cuts_of_the_stream(chunked: bool) -> None:
     answers: list[bytes] = []
     with World(3, chunked=chunked) as world:
         world.add_node("server", replier(config(authority().sign("server")))).start()

@@ -48,7 +48,7 @@ async def through(process: Process) -> None:
     await process.stopping.wait()
 
 
-def test_each_task_names_its_own_line_and_what_that_line_called() -> None:
+def test_each_waiting_task_names_its_own_line_and_the_call_in_it() -> None:
     with World(1) as world:
         world.add_node("alpha", waiting_in_every_way).start()
         world.run_for(1)
@@ -62,7 +62,7 @@ def test_each_task_names_its_own_line_and_what_that_line_called() -> None:
     )
 
 
-def test_a_deadlock_says_who_is_paused_and_who_is_down() -> None:
+def test_a_deadlock_names_paused_processes_and_those_that_are_down() -> None:
     with World(1) as world:
         for name in ("alpha", "beta", "gamma"):
             world.add_node(name, through).start()
@@ -77,6 +77,6 @@ def test_a_deadlock_says_who_is_paused_and_who_is_down() -> None:
             world.run_until(lambda: False, timeout_s=5)
 
 
-def test_in_a_world_without_processes_nobody_waits() -> None:
+def test_a_world_without_processes_is_a_deadlock_at_once() -> None:
     with World(1) as world, pytest.raises(Deadlock, match="no process was ever started"):
         world.run_until(lambda: False, timeout_s=5)

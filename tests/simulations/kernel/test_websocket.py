@@ -51,7 +51,7 @@ def peer(scheme: str, answers: list[bytes]) -> Any:
 
 @pytest.mark.parametrize("scheme", ["ws", "wss"])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_two_patterns_share_a_port_however_the_network_cuts_the_bytes(scheme: str, chunked: bool) -> None:
+def test_two_patterns_share_a_port_for_any_cuts_of_the_stream(scheme: str, chunked: bool) -> None:
     answers: list[bytes] = []
     with World(3, chunked=chunked) as world:
         world.add_node("server", two_listeners(scheme)).start()

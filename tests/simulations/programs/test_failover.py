@@ -89,9 +89,7 @@ def settled_again(publisher: Publisher, sessions: int) -> bool:
 @pytest.mark.parametrize(
     ("seed", "most"), [(5, 4), *(pytest.param(seed, 25, marks=pytest.mark.long) for seed in range(1, 5))]
 )
-def test_nothing_accepted_is_lost_or_doubled_though_the_publishers_broker_is_killed(
-    seed: int, most: int
-) -> None:
+def test_accepted_messages_arrive_once_although_the_publishers_broker_is_killed(seed: int, most: int) -> None:
     """A hundred kills in all, each of the publisher's broker. If listeners are on that broker, which the
     publisher is told, its connections are reset instead.
 

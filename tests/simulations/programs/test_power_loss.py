@@ -51,17 +51,19 @@ def wrong(seed: int) -> list[str]:
     return [f"seed {seed}, {name}: {it}" for name, each in by_name for it in each.wrong]
 
 
-def test_nothing_acknowledged_is_lost_when_all_homes_lose_power() -> None:
+def test_no_acknowledged_message_is_lost_when_all_homes_lose_power() -> None:
     assert [it for seed in range(3) for it in wrong(seed)] == []
 
 
 @pytest.mark.long
-def test_nothing_acknowledged_is_lost_when_all_homes_lose_power_at_length() -> None:
+def test_no_acknowledged_message_is_lost_when_all_homes_lose_power_for_many_seeds() -> None:
     assert [it for seed in range(3, 3 + SEEDS) for it in wrong(seed)] == []
 
 
 @pytest.mark.parametrize("synchronous", [0, 1], ids=["off", "normal"])
-def test_journals_that_do_not_sync_are_found_out(monkeypatch: pytest.MonkeyPatch, synchronous: int) -> None:
+def test_journals_that_do_not_sync_fail_these_tests(
+    monkeypatch: pytest.MonkeyPatch, synchronous: int
+) -> None:
     """A planted bug: the same test fails for a journal that breaks its promise."""
     pragmas = tuple(
         (name, synchronous if name == "synchronous" else value) for name, value in settings.PRAGMAS

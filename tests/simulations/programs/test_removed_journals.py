@@ -11,7 +11,7 @@ from tests.docs.guarantees.parties import publishing, with_a_queue
 HOME = "broker-1"
 
 
-def test_a_home_whose_journal_is_gone_refuses_what_would_be_lost() -> None:
+def test_a_home_with_a_removed_journal_refuses_stored_messages() -> None:
     """In the simulator it went on: a lost file could still be found by its name."""
     with World(1) as world:
         mesh = with_a_queue(world, brokers=2)

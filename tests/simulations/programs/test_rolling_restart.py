@@ -43,7 +43,7 @@ class Listener:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_a_rolling_restart_loses_and_doubles_nothing(seed: int) -> None:
+def test_a_rolling_restart_loses_and_duplicates_nothing(seed: int) -> None:
     with World(seed) as world:
         mesh = Mesh(world, brokers=5)
         listeners = [Listener(world, f"listener-{number}", mesh.brokers) for number in (1, 2)]

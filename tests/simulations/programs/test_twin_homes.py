@@ -62,7 +62,7 @@ def shown(mesh: Mesh, at: str) -> list[str]:
     return [str(line) for line in trouble_lines(compose(statuses), 40)]
 
 
-def test_after_a_partition_both_stay_each_gets_its_messages_and_the_status_warns() -> None:
+def test_both_subscriptions_stay_after_a_partition_and_the_status_warns() -> None:
     with World(5) as world:
         mesh = Mesh(world, brokers=2)
         world.inject("partition", ["broker-1"], ["broker-2"], for_s=60.0)

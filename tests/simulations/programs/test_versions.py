@@ -23,7 +23,7 @@ def imported(name: str) -> set[str]:
     return {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
 
 
-def test_all_that_stands_between_a_broker_and_its_version_is_copied_after_what_it_imports() -> None:
+def test_all_modules_between_a_broker_and_its_version_are_copied_after_their_imports() -> None:
     loaded = [name for name in sys.modules if name.startswith("mesh.") and name != "mesh.cli"]
     below = {"mesh.broker.broker"}
     while more := {each for name in below for each in imported(name) if each in loaded} - below:

@@ -50,7 +50,7 @@ COMMON = (
 )
 
 
-def test_histories_of_different_programs_are_said_to_be(tmp_path: Path) -> None:
+def test_histories_of_different_programs_are_named_as_such(tmp_path: Path) -> None:
     one = trace(tmp_path / "one", "a", head=f'{HEAD}{{"format": 2, "python": "3.11.7", "code": "ab"}}')
     other = trace(tmp_path / "other", "b", head=f'{HEAD}{{"format": 2, "python": "3.11.7", "code": "cd"}}')
     assert "part at line 1; they were written by code ab and cd\n" in str(diff(one, other))
@@ -103,7 +103,7 @@ def test_a_file_of_something_else_is_one_sentence(tmp_path: Path, head: str, sen
     assert sentence in str(caught.value)
 
 
-def test_a_history_whose_writing_was_broken_off_is_one_sentence(tmp_path: Path) -> None:
+def test_a_truncated_history_is_one_sentence(tmp_path: Path) -> None:
     good, torn = trace(tmp_path / "good", "a", "b"), trace(tmp_path / "torn", "a", "b")
     torn.path.write_bytes(torn.path.read_bytes()[:-1])
     with pytest.raises(TraceError, match="torn:3: ends within a line: the writing of it was broken off"):

@@ -22,7 +22,7 @@ LOST = Scenario(
 """The home comes back at another address, as a broker that has never been one."""
 
 
-def test_workers_have_made_again_what_was_forgotten_before_the_run_is_quiet() -> None:
+def test_workers_make_forgotten_subscriptions_again_before_the_run_is_quiet() -> None:
     """Swarm seed 1795417102 with durable subscriptions: the quiet time began while workers still dialled the
     address of the forgotten home, and nobody kept published messages.
     """

@@ -66,7 +66,7 @@ def test_faults_come_at_their_times_since_the_safety_phase_began() -> None:
     assert done["partition"].end_s == pytest.approx(safety_s + 1.5)
 
 
-def test_the_heal_starts_what_is_down_and_ends_what_lasts() -> None:
+def test_the_heal_starts_processes_that_are_down_and_ends_lasting_faults() -> None:
     scenario = with_faults(
         Fault(0.0, "crash", ("broker-2", "sub-1")),
         Fault(0.0, "pause", ("broker-3",)),
@@ -83,7 +83,7 @@ def test_the_heal_starts_what_is_down_and_ends_what_lasts() -> None:
     assert [text for _, text in told].count("") >= 10  # a virtual second each
 
 
-def test_a_fault_that_cannot_be_done_is_passed_over_and_said() -> None:
+def test_an_impossible_fault_is_skipped_and_reported() -> None:
     scenario = with_faults(
         Fault(0.0, "crash", ("broker-2",)),
         Fault(1.0, "pause", ("broker-2",)),
@@ -121,7 +121,7 @@ def test_a_mesh_that_is_whole_for_a_moment_only_is_not_whole(monkeypatch: pytest
     assert late.whole_in_s is None and "whole_s" not in dict(late.phases)
 
 
-def test_the_founder_finds_back_also_without_its_state() -> None:
+def test_the_founder_rejoins_even_without_its_state() -> None:
     lost = Fault(0.0, "restart", ("broker-1",), value=1.0, more=(("how", "stop"), ("state", "lost")))
     result = play(with_faults(lost), seed=1)
     assert result.whole_in_s is not None
@@ -195,7 +195,7 @@ def test_expectations_are_judged_beside_the_invariants_of_every_run() -> None:
     assert {"at_most_once", "in_order", "genuine", "complete", "sound"} <= set(asked)
 
 
-def test_coverage_counts_what_met_which_state() -> None:
+def test_coverage_counts_the_states_that_each_fault_met() -> None:
     scenario = with_faults(
         Fault(0.0, "partition", ("broker-1",), ("broker-2",), 2.0),
         Fault(1.0, "crash", ("broker-3",)),
@@ -241,7 +241,7 @@ def test_figures_are_of_this_run() -> None:
     assert result.measures.false_deaths == 0 and result.measures.messages_per_broker_s is not None
 
 
-def test_clients_ask_each_other_and_what_came_of_it_is_judged() -> None:
+def test_requests_between_clients_are_judged() -> None:
     workload = Workload(
         publishers=0, subscribers=0, askers=1, answerers=2, ask_pause_s=0.1, ask_timeout_s=0.5
     )

@@ -54,7 +54,7 @@ def test_nineteen_of_twenty_bounds_hold() -> None:
     assert held >= 0.93 * 400
 
 
-def test_nothing_played_has_no_rate() -> None:
+def test_a_rate_without_trials_is_undefined() -> None:
     rate = Rate(0, 0)
     assert math.isnan(rate.share) and rate.upper_bound == 1.0
     assert rate.as_json() == {"failures": 0, "seeds": 0, "rate": None, "upper_bound_95": 1.0}

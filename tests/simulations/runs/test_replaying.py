@@ -50,12 +50,12 @@ def test_a_fixed_failure_says_so(failure: Failure) -> None:
     assert str(mended).endswith(f"{failure.check} does not fail any more")
 
 
-def test_the_same_code_with_another_history_is_told_as_what_it_is(failure: Failure) -> None:
+def test_the_same_code_with_another_history_is_reported_as_not_reproducible(failure: Failure) -> None:
     found = Replay(replace(failure, history_hash="00" * 16), play_blind(failure.scenario, seed=3))
     assert found.broken and str(found).startswith("NOT THE SAME RUN")
 
 
-def test_others_who_wrote_it_are_named(failure: Failure) -> None:
+def test_a_file_written_by_another_python_or_code_says_so(failure: Failure) -> None:
     stranger = replace(failure, python="3.99.1", code="abc")
     assert "Python 3.99.1 and not" in stranger.strangers and "other code (abc" in stranger.strangers
 
@@ -101,7 +101,7 @@ def test_a_check_without_a_subject_comes_after_one_with_a_violation() -> None:
     assert failing((Verdict("one", "1", ()),)) is None
 
 
-def test_a_failure_that_had_nothing_to_look_at_comes_again(tmp_path: Path) -> None:
+def test_a_failure_of_a_check_without_a_subject_is_reproduced(tmp_path: Path) -> None:
     path = tmp_path / "nothing.toml"
     nobody_dies = replace(SMALL, faults=(), expect=(Expectation("detected"),))
     path.write_text(write(failure_of(playing.play(nobody_dies, seed=3))))

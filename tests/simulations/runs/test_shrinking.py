@@ -20,7 +20,7 @@ from tests.simulations.broken import play_blind
 
 
 @pytest.mark.parametrize("wanted", [(), (3,), (0, 19), (4, 5, 6), tuple(range(20))])
-def test_ddmin_finds_exactly_what_is_needed(wanted: tuple[int, ...]) -> None:
+def test_ddmin_finds_exactly_the_needed_parts(wanted: tuple[int, ...]) -> None:
     assert ddmin(range(20), lambda part: set(wanted) <= set(part)) == list(wanted)
 
 
@@ -67,7 +67,7 @@ CRASHED = Scenario(
 )
 
 
-def test_everything_that_is_not_needed_goes() -> None:
+def test_everything_that_is_not_needed_is_removed() -> None:
     failure = failure_of(stand_in(LARGE))
     told: list[str] = []
     shrunk = shrink(failure, play=stand_in, say=lambda plays, text: told.append(text))
@@ -86,7 +86,7 @@ def test_another_check_that_fails_is_another_failure() -> None:
         shrink(failure, play=stand_in)
 
 
-def test_it_ends_when_the_plays_are_used_up_with_what_it_has() -> None:
+def test_shrinking_ends_after_the_allowed_plays_with_the_smallest_so_far() -> None:
     plays = []
 
     def counting(scenario: Scenario, **given: Any) -> Result:
@@ -98,7 +98,7 @@ def test_it_ends_when_the_plays_are_used_up_with_what_it_has() -> None:
     assert len(shrunk.after.scenario.faults) < len(LARGE.faults)
 
 
-def test_it_ends_in_time_with_what_it_has() -> None:
+def test_shrinking_ends_in_time_with_the_smallest_so_far() -> None:
     shrunk = shrink(failure_of(stand_in(LARGE)), wall_max_s=0.0, play=stand_in)
     assert shrunk.ending is Ending.TIME and shrunk.plays == 1
     assert shrunk.after.scenario == LARGE
@@ -118,7 +118,7 @@ def test_an_interrupt_keeps_the_smallest_so_far() -> None:
     assert shrunk.after.scenario != LARGE and failure_of(stand_in(shrunk.after.scenario)).check == "detected"
 
 
-def test_an_interrupt_before_anything_was_played_is_one() -> None:
+def test_an_interrupt_before_the_first_play_is_raised() -> None:
     def interrupted(scenario: Scenario, **given: Any) -> Result:
         raise KeyboardInterrupt
 
@@ -159,7 +159,7 @@ def test_a_candidate_that_never_ends_is_left_alone(monkeypatch: pytest.MonkeyPat
     assert scenario.workload.publishers == 1 and len(scenario.faults) == 1
 
 
-def test_brokers_go_though_others_are_called_on_later() -> None:
+def test_brokers_are_removed_although_later_faults_name_others() -> None:
     def needs_the_last(scenario: Scenario, **given: Any) -> Result:
         joins = [fault for fault in scenario.faults if fault.kind == "mass_join"]
         right = all(name in scenario.spare_names for fault in joins for name in fault.a)

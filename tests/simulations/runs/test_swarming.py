@@ -34,7 +34,7 @@ def killed_by_the_third(seed: int) -> Outcome:
     return quick(seed)
 
 
-def test_a_process_that_is_killed_ends_the_swarm_and_is_told() -> None:
+def test_a_killed_process_ends_the_swarm_and_is_reported() -> None:
     outcomes = list(swarm(1, 1000, jobs=2, played=killed_by_the_third))
     assert len(outcomes) < 1000
     assert "was killed" in next(each for each in outcomes if each.seed == 3).broke
@@ -55,7 +55,7 @@ def test_a_caller_that_leaves_early_waits_for_no_seed() -> None:
     assert not multiprocessing.active_children()
 
 
-def test_every_seed_is_played_once_and_told() -> None:
+def test_every_seed_is_played_and_reported_once() -> None:
     assert [each.seed for each in swarm(5, 4, played=quick)] == [5, 6, 7, 8]
     assert sorted(each.seed for each in swarm(5, 4, jobs=2, played=quick)) == [5, 6, 7, 8]
 
@@ -128,7 +128,7 @@ def test_a_seed_can_be_played_by_the_name_of_its_scenario() -> None:
     assert swarming.drawn("calm") is None
 
 
-def test_the_table_of_what_met_what_fits_a_terminal() -> None:
+def test_the_table_of_coverage_fits_a_terminal() -> None:
     report = Report(1, 1)
     states = dict.fromkeys(STATES, 1000)
     report.add(replace(quick(1), coverage=dict.fromkeys(KINDS, states)))

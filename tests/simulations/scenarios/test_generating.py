@@ -48,7 +48,7 @@ def test_some_meshes_have_no_traffic_and_some_ask_and_answer() -> None:
     assert all(load.answerers for load in loads if load.askers)
 
 
-def test_a_seed_with_durable_subscriptions_is_struck_as_without() -> None:
+def test_a_seed_has_the_same_faults_with_and_without_durable_subscriptions() -> None:
     for seed in SEEDS:
         plain, stored = generate(seed), generate(seed, stored=True)
         assert stored == generate(seed, stored=True) == resolve(stored, seed)
@@ -66,7 +66,7 @@ def test_each_class_of_faults_is_left_out_of_about_half_of_the_seeds() -> None:
         assert len(SEEDS) * 0.35 < seen[name] < len(SEEDS) * 0.65, name
 
 
-def test_nobody_is_struck_while_another_fault_needs_him_alone() -> None:
+def test_no_broker_gets_a_fault_while_another_fault_needs_it_alone() -> None:
     alone = {recipe.kind for recipes in CLASSES.values() for recipe in recipes if recipe.alone_s is not None}
     for seed in SEEDS:
         taken_until: dict[str, float] = {}
@@ -76,7 +76,7 @@ def test_nobody_is_struck_while_another_fault_needs_him_alone() -> None:
                 taken_until[name] = fault.at_s + (fault.for_s or 0.0)
 
 
-def test_somebody_always_stays_where_all_find_him() -> None:
+def test_one_broker_always_keeps_its_address() -> None:
     moves = 0
     for seed in SEEDS:
         scenario = generate(seed)
@@ -89,7 +89,7 @@ def test_somebody_always_stays_where_all_find_him() -> None:
     assert moves > 50
 
 
-def test_somebody_who_never_moves_is_never_forgotten_either() -> None:
+def test_a_broker_that_never_moves_is_never_forgotten_either() -> None:
     """A leave makes the others forget an address, and a broker that restarts for its settings leaves
     first.
     """

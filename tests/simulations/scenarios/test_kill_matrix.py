@@ -74,7 +74,7 @@ AT: Final = dict(zip(MOMENTS, (before_the_send, after_the_write, after_the_ackno
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_nothing_acknowledged_is_lost(
+def test_no_acknowledged_message_is_lost(
     victim: str, moment: str, monkeypatch: pytest.MonkeyPatch, simulation_seed: int
 ) -> None:
     scenario = Scenario(

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("name", ["outbox-home-dead", "outbox-power-loss"])
-def test_nothing_that_an_outbox_took_is_lost(name: str, simulation_seed: int) -> None:
+def test_no_message_accepted_by_an_outbox_is_lost(name: str, simulation_seed: int) -> None:
     result = playing.play(scenario_file.load(name), seed=simulation_seed)
     assert result.ok, [each.violations[:3] for each in result.verdicts if not each.ok]
     checks = {each.check for each in result.verdicts}

@@ -98,7 +98,7 @@ def test_a_generated_scenario_can_be_written_and_read(seed: int) -> None:
     assert parse(write(generate(seed))) == generate(seed)
 
 
-def test_a_value_of_0_is_another_than_one_left_out() -> None:
+def test_a_value_of_0_differs_from_an_omitted_one() -> None:
     text = CRASH.replace("crash", "mass_leave")
     for line, value in (("value = 0\n", 0.0), ("", None)):
         scenario = parse(text + line)
@@ -112,7 +112,7 @@ def test_texts_with_quotes_and_lines_survive() -> None:
     assert parse(write(scenario)) == scenario
 
 
-def test_texts_of_control_characters_survive_and_what_is_no_text_is_replaced() -> None:
+def test_texts_of_control_characters_survive_and_lone_surrogates_are_replaced() -> None:
     scenario = Scenario("test", "".join(map(chr, range(0x100))) + "\u2028")
     assert parse(write(scenario)) == scenario
     assert parse(write(Scenario("test", "half \ud800"))).summary == "half \ufffd"

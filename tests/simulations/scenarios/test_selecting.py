@@ -34,7 +34,9 @@ def selected(
         ("rest of brokers", 10, 10),
     ],
 )
-def test_so_many_brokers_are_chosen_once_each_and_in_order(selector: str, least: int, most: int) -> None:
+def test_the_given_number_of_brokers_is_chosen_once_each_and_in_order(
+    selector: str, least: int, most: int
+) -> None:
     sizes = set()
     for seed in range(40):
         names = selected(selector, seed=seed)
@@ -43,7 +45,7 @@ def test_so_many_brokers_are_chosen_once_each_and_in_order(selector: str, least:
     assert min(sizes) == least and max(sizes) == most
 
 
-def test_the_seed_decides_who_and_everybody_may_be_chosen() -> None:
+def test_the_seed_decides_the_choice_and_every_broker_may_be_chosen() -> None:
     assert selected("1 of brokers", seed=3) == selected("1 of brokers", seed=3)
     assert {selected("1 of brokers", seed=seed)[0] for seed in range(200)} == set(BROKERS.broker_names)
 
@@ -94,7 +96,7 @@ def test_clients_are_spread_over_the_brokers() -> None:
         ("", "there is no ''"),
     ],
 )
-def test_a_selector_that_means_nobody_is_one_sentence(selector: str, sentence: str) -> None:
+def test_a_selector_without_a_match_is_one_sentence(selector: str, sentence: str) -> None:
     with pytest.raises(ValueError) as raised:
         selected(selector)
     assert sentence in str(raised.value) and "\n" not in str(raised.value)

@@ -27,7 +27,7 @@ def numbered() -> dict[str, Scenario]:
 
 
 @pytest.mark.parametrize("name", sorted(numbered()))
-def test_a_scenario_does_what_its_file_says(name: str, simulation_seed: int) -> None:
+def test_a_scenario_has_the_outcome_in_its_file(name: str, simulation_seed: int) -> None:
     """A known failure must fail, and only in the checks it names."""
     scenario = numbered()[name]
     result = playing.play(scenario, seed=simulation_seed)
@@ -45,7 +45,7 @@ def test_every_scenario_of_the_study_is_shipped_once() -> None:
     assert all(each.summary and each.expect for each in numbered().values())
 
 
-def test_a_ci_size_is_small_and_a_full_size_can_be_played_or_says_what_it_waits_for() -> None:
+def test_a_ci_size_is_small_and_a_full_size_is_playable_or_says_what_it_waits_for() -> None:
     for name, scenario in numbered().items():
         small, full = (scenario.at_size(size) for size in ("ci", "full"))
         assert small.brokers + small.spares <= BROKERS_CI_MAX, name
@@ -54,7 +54,7 @@ def test_a_ci_size_is_small_and_a_full_size_can_be_played_or_says_what_it_waits_
         assert waits or full.brokers + full.spares <= BROKERS_MAX, name
 
 
-def test_a_full_size_too_large_for_today_is_refused_with_what_it_waits_for() -> None:
+def test_a_full_size_that_is_too_large_yet_is_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match="waits for the bounded overlay"):
         playing.play(numbered()["ten-thousand"], seed=1, size="full")
 

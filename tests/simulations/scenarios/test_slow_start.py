@@ -18,7 +18,7 @@ def test_ten_brokers_on_slow_processors_form_a_mesh() -> None:
     assert failed("slow-start") == {}
 
 
-def test_brokers_that_dial_all_at_once_and_give_up_as_ever_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_without_the_adapted_pace_form_no_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scenario needs the special behaviour of a late broker: without it, brokers fail as they once
     did.
     """

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("name", ["stored-kills", "stored-power-loss"])
-def test_nothing_acknowledged_as_stored_is_lost(name: str, simulation_seed: int) -> None:
+def test_no_message_acknowledged_as_stored_is_lost(name: str, simulation_seed: int) -> None:
     result = playing.play(scenario_file.load(name), seed=simulation_seed)
     assert result.ok, [each.violations[:3] for each in result.verdicts if not each.ok]
     checks = {each.check for each in result.verdicts}
@@ -25,7 +25,7 @@ def test_nothing_acknowledged_as_stored_is_lost(name: str, simulation_seed: int)
     assert result.counts["stored"] > 100 and result.counts["redelivered"] > 10
 
 
-def test_a_home_whose_disk_failed_stores_again_once_it_was_started_again() -> None:
+def test_a_home_with_a_failed_disk_stores_again_after_a_restart() -> None:
     """Until then it refuses everything at level stored, by design: a quiet time with it would not be one."""
     load = Workload(1, 1, 0.1, stored_share=0.9, durable_subscriptions=1, workers=1, work_s=0.002)
     fault = Fault(1.0, "failing_syncs", ("broker-1",), for_s=1.0, value=1.0)
@@ -39,7 +39,7 @@ def test_a_home_whose_disk_failed_stores_again_once_it_was_started_again() -> No
     assert result.counts["stored"] > 20
 
 
-def test_a_home_that_lost_its_id_begins_anew_and_what_it_was_is_forgotten() -> None:
+def test_a_home_that_lost_its_id_begins_anew_and_its_former_id_is_forgotten() -> None:
     """Its journal belongs to another broker, and no other home may keep messages in place of the old one."""
     load = Workload(1, 1, 0.1, stored_share=0.9, durable_subscriptions=1, workers=1, work_s=0.002)
     fault = Fault(1.0, "restart", ("broker-2",), value=1.0, more=(("how", "crash"), ("state", "torn")))

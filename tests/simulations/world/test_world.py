@@ -106,7 +106,7 @@ def test_a_difference_is_found_between_checkpoints_when_lines_were_not_kept() ->
     assert first_difference(one, one) is None
 
 
-def test_waiting_for_what_can_never_happen_is_an_error_that_says_what_waits_where() -> None:
+def test_waiting_for_an_impossible_condition_is_an_error_that_lists_waiting_tasks() -> None:
     async def main(process: Process) -> None:
         await asyncio.Event().wait()
 
@@ -220,14 +220,14 @@ def test_bad_records_of_faults_are_refused_with_a_sentence(data: dict[str, Any],
         (Fault(1, "lossy_link", ("alpha",), more=(("burst", 2.0),)), "no parameter burst; it has value"),
     ],
 )
-def test_faults_that_cannot_be_are_refused_with_a_sentence(fault: Fault, sentence: str) -> None:
+def test_impossible_faults_are_refused_with_a_sentence(fault: Fault, sentence: str) -> None:
     with World(1) as world, pytest.raises(ValueError, match=sentence):
         world.add_node("alpha", serve(Echo))
         faults.apply(world, fault)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
-def test_only_time_that_can_pass_passes(seconds: float) -> None:
+def test_negative_and_infinite_times_are_refused(seconds: float) -> None:
     with World(1) as world, pytest.raises(ValueError, match="cannot pass; name a time from 0 on"):
         world.run_for(seconds)
     with World(1) as world, pytest.raises(ValueError, match="cannot pass; name a timeout from 0 on"):
@@ -265,7 +265,7 @@ def test_faults_of_unknown_places_are_refused_with_a_sentence() -> None:
             world.add_node("alpha", serve(Echo))
 
 
-def test_progress_is_told_about_every_second() -> None:
+def test_progress_is_reported_about_every_second() -> None:
     seconds: list[int] = []
     with World(1) as world:
         world.add_node("alpha", gossip)
