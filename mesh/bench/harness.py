@@ -9,11 +9,14 @@ of one run.
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import platform
 import queue
+import signal
 import statistics
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,13 +92,26 @@ class Outcome:
 def _worker(
     function: Callable[..., None], arguments: tuple[Any, ...], core: int | None, mailbox: Any, gate: Any
 ) -> None:
+    logging.lastResort = None  # a warning of one worker, such as a retry, would be written into the progress
     try:
         if core is not None:
             _stay_on(core)
         function(*arguments, mailbox.put, gate)
-    except BaseException:
+    except Exception:
         mailbox.put(("failed", traceback.format_exc()))
-        raise
+        if os.environ.get("MANGROVE_DEBUG"):
+            raise
+        sys.exit(1)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes started in this block ignore Ctrl-C, which a terminal sends to all. This one ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _stay_on(core: int) -> None:
@@ -155,7 +171,8 @@ class Workers:
             daemon=True,
             name=name,
         )
-        process.start()
+        with _without_interrupts():
+            process.start()
         worker = Worker(name, process, mailbox, gate)
         self._workers.append(worker)
         return worker

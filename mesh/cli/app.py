@@ -19,6 +19,7 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from mesh.cli.exits import OUTPUT_ERRNOS, CommandFailed, ExitCode, explain
+from mesh.cli.signals import interrupts_kept
 from mesh.logs import PeopleFormatter, life, speaks_json
 from mesh.printable import printable
 from mesh.spelling import nearest
@@ -108,7 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_command(tokens)
         _name_warnings(command)
-        result = build()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        with interrupts_kept():
+            result = build()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.OK
     except (KeyboardInterrupt, asyncio.CancelledError):

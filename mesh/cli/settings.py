@@ -17,6 +17,7 @@ from mesh.clients.finding import default_place
 from mesh.config import ClientConfig, Config, load, seconds_problem
 from mesh.errors import Disconnected
 from mesh.listen import separate_urls
+from mesh.logs import log
 from mesh.tls import tls_config
 from protocols import ConnectionRefused
 
@@ -75,6 +76,8 @@ class BrokerFlags:
 NO_FLAGS: Final = BrokerFlags()
 RETRY_S: Final = 0.1
 """Pause between two attempts while nothing listens."""
+TOLD_S: Final = 5.0
+"""Seconds of retrying after which a warning says so."""
 
 
 WATCHING_KEEPALIVE_S: Final = 1.0
@@ -115,6 +118,7 @@ async def _opened(settings: ClientConfig, outbox: str | None, watching: bool) ->
     clock = asyncio.get_running_loop().time
     deadline = clock() + settings.timeout_s
     left_s = settings.timeout_s
+    told = False
     while True:
         client = Client(
             url,
@@ -132,8 +136,11 @@ async def _opened(settings: ClientConfig, outbox: str | None, watching: bool) ->
             if not isinstance(error.__cause__, ConnectionRefused):
                 raise
             if left_s <= 0:
-                waited = f"{error}; it was waited for {settings.timeout_s:g} s"
-                raise Disconnected(waited) from error.__cause__
+                given_up = f"{error}; gave up after {settings.timeout_s:g} s"
+                raise Disconnected(given_up) from error.__cause__
+            if not told and settings.timeout_s - left_s > TOLD_S:
+                told = True
+                log.warning("%s; retrying for %.0f more seconds", error, left_s)
         else:
             return client
         await asyncio.sleep(RETRY_S)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 import termios
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
 STANDARD: Final = (0, 1, 2)
+AGAIN_S: Final = 0.01
+"""Pause before an interrupt that was dropped is repeated, so that the destructor has ended."""
 
 
 def leave_on_signal(stop: asyncio.Event, told: Callable[[str], None] = lambda _: None) -> None:
@@ -69,6 +74,27 @@ def cleaning_up() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Repeat an interrupt that Python drops because it came within a destructor or a callback of a weak
+    reference. A simulation runs without an event loop, and spends much of its time there."""
+    before = sys.unraisablehook
+
+    def dropped(error: sys.UnraisableHookArgs) -> None:
+        if error.exc_type is KeyboardInterrupt:
+            again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+            again.daemon = True
+            again.start()
+        else:
+            before(error)
+
+    sys.unraisablehook = dropped
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _is_terminal(descriptor: int) -> bool:

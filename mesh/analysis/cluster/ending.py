@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -51,12 +51,26 @@ class Interrupts:
             raise self._ending()
 
     def take_over(self) -> None:
-        """Handle the signals from here on. Repeated after Spark has installed its own handler."""
+        """Handle the signals from here on."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in SIGNALS:
             before = signal.signal(number, self._take)
             self._before.setdefault(number, before)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Nobody replaces the handlers in this block, in which Spark installs its own one."""
+        usual = signal.signal
+
+        def unless_ours(number: int, handler: Any) -> Any:
+            return self._take if number in SIGNALS else usual(number, handler)
+
+        signal.signal = unless_ours  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            signal.signal = usual
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         first = self.taken is None

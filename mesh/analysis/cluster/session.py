@@ -90,8 +90,8 @@ def _started(options: SparkOptions, interrupts: Interrupts) -> Iterator[SparkSes
             )
             java = DriverJava(scratch, interrupts.held)
             interrupts.end_now = java.kill
-        spark = _start(options, driver_host, java, scratch)
-        interrupts.take_over()
+        with interrupts.kept():
+            spark = _start(options, driver_host, java, scratch)
         yield spark
     finally:
         interrupts.closing = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import fields
@@ -16,6 +17,7 @@ from mesh.cli import app as application
 from mesh.cli import broker, messages, status
 from mesh.cli.exits import ExitCode, explain
 from mesh.cli.settings import NO_FLAGS, BrokerFlags
+from mesh.cli.signals import interrupts_kept
 from mesh.errors import ConfigError, Disconnected, Locked, MeshTimeout, NoResponders, TopicError
 from protocols.errors import AddressError, ConnectionRefused
 from tests.protocols.blocking.support import silent_listener
@@ -282,6 +284,23 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         timeout=240,
     )
+
+
+def test_an_interrupt_within_a_destructor_is_not_lost() -> None:
+    """Ctrl-C while Python ran a callback of a weak reference printed a traceback, and the swarm went on."""
+
+    class Dying:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def work() -> None:
+        while True:
+            Dying()
+            for _ in range(1_000_000):
+                pass
+
+    with pytest.raises(KeyboardInterrupt), interrupts_kept():
+        work()
 
 
 def test_closed_standard_streams_are_no_fault() -> None:

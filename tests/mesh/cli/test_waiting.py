@@ -49,10 +49,19 @@ async def test_the_other_commands_wait_too() -> None:
 async def test_the_wait_ends_at_the_timeout_and_says_so() -> None:
     clock = asyncio.get_running_loop().time
     began = clock()
-    sentence = r"^no broker at tcp://127.0.0.1:7770 \(.*; it was waited for 5 s$"
+    sentence = r"^no broker at tcp://127.0.0.1:7770 \(.*; gave up after 5 s$"
     with pytest.raises(Disconnected, match=sentence):
         await status._look(SETTINGS, False)
     assert 4.5 <= clock() - began <= 5.0
+
+
+@pytest.mark.virtual
+async def test_a_long_wait_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """`mesh status --timeout 60` printed nothing for a minute."""
+    with pytest.raises(Disconnected, match="gave up after 20 s$"):
+        await status._look(ClientConfig(url=URL, timeout_s=20.0), False)
+    (told,) = [record.getMessage() for record in caplog.records if "retrying" in record.getMessage()]
+    assert told.startswith(f"no broker at {URL} (") and told.endswith("; retrying for 15 more seconds")
 
 
 @pytest.mark.virtual

@@ -90,6 +90,19 @@ def test_a_held_signal_waits_until_the_new_thing_has_its_name() -> None:
     assert made == "a folder"
 
 
+def test_a_library_cannot_replace_the_handler_while_it_starts() -> None:
+    """Ctrl-C just after Spark had installed its handler printed a traceback of py4j."""
+    with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
+        ours = signal.getsignal(signal.SIGINT)
+        with interrupts.kept():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGINT) == ours
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN, "others are not kept"
+        signal.signal(signal.SIGALRM, before)
+        signal.raise_signal(signal.SIGINT)
+
+
 def test_sigterm_ends_with_its_own_code() -> None:
     with pytest.raises(SystemExit) as raised, Interrupts():
         os.kill(os.getpid(), signal.SIGTERM)
