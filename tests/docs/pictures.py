@@ -1,7 +1,8 @@
 """The pictures of README and docs: ``python -m tests.docs.pictures``, or ``make pictures``, draws them again.
 
-They show the console as it is drawn for a mesh of five brokers. The recording is a few pictures, which the
-style sheet of an SVG shows one after the other: no script, and no font of others.
+Drawings show the console for a mesh of five brokers. The recording is a few of them, which the style sheet
+of an SVG shows one after the other: no script, and no font of others. Pages are photographed, see
+`tests.docs.photographs`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from mesh.console.control import Control
 from mesh.console.history import History
 from mesh.console.screen import Asked, Screen
 from mesh.picture import compose
+from tests.docs.photographs import missing, photographs
 from tests.mesh.console.scenes import CLIENTS, STATES
 
 FOLDER: Final = Path(__file__).parents[2] / "docs/pictures"
@@ -107,9 +109,14 @@ def pictures() -> dict[str, str]:
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pictures().items():
-        (folder / name).write_text(text)
-        print(f"{folder / name}: {len(text)} bytes")
+    drawn = {name: text.encode() for name, text in pictures().items()}
+    if reason := missing():
+        print(f"no photographs of pages: {reason}", file=sys.stderr)
+    else:
+        drawn |= photographs()
+    for name, content in drawn.items():
+        (folder / name).write_bytes(content)
+        print(f"{folder / name}: {len(content)} bytes")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import struct
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
+from tests.docs.photographs import BYTES_MAX, PAGE_SIZE, PHOTOGRAPHS
 from tests.docs.pictures import EVERY, FIRST, FOLDER, LAST, pictures
+from tests.support.chromium import needed
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,4 +34,19 @@ def test_every_picture_is_on_a_page() -> None:
     shown = {
         Path(link).name for page in pages for link in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", page.read_text())
     }
-    assert {path.name for path in FOLDER.glob("*.svg")} <= shown
+    assert {path.name for path in FOLDER.iterdir()} <= shown
+
+
+def test_photographs_are_pictures_of_modest_size() -> None:
+    assert {path.name for path in FOLDER.glob("*.png")} == set(PHOTOGRAPHS)
+    for path in FOLDER.glob("*.png"):
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG\r\n") and len(content) < BYTES_MAX
+
+
+@pytest.mark.long
+@needed
+def test_a_page_is_photographed_from_its_top() -> None:
+    content = asyncio.run(PHOTOGRAPHS["page.png"]())
+    width, height = struct.unpack(">II", content[16:24])
+    assert (width, height) == PAGE_SIZE

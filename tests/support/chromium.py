@@ -9,6 +9,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -79,10 +80,11 @@ class Page:
                 raise AssertionError(f"never became true: {expression}\nthe page says: {text}")
             await asyncio.sleep(0.05)
 
-    async def picture(self) -> bytes:
-        """The whole page as PNG."""
+    async def picture(self, height_max: float = math.inf) -> bytes:
+        """The page as PNG, from its top."""
         size = (await self._do("Page.getLayoutMetrics"))["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        height = min(size["height"], height_max)
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1}
         taken = await self._do("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         return base64.b64decode(taken["data"])
 

@@ -70,7 +70,7 @@ async def test_a_state_of_the_mesh_is_shown_whole_at_both_widths(name: str) -> N
     frame["drops"], frame["refused"] = {"slow_stock_subscriber": 123_456}, {"websocket_origin": 3}
     shown = Scene(shown.past, json.dumps(frame).encode())
     async with Browser.run() as browser, staged(shown) as (_, url):
-        for size in (WIDE, NARROW, (320, 600)):
+        for size in (WIDE, (1120, 760), (760, 800), NARROW, (320, 600)):
             page = await browser.page(*size)
             await page.go(url)
             await page.until(READY)
@@ -84,6 +84,24 @@ async def test_a_state_of_the_mesh_is_shown_whole_at_both_widths(name: str) -> N
         trouble = await page.evaluate("[...document.querySelectorAll('#trouble li')].map((e) => e.innerText)")
         assert trouble == [each["text"] for each in frame["trouble"]]
         assert not browser.errors
+
+
+async def test_long_names_make_no_table_wider_than_its_card() -> None:
+    """Between 1 100 and 1 250 pixels, and with long names up to 1 400, the table of brokers left its card."""
+    frame = json.loads(scene("calm").frame)
+    for number, broker in enumerate(frame["brokers"]):
+        broker["name"] = f"broker-of-a-far-away-data-centre-{number}"
+    async with (
+        Browser.run() as browser,
+        staged(Scene(scene("calm").past, json.dumps(frame).encode())) as (_, url),
+    ):
+        for width in (1120, 1200, 1280, 1400, 1700):
+            page = await browser.page(width, 800)
+            await page.go(url)
+            await page.until(READY)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+            table = await page.evaluate("document.querySelector('#brokers').scrollWidth")
+            assert table <= await page.evaluate("document.querySelector('#members').clientWidth"), width
 
 
 async def test_words_of_others_are_text_and_never_markup() -> None:
