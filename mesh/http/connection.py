@@ -15,6 +15,7 @@ h11 reads and writes the messages. This module decides the rest:
   An idle connection is kept for `IDLE_S`.
 * No request may have a body: nothing here takes one.
 * `REQUESTS_A_TURN` requests are answered in a turn of the loop; the others of a pipeline wait for the next.
+  Nothing more is read meanwhile, so that one read at most is kept.
 * A client that does not read is not read from, and is cut off after `WRITE_S`. It misses frames of a stream;
   each frame is complete, so the next one that fits makes up for them.
 * LINGERING: our answer is written and our direction closed. Further input is thrown away for `LINGER_S`,
@@ -162,23 +163,31 @@ class HttpConnection(asyncio.Protocol):
     # --- requests
 
     def _advance(self) -> None:
-        """Answer the requests that have come, in order."""
+        """Answer the requests that have come, in order, and read on when none is left."""
         self._next = None
+        if self._answer_some():
+            self._later()
+        elif not self._full:
+            self._transport.resume_reading()
+
+    def _answer_some(self) -> bool:
+        """Answer at most so many requests as one turn may; True if there may be more."""
         for _ in range(REQUESTS_A_TURN):
             if self.state is not State.READING or self._full:
-                return
+                return False
             try:
                 complete = self._read()
             except h11.RemoteProtocolError as error:
                 self._refuse(sentence(_status_of(error), str(error) or "this is no request of HTTP/1.1"))
-                return
+                return False
             if not complete:
-                return
+                return False
             self._answer()
-        self._later()
+        return True
 
     def _later(self) -> None:
         if self._next is None:
+            self._transport.pause_reading()
             self._next = self._loop.call_soon(self._advance)
 
     def _read(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,39 @@ async def test_a_pipeline_is_answered_a_few_requests_a_turn() -> None:
         for _ in range(200):
             assert (await caller.answer()).body == BODY
         caller.close()
+
+
+class FastNetwork(asyncio.Transport):
+    """A client that sends a read's worth of requests in each turn, and reads all answers."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.reads = True
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def write(self, data: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+async def test_a_pipeline_is_not_read_faster_than_it_is_answered() -> None:
+    """Each turn read up to 256 KiB, and answered eight requests. The rest was kept without a bound, and
+    copied for each answer."""
+    http, network = HttpServer(HttpListen("0"), Site(), Pages()), FastNetwork()
+    connected = connection.HttpConnection(http)
+    connected.connection_made(network)
+    sent = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 100
+    for _ in range(100):
+        if network.reads:
+            connected.data_received(sent)
+        await asyncio.sleep(0)
+        assert len(connected._http.trailing_data[0]) <= len(sent)
+    assert http.answers[HTTPStatus.OK] > 500, "it is read again once all are answered"
+    connected.connection_lost(None)
 
 
 async def test_a_head_that_arrives_byte_by_byte_times_out_after_ten_seconds() -> None:
