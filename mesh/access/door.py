@@ -35,10 +35,6 @@ NOBODY_ANONYMOUS: Final = (
 )
 
 
-HELD_MAX_S: Final = 2.0
-"""An honest client with a wrong key still gets the reason: it waits for 5 s."""
-
-
 class NotAllowed(SessionError):
     """A client may not come in, or may not do what it asks for."""
 
@@ -50,9 +46,9 @@ class WrongProof(SessionError):
 
     reason = "wrong_proof"
 
-    def __init__(self, sentence: str, wait_s: float = 0.0) -> None:
+    def __init__(self, sentence: str, held_s: float = 0.0) -> None:
         super().__init__(sentence)
-        self.held_s = min(HELD_MAX_S, wait_s)
+        self.held_s = held_s
 
 
 class AboveLimit(SessionError):
@@ -216,14 +212,12 @@ class Door:
             raise WrongProof(f"a client offers a proof of kind {method[:16]!r}; there are key and token")
         known = self._owner(method, identity) is not None
         claim = Claim(method, identity if known else b"", origin.host)
-        wait_s = self._attempts.wait_s(claim, now)
-        if wait_s > 0:
-            sentence = f"wrong proofs for this {method} came from this address before"
-            raise WrongProof(f"{sentence}, which may try again in {wait_s:.1f} s", wait_s)
         if not known:
             self._attempts.failed(claim, now)
-            wait_s = self._attempts.wait_s(claim, now)
-            raise WrongProof(f"no principal of this broker has this {method}", wait_s)
+            raise WrongProof(f"no principal of this broker has this {method}", self._attempts.pause_s(claim))
+        if not self._attempts.takes(claim, now):
+            sentence = f"too many proofs for this {method} come from this address, and were wrong; try again"
+            raise WrongProof(sentence, self._attempts.pause_s(claim))
         return claim
 
     def proven(self, claim: Claim, about: bytes, proof: bytes, now: float) -> Guest:
@@ -238,8 +232,8 @@ class Door:
             )
         if name is None or not right:
             self._attempts.failed(claim, now)
-            wait_s = self._attempts.wait_s(claim, now)
-            raise WrongProof(f"the proof does not belong to the {method} that HELLO names", wait_s)
+            sentence = f"the proof does not belong to the {method} that HELLO names"
+            raise WrongProof(sentence, self._attempts.pause_s(claim))
         self._attempts.succeeded(claim)
         return Guest(self._standing(name), method, identity)
 

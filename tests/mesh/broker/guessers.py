@@ -22,7 +22,7 @@ from typing import Final
 import psutil
 
 from mesh.access import proofs
-from mesh.access.door import HELD_MAX_S
+from mesh.access.attempts import LONGEST_S
 from mesh.access.keys import SigningKey
 from mesh.wire.capabilities import SESSION
 from mesh.wire.session_frames import Kind, decode, encode
@@ -152,7 +152,7 @@ class Bare(asyncio.Protocol):
         if not self.greeted:
             self.greeted = True
             self.transport.write(b"\x00SP\x00" + struct.pack(">HH", REP, 0))
-            asyncio.get_running_loop().call_later(HELD_MAX_S, self.refuse)
+            asyncio.get_running_loop().call_later(LONGEST_S, self.refuse)
 
     def refuse(self) -> None:
         frame = ADDRESS + encode(Kind.ERROR, "wrong_proof", "no")
