@@ -43,7 +43,7 @@ async def test_received_messages_are_not_forwarded(link: Link) -> None:
 
 
 @item(118, transports=TRANSPORTS, pairs=PAIRS[:2], note="the raw end is ours: pynng has none")
-async def test_a_raw_bus_tells_pipes_apart_and_sends_past_one(link: Link) -> None:
+async def test_a_raw_bus_names_the_pipe_of_a_message_and_can_exclude_one(link: Link) -> None:
     async with link:
         raw = link.first("Bus0", raw=True)
         left, right = link.second("Bus0"), link.second("Bus0")

@@ -210,7 +210,7 @@ async def test_a_listener_outlives_accepts_that_fail(link: Link) -> None:
 
 
 @item(151, transports=TRANSPORTS)
-async def test_a_closed_listener_says_so_and_accepts_no_more(link: Link) -> None:
+async def test_a_closed_listener_is_reported_and_accepts_no_connections(link: Link) -> None:
     async with link:
         pull = link.first("Pull0")
         listener = await pull.listen(link.address())

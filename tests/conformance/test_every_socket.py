@@ -120,7 +120,7 @@ async def test_raw_sockets_have_no_contexts(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in NUMBERS if kind not in WITH_CONTEXTS])
 @item(4, pairs=EACH)
-async def test_patterns_without_contexts_say_so(kind: str, link: Link) -> None:
+async def test_patterns_without_contexts_refuse_them(kind: str, link: Link) -> None:
     async with link:
         with pytest.raises(NotSupported):
             link.first(kind).new_context()
@@ -129,7 +129,7 @@ async def test_patterns_without_contexts_say_so(kind: str, link: Link) -> None:
 @KINDS
 @BOTH
 @item(5, 6, 7, 8, 9, note="a second aclose() is quiet, as Python's are, where the others answer Closed")
-async def test_a_closed_socket_says_so(kind: str, raw: bool) -> None:
+async def test_a_closed_socket_raises_closed(kind: str, raw: bool) -> None:
     socket = make(kind, raw)
     await socket.aclose()
     for call in (
@@ -153,7 +153,7 @@ async def test_a_closed_socket_says_so(kind: str, raw: bool) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in NUMBERS if kind != "Star0"])
 @item(5, 6, 8, 9, pairs=((PYNNG,),))
-async def test_a_closed_socket_of_the_other_engine_says_so(kind: str, link: Link) -> None:
+async def test_a_closed_socket_of_the_other_engine_raises_closed(kind: str, link: Link) -> None:
     async with link:
         socket = link.first(kind)
         await socket.aclose()

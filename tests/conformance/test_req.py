@@ -64,7 +64,7 @@ async def test_an_unanswered_request_is_sent_again_with_its_id(link: Link) -> No
 
 
 @item(44, transports=STREAMS, pairs=EACH)
-async def test_it_is_sent_again_at_once_when_its_pipe_closes(link: Link) -> None:
+async def test_a_request_is_sent_again_at_once_when_its_pipe_closes(link: Link) -> None:
     async with link.scripted("Req0", REP) as (req, first):
         await req.send(b"anybody?")
         frame = await first.recv()
@@ -76,7 +76,7 @@ async def test_it_is_sent_again_at_once_when_its_pipe_closes(link: Link) -> None
 
 
 @item(45, transports=STREAMS, pairs=EACH)
-async def test_it_is_sent_again_when_a_peer_connects_late(link: Link) -> None:
+async def test_a_request_is_sent_again_when_a_peer_connects_late(link: Link) -> None:
     async with link.scripted("Req0", REP) as (req, first):
         await req.send(b"anybody?")
         frame = await first.recv()

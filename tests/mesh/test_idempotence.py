@@ -284,7 +284,7 @@ class Cursor:
         ("pyformat", "values(%(id)s, %(came_s)s)", {"id": "a", "came_s": 7}),
     ],
 )
-def test_each_paramstyle_of_db_api_is_spoken(paramstyle: str, marks: str, arguments: Any) -> None:
+def test_each_paramstyle_of_db_api_is_supported(paramstyle: str, marks: str, arguments: Any) -> None:
     cursor = Cursor()
     assert Inbox(paramstyle, table="app.seen", wall_time=lambda: 7.9).is_new(cursor, SimpleNamespace(id="a"))
     assert cursor.asked[1] == (f"insert into app.seen(id, came_s) {marks}", arguments)

@@ -200,14 +200,14 @@ async def test_a_broker_of_another_authority_is_refused_and_both_ends_say_why(
         assert len(host.members()) == len(guest.members()) == 1
 
 
-async def test_brokers_meet_over_websocket_at_one_path() -> None:
+async def test_brokers_link_over_websocket_at_one_path() -> None:
     async with Cluster(listen="ws://127.0.0.1:0/mesh") as cluster:
         brokers = await cluster.mesh("alpha", "bravo")
         await whole(brokers)
         assert brokers[0].url.endswith("/mesh")
 
 
-async def test_brokers_meet_over_websocket_inside_tls(tls: TlsConfig) -> None:
+async def test_brokers_link_over_websocket_inside_tls(tls: TlsConfig) -> None:
     async with Cluster(listen="wss://127.0.0.1:0/mesh", tls=tls) as cluster:
         await cluster.mesh("alpha", "bravo")
 

@@ -61,7 +61,7 @@ def test_the_deaths_of_a_partition_are_a_line_for_each_side() -> None:
     assert told[1].shorter == ("alpha, beta, gamma → dead", "3 brokers → dead")
 
 
-def test_changes_of_another_kind_or_time_are_told_apart() -> None:
+def test_changes_of_another_kind_or_time_are_distinguished() -> None:
     rows = [
         statuses.changed("alpha", 1, "09:01:05.0", "beta", "suspect", "dead", "missed 3"),
         statuses.changed("alpha", 2, "09:01:05.1", "gamma", "alive", "dead", "reported"),

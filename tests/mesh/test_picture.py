@@ -89,7 +89,7 @@ def test_a_reason_that_says_no_more_than_the_state_is_left_out() -> None:
     assert news.text == "beta alive → left"
 
 
-def test_brokers_of_one_name_are_told_apart_by_their_ids() -> None:
+def test_brokers_of_one_name_are_distinguished_by_their_ids() -> None:
     """The feed had `link alpha - alpha up`, and the table two rows called alpha."""
     names = {"b1": "alive", "c2": "left", "d3": "dead"}
     members = [

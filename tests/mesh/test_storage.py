@@ -167,7 +167,7 @@ def test_errors_of_the_disk_are_explained_with_advice(error: OSError, advice: st
     assert disk_advice(error).endswith(advice) and disk_reason(error) == reason
 
 
-def test_a_reason_is_said_for_errors_of_other_kinds_too() -> None:
+def test_errors_of_other_kinds_are_explained_too() -> None:
     assert disk_reason(StorageError("this storage is closed")) == "this storage is closed"
     assert disk_reason(TimeoutError()) == "it did not answer"
 

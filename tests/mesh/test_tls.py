@@ -109,7 +109,7 @@ def trusted_by_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("trusted_by_the_system")
-async def test_brokers_meet_by_name_with_the_systems_authorities() -> None:
+async def test_brokers_link_by_name_with_the_systems_authorities() -> None:
     only_a_name = TlsConfig(cert=ONLY_A_NAME.cert, key=ONLY_A_NAME.key)
     async with Cluster() as cluster:
         host = await cluster.broker("host", listen=ANYWHERE, tls=only_a_name)

@@ -100,7 +100,7 @@ async def wait_until_linked(url: str, *names: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_three_brokers_meet_over_mutual_tls_and_clients_publish_over_tls(tmp_path: Path) -> None:
+async def test_three_brokers_link_over_mutual_tls_and_clients_publish_over_tls(tmp_path: Path) -> None:
     async with brokers(tmp_path, "alpha", "bravo", "charlie") as (alpha, bravo, charlie):
         seed = await alpha.start()
         assert seed.startswith("tls+tcp://127.0.0.1:")

@@ -440,7 +440,7 @@ async def test_a_chain_of_devices_over_real_transports(scheme: str, tmp_path: Pa
     await end(stops, running)
 
 
-async def test_a_reader_of_a_diverted_socket_hears_nothing_until_its_own_timeout() -> None:
+async def test_a_reader_of_a_diverted_socket_waits_until_its_own_timeout() -> None:
     async with RawSocket(Bus0) as bus, joined(bus):
         Peer(bus).say(b"x")
         with pytest.raises(Timeout):

@@ -159,7 +159,7 @@ async def test_a_linger_time_of_none_has_no_limit(scheme: str, tmp_path: Path) -
         await closing
 
 
-async def test_a_deaf_peer_keeps_nothing_from_the_others(tmp_path: Path) -> None:
+async def test_a_peer_that_does_not_read_delays_no_other(tmp_path: Path) -> None:
     async with Sub0(topics=[""]) as sub:
         pub = Pub0(listen=f"ipc://{tmp_path}/pub", options=SocketOptions(linger_s=1.0))
         async with pub, raw_peer_of(pub) as deaf:

@@ -122,7 +122,7 @@ USES: dict[str, Callable[[Socket], Coroutine[Any, Any, object]]] = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("kind", [Pull0, Sub0, Rep0])
-def test_a_socket_used_from_a_second_loop_says_so(use: str, kind: type[Socket]) -> None:
+def test_a_socket_refuses_calls_from_a_second_loop(use: str, kind: type[Socket]) -> None:
     socket = kind()
 
     async def first() -> None:
@@ -136,7 +136,7 @@ def test_a_socket_used_from_a_second_loop_says_so(use: str, kind: type[Socket]) 
     asyncio.run(second())
 
 
-def test_sending_from_a_second_loop_says_so_too() -> None:
+def test_sending_from_a_second_loop_is_refused_too() -> None:
     req, push, pub = Req0(), Push0(), Pub0()
 
     async def first() -> None:
@@ -171,7 +171,7 @@ def test_a_socket_made_before_any_loop_belongs_to_the_first_that_uses_it() -> No
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ipc"])
-async def test_a_forked_child_uses_sockets_of_its_own_and_the_parent_goes_on(
+async def test_a_forked_child_uses_its_own_sockets_and_the_parent_continues(
     scheme: str, tmp_path: Path
 ) -> None:
     """NNG panics here. Meanwhile a message crosses the parent's connections each turn."""
@@ -200,7 +200,7 @@ async def test_a_forked_child_uses_sockets_of_its_own_and_the_parent_goes_on(
         assert push.statistics().closed == {}
 
 
-async def test_a_child_that_touches_its_parents_socket_is_told_and_the_parent_undisturbed() -> None:
+async def test_a_child_that_uses_its_parents_socket_gets_an_error_and_the_parent_is_undisturbed() -> None:
     async with Pull0(listen="tcp://127.0.0.1:0") as pull, Push0() as push:
         await push.dial_once(pull.listeners[0].url)
 

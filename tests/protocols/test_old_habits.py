@@ -55,7 +55,7 @@ async def test_a_socket_that_is_entered_without_async_says_so() -> None:
             pass
 
 
-async def test_a_call_in_another_thread_is_told_too() -> None:
+async def test_a_call_in_another_thread_gets_the_same_hint() -> None:
     async with Push0() as push:
         with pytest.raises(StateError, match=r"protocols\.blocking"):
             await asyncio.to_thread(push.dial, "tcp://127.0.0.1:9")

@@ -94,7 +94,7 @@ def test_the_receive_limit_may_be_off_but_not_negative() -> None:
         SocketOptions(recv_size_max=-1)
 
 
-def test_permissions_are_told_in_octal() -> None:
+def test_permissions_are_shown_in_octal() -> None:
     with pytest.raises(ValueError, match="ipc_permissions is 0o1000; it must be from 0o0 to 0o777"):
         SocketOptions(ipc_permissions=0o1000)
 

@@ -88,7 +88,7 @@ def test_the_memory_of_complaints_is_bounded() -> None:
     assert len(warnings._logged) == KEYS_MAX
 
 
-def test_a_quiet_time_fills_the_budget_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_quiet_time_fills_the_budget_at_most(caplog: pytest.LogCaptureFixture) -> None:
     warnings = PeerWarnings()
     for number in range(50):
         warnings.warn(5.0, number, "early")

@@ -184,7 +184,7 @@ def test_close_drains_only_when_asked(pipe: Pipe, connection: FakeConnection) ->
     assert connection.calls == ["abort"]
 
 
-def test_reading_goes_on_when_the_last_reason_to_pause_has_ended(
+def test_reading_continues_when_the_last_reason_to_pause_has_ended(
     pipe: Pipe, connection: FakeConnection
 ) -> None:
     pipe.pause(INBOX_FULL)

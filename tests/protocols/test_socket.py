@@ -442,7 +442,7 @@ async def test_several_sockets_share_one_address(tmp_path: Path) -> None:
     await local.aclose()
 
 
-async def test_a_second_partner_of_a_pair_is_told_to_go_over_tcp() -> None:
+async def test_a_second_partner_of_a_pair_is_refused_over_tcp() -> None:
     async with Pair0() as pair, Pair0() as first, Pair0() as second:
         listener = await pair.listen("tcp://127.0.0.1:0")
         await first.dial_once(listener.url)
@@ -556,7 +556,7 @@ async def test_sockets_work_after_fork() -> None:
         assert process.exitcode == 0
 
 
-async def test_two_sockets_over_a_cut_link_meet_again_over_another() -> None:
+async def test_two_sockets_with_a_cut_link_reconnect_over_another() -> None:
     async with Push0() as push, Pull0() as pull:
         link = Link(push, pull)
         await push.send(b"1")

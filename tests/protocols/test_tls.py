@@ -31,7 +31,7 @@ def test_neither_keys_nor_passwords_are_shown() -> None:
     assert "SECRET" not in shown and "HUSH" not in shown
 
 
-def test_it_is_an_option_of_a_socket_and_nothing_else_is() -> None:
+def test_the_tls_option_of_a_socket_takes_only_a_tls_config() -> None:
     assert SocketOptions(tls=TlsConfig()).tls == TlsConfig()
     with pytest.raises(TypeError, match="TlsConfig or None"):
         SocketOptions(tls="cert.pem")  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ def test_one_broker_always_keeps_its_address(faults: list[Fault]) -> None:
     assert not moved or set(NAMES) - moved - left
 
 
-def test_only_the_kinds_that_were_asked_for_are_drawn() -> None:
+def test_only_requested_kinds_are_drawn() -> None:
     drawn = find(strategies.faults(3, kinds=["crash", "pause"]), lambda faults: len(faults) == 3)
     assert {fault.kind for fault in drawn} <= {"crash", "pause"}
     with pytest.raises(ValueError, match="no fault of kind crush is drawn"):

@@ -25,7 +25,7 @@ async def test_minutes_take_no_time() -> None:
 
 
 @pytest.mark.virtual
-async def test_sockets_meet_on_the_loopback_of_the_world() -> None:
+async def test_sockets_connect_on_the_loopback_of_the_world() -> None:
     async with Pair0() as left, Pair0() as right:
         listener = await left.listen("tcp://127.0.0.1:0")
         right.dial(listener.url)

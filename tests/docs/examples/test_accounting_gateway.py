@@ -176,7 +176,7 @@ def test_an_answer_has_the_proxy_states_in_their_order() -> None:
     assert is_answer(gateway.answer_to(empty, SECRET), empty), "an attribute of no bytes ends them"
 
 
-async def test_over_udp(tmp_path: Path) -> None:
+async def test_the_gateway_answers_over_udp(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     async with (
         Broker(name="home", listen="tcp://127.0.0.1:0", state_dir=tmp_path) as broker,

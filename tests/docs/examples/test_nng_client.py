@@ -41,7 +41,7 @@ async def run(*command: str) -> tuple[int | None, str]:
     return process.returncode, said.decode()
 
 
-async def test_it_publishes_with_a_receipt(client: str) -> None:
+async def test_the_client_publishes_with_a_receipt(client: str) -> None:
     async with (
         Broker(name="alpha", listen="tcp://127.0.0.1:0") as broker,
         Client(broker.url) as ours,
@@ -55,7 +55,7 @@ async def test_it_publishes_with_a_receipt(client: str) -> None:
         assert code == 1 and said.startswith("error: "), said
 
 
-async def test_it_receives_published_messages_until_it_is_interrupted(client: str) -> None:
+async def test_the_client_receives_messages_until_it_is_interrupted(client: str) -> None:
     async with Broker(name="alpha", listen="tcp://127.0.0.1:0") as broker, Client(broker.url) as ours:
         pipe = asyncio.subprocess.PIPE
         command = client, broker.url, "sub", "news."
@@ -72,7 +72,7 @@ async def test_it_receives_published_messages_until_it_is_interrupted(client: st
         assert await asyncio.wait_for(listening.wait(), TIMEOUT_S) == -2
 
 
-async def test_it_reports_a_missing_broker_and_missing_arguments(client: str) -> None:
+async def test_the_client_reports_a_missing_broker_and_missing_arguments(client: str) -> None:
     code, said = await run(client, "tcp://127.0.0.1:1", "pub", "news.uk", "hello")
     assert code == 1 and "Connection refused" in said
     code, said = await run(client)

@@ -162,7 +162,7 @@ def test_the_topic_is_made_of_facility_and_severity(start: bytes, topic: str) ->
     assert syslog.topic_of(start + b"x") == topic
 
 
-async def test_over_udp_and_tcp(tmp_path: Path) -> None:
+async def test_messages_arrive_over_udp_and_tcp(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     async with (
         Broker(name="home", listen="tcp://127.0.0.1:0", state_dir=tmp_path) as broker,

@@ -57,7 +57,7 @@ def joins_the_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESH_JOIN", MESH)
 
 
-async def test_its_messages_reach_the_mesh_and_messages_of_others_are_streamed() -> None:
+async def test_published_messages_reach_the_mesh_and_messages_of_others_are_streamed() -> None:
     async with Broker(name="alpha", listen=MESH), web.lifespan(web.app), Client(MESH) as client:
         while len(web.app.state.broker.members()) < 2:
             await asyncio.sleep(0.1)

@@ -57,7 +57,7 @@ def test_every_work_of_durable_subscriptions_runs_and_every_target_is_measured()
 
 @pytest.mark.process
 @pytest.mark.timeout(240)
-def test_without_nats_server_the_command_says_so_and_goes_on() -> None:
+def test_the_command_reports_a_missing_nats_server_and_continues() -> None:
     document = bench("durable", "--scale", "0.01", "--only", "one at a time", PATH="")
     assert document["skipped"] == {
         JETSTREAM: "nats-server is not installed (on Debian: apt-get install nats-server)"

@@ -20,7 +20,7 @@ def figures_of(run: Any, *arguments: Any) -> Figures:
     return figures
 
 
-def test_idle_brokers_are_timed_over_about_as_many_messages_as_asked_for() -> None:
+def test_idle_brokers_are_timed_over_about_the_requested_number_of_messages() -> None:
     figures = figures_of(simulate.run_idle, 3, 120)
     assert figures[RATE] > 0 and figures["peak MB"] > 10
     # 12 messages a second: a survey and an answer a second for each of six directed pairs.

@@ -198,7 +198,7 @@ async def test_a_stock_request_with_a_bad_topic_gets_a_sentence_and_may_try_agai
         await stranger.close()
 
 
-async def test_a_subscriber_that_speaks_loses_its_connection() -> None:
+async def test_a_subscriber_that_sends_loses_its_connection() -> None:
     async with broker_with_traffic() as broker:
         stranger = await Stranger.connect(broker.url, SUB)
         stranger.send(b"I am a SUB")

@@ -81,7 +81,7 @@ def test_a_durable_subscription_is_known_everywhere_when_it_is_made() -> None:
         assert mesh.run(store, at="broker-2") == ("broker-1",)
 
 
-def test_it_outlives_the_death_of_its_home_and_a_restart_of_all_others() -> None:
+def test_a_subscription_outlives_the_death_of_its_home_and_a_restart_of_all_others() -> None:
     """Level stored would skip the home that is away, and nobody would know."""
     with World(2) as world:
         mesh = Mesh(world, brokers=3)
@@ -332,7 +332,7 @@ def test_a_broker_that_is_given_its_lost_id_again_is_the_home_it_was() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_broker_of_an_earlier_version_is_no_home_and_is_sent_nothing_of_this() -> None:
+async def test_a_broker_of_an_earlier_version_is_no_home_and_is_sent_no_durable_interest() -> None:
     """It would close the link on a frame of an unknown kind."""
     async with Cluster() as cluster:
         old = await cluster.broker("old")

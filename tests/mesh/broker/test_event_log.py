@@ -260,7 +260,7 @@ async def test_a_failing_disk_is_counted_and_reported_once_and_loses_no_row_that
     assert [row["seq"] for row in rows_of(storage.contents[f"/log/{name}"])] == [1, 2, 3, 4, 5]
 
 
-async def test_the_status_of_a_log_has_the_rows_that_wait_and_are_lost_and_its_end_is_told(
+async def test_the_status_of_a_log_has_waiting_and_lost_rows_and_the_end_of_a_failure_is_reported(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, "ROWS_MAX", 3)
@@ -402,7 +402,7 @@ async def test_without_a_folder_only_the_latest_events_are_kept() -> None:
     assert storage.contents == {}
 
 
-def test_a_full_disk_shows_in_a_brokers_status_and_its_end_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_in_a_brokers_status_and_its_end_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     with World(1) as world:
         mesh = Mesh(world, brokers=2)
         broker = mesh.broker("broker-1")

@@ -90,7 +90,7 @@ async def test_the_status_is_the_one_that_requests_get() -> None:
         assert served["schema"] == 1 and served.keys() == asked.keys() and served["id"] == asked["id"]
 
 
-async def test_a_page_is_told_of_the_whole_mesh_and_of_a_death() -> None:
+async def test_a_page_gets_the_whole_mesh_and_a_death() -> None:
     async with Cluster() as cluster:
         alpha = await cluster.broker("alpha", http=HTTP)
         others = [await cluster.broker(name, alpha) for name in ("beta", "gamma")]

@@ -118,7 +118,7 @@ async def test_a_flipped_bit_costs_the_id_at_most() -> None:
         assert read is fresh or (read.id, read.incarnation) == (first.id, 6), flipped
 
 
-async def test_the_end_of_a_failure_to_save_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_end_of_a_failure_to_save_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     storage = FaultyStorage()
     identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
     assert identity.status() == StateStatus(0, None)

@@ -128,7 +128,7 @@ def test_a_stopped_stock_subscriber_costs_bounded_memory_and_no_message_of_other
         assert drops(mesh)["slow_stock_subscriber"] > 100
 
 
-def test_a_stock_request_to_a_broker_that_leaves_is_not_told_that_it_was_accepted() -> None:
+def test_a_stock_request_to_a_leaving_broker_gets_no_acceptance() -> None:
     replies: list[str] = []
 
     async def asks(process: Process) -> None:

@@ -40,7 +40,7 @@ def test_a_connection_is_near_if_it_does_not_leave_this_machine(url: str, remote
     assert is_near(Connected(url, remote)) is near
 
 
-def test_an_address_is_one_however_it_is_written() -> None:
+def test_different_spellings_of_an_address_are_one() -> None:
     assert address_of("tcp://[::ffff:10.0.0.1]:5") == address_of("tls+tcp://10.0.0.1:9") == "10.0.0.1"
     assert address_of("tcp://[fe80::1%eth0]:5") == "fe80::1"
 

@@ -91,7 +91,7 @@ def test_a_client_of_another_host_is_admitted_with_a_key_or_token(credential: Cr
     at_a_broker(act, principals=Principal("alice", keys=(SHOWN,), tokens=(HASHED,), **ALL))
 
 
-def test_an_anonymous_client_of_another_host_is_told_which_setting_lets_it_in() -> None:
+def test_an_anonymous_client_of_another_host_is_refused_with_the_setting_that_admits_it() -> None:
     async def act(process: Process, broker: Broker) -> None:
         with pytest.raises(Disconnected, match="mesh broker --anonymous everywhere"):
             await client(process, broker).open()
@@ -228,7 +228,7 @@ def test_an_unanswered_challenge_times_out() -> None:
     at_a_broker(act, principals=Principal("alice", keys=(SHOWN,), **ALL))
 
 
-def test_one_principal_cannot_publish_under_the_id_of_another_though_it_knows_the_secret() -> None:
+def test_a_principal_cannot_publish_under_the_id_of_another_even_with_its_secret() -> None:
     """On every broker, the id of a publisher is derived from the secret and the principal's name."""
     mallory = SigningKey.generate()
 

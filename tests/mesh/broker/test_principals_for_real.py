@@ -93,7 +93,7 @@ async def test_a_certificate_is_a_proof_for_clients_and_for_stock_sockets() -> N
                 assert answer in await req.recv(timeout=60)
 
 
-async def test_a_certificate_proves_though_the_address_demands_none() -> None:
+async def test_a_certificate_is_a_proof_at_an_address_that_requires_none() -> None:
     """An address only for clients requested no certificates, and so recognised nobody by one."""
     tls, known = certificates.config(certificates.local()), alice(certificates=("alice",))
     async with Broker(
@@ -109,7 +109,7 @@ async def test_a_certificate_proves_though_the_address_demands_none() -> None:
                 await mesh.publish("a", b"")
 
 
-async def test_an_expired_certificate_proves_nothing_and_both_ends_say_so() -> None:
+async def test_an_expired_certificate_is_refused_and_both_ends_say_so() -> None:
     old = certificates.config(certificates.authority().expired("alice@example.com"))
     where = Listen(SECURE, serves=("clients",), require_certificate=("clients",))
     tls = certificates.config(certificates.local())

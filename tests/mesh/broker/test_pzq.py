@@ -50,7 +50,7 @@ ELSEWHERE = {
         "tests/docs/guarantees/test_stored.py"
         "::test_stored_is_refused_while_a_home_is_away_and_its_kept_messages_wait",
         "tests/mesh/broker/test_durable_interest.py"
-        "::test_it_outlives_the_death_of_its_home_and_a_restart_of_all_others",
+        "::test_a_subscription_outlives_the_death_of_its_home_and_a_restart_of_all_others",
     ),
     "failed at once": (
         "tests/mesh/dataplane/test_entry_broker.py"
@@ -83,7 +83,7 @@ def make(name: str) -> Callable[[Client], Awaitable[None]]:
     return made
 
 
-def test_each_acknowledgement_is_a_commit_that_is_counted_and_a_failed_sync_is_none() -> None:
+def test_each_acknowledgement_is_a_counted_commit_and_a_failed_sync_is_not() -> None:
     """PZQ: the counter of syncs stayed 0, and every message was acknowledged."""
 
     async def store(client: Client) -> None:
@@ -131,7 +131,7 @@ def test_a_consumer_may_take_ten_minutes_for_a_message_and_gets_it_once() -> Non
         assert taken == [b"1"] and queue["waiting"] == 0 and queue["redelivered"] == 0
 
 
-def test_a_home_that_stands_still_is_waited_for_and_the_receipt_names_all() -> None:
+def test_a_publish_waits_for_a_home_that_hangs_and_its_receipt_names_all_homes() -> None:
     """PZQ: a failure of copying was reported at once, since the wait had its sign reversed."""
     waited_s: list[float] = []
 

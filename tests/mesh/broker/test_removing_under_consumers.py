@@ -15,7 +15,7 @@ from tests.mesh.loopback import Cluster, eventually, home_of
 pytestmark = pytest.mark.virtual
 
 
-async def test_consumers_and_publishers_are_told_and_other_subscriptions_lose_nothing() -> None:
+async def test_a_removal_is_reported_to_consumers_and_publishers_and_affects_no_other_subscription() -> None:
     stored: list[bytes] = []
     refused: list[str] = []
     ended: list[str] = []

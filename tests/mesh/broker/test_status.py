@@ -279,7 +279,7 @@ def test_counters_are_all_fields_of_traffic_in_their_order() -> None:
         ("above_limit", "above_limit"),
     ],
 )
-def test_reasons_to_refuse_are_snake_case_whichever_layer_counts_them(phrase: str, key: str) -> None:
+def test_reasons_of_refusals_of_all_layers_are_snake_case(phrase: str, key: str) -> None:
     """The status showed phrases beside names of Python classes: `crowded out`, `AboveLimit`."""
     assert as_key(phrase) == key
 

@@ -464,7 +464,7 @@ def test_a_stock_client_that_never_reads_its_replies_loses_its_connection() -> N
     assert "1000 bytes of replies were left unread" in fake.close_reason and len(fake.sent) < 26
 
 
-def test_a_stock_client_that_hangs_up_before_its_reply_is_forgotten() -> None:
+def test_a_stock_client_that_disconnects_before_its_reply_is_forgotten() -> None:
     """The late reply put the closed pipe back into the table of unread bytes, where it stayed forever."""
     held: list[Callable[[bytes], None]] = []
 

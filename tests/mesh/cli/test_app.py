@@ -366,7 +366,7 @@ def test_the_help_names_every_exit_code() -> None:
         assert f"{code.value} " in application.EXPLAINED
 
 
-def test_a_reader_that_goes_away_is_no_fault() -> None:
+def test_a_reader_that_closes_the_pipe_is_no_error() -> None:
     ran = subprocess.run(
         ["bash", "-c", f"{MESH} config init | head -c 1; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,

@@ -25,7 +25,7 @@ async def test_a_socket_that_is_for_brokers_only_ends_with_a_sentence(flags: tup
         assert not running.shown
 
 
-async def test_silence_that_ends_before_the_broker_hangs_up_is_no_success() -> None:
+async def test_a_timeout_before_the_broker_disconnects_is_no_success() -> None:
     """It ended with 0 and without a word, where a little more patience got the sentence."""
     async with Broker(name="alpha", listen="tcp://127.0.0.1:0") as broker:
         for flags in (

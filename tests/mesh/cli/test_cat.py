@@ -289,7 +289,7 @@ def test_ctrl_c_ends_it_without_a_word(engine: tuple[str, str]) -> None:
 
 
 @pytest.mark.process
-def test_each_body_is_flushed_and_a_reader_that_goes_away_is_no_fault() -> None:
+def test_each_body_is_flushed_and_a_reader_that_closes_the_pipe_is_no_error() -> None:
     process = start("--pull", "-L0", "-v", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     url = wait_until_ready(process)
     assert application.main(["cat", "--push", "--dial", url, "-D", "one"]) == 0

@@ -94,7 +94,7 @@ async def test_we_answer_the_other_programs_question(
             assert await we.printed(1) == [b"question\n"]
 
 
-async def test_pair_version_1_is_spoken_to_nngcat(way: tuple[str, str]) -> None:
+async def test_pair_version_1_works_with_nngcat(way: tuple[str, str]) -> None:
     url, engine = way
     async with cat("--pair1", "--listen", url, "--quoted", "--engine", engine) as we:
         await we.listening()

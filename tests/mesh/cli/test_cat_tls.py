@@ -50,7 +50,7 @@ async def test_a_certificate_and_its_authority_are_enough(files: Files, url: str
 @pytest.mark.parametrize("command", [["cat", "--rep", "--listen"], ["device", "--proto", "pair", "--front"]])
 @pytest.mark.parametrize("url", ["tls+tcp://127.0.0.1:0", "wss://127.0.0.1:0/cat"])
 @pytest.mark.parametrize("more", [[], ["-k"]])
-def test_a_listener_without_a_certificate_is_told_the_flag(
+def test_an_error_about_a_listener_without_a_certificate_names_the_flag(
     command: list[str], url: str, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The sentence named a parameter of the library, which no flag is called."""

@@ -70,7 +70,7 @@ def between(proto: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("proto", "asker", "answerer"), [("req", "req", "rep"), ("survey", "surveyor", "respondent")]
 )
-async def test_questions_cross_it_and_answers_find_back(proto: str, asker: str, answerer: str) -> None:
+async def test_questions_cross_a_device_and_answers_return(proto: str, asker: str, answerer: str) -> None:
     async with device(*between(proto)) as through:
         async with cat(f"--{answerer}", "--dial", through.back, "-D", "pong") as answering:
             await answering.ready()
@@ -93,7 +93,7 @@ async def test_questions_cross_it_and_answers_find_back(proto: str, asker: str, 
         ("star", "star", "star"),
     ],
 )
-async def test_messages_cross_it(proto: str, sender: str, receiver: str) -> None:
+async def test_messages_cross_a_device(proto: str, sender: str, receiver: str) -> None:
     async with device(*between(proto)) as through:
         async with cat(f"--{receiver}", "--dial", through.back) as far:
             async with cat(f"--{sender}", "--dial", through.front, "-D", "hello", "-i", "0.05"):
@@ -104,7 +104,7 @@ async def test_messages_cross_it(proto: str, sender: str, receiver: str) -> None
 
 @pytest.mark.process
 @pytest.mark.parametrize("proto", ["bus", "star"])
-async def test_with_a_front_alone_it_reflects_to_the_others(proto: str) -> None:
+async def test_a_device_with_one_socket_reflects_to_the_other_peers(proto: str) -> None:
     async with device("--proto", proto, "--front", "tcp://127.0.0.1:0") as mirror:
         async with (
             cat(f"--{proto}", "--dial", mirror.front) as other,

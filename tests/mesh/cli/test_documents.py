@@ -107,7 +107,7 @@ async def lively(folder: Path) -> AsyncIterator[Broker]:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_those_that_ask_brokers(
+async def test_documents_of_commands_that_ask_brokers_have_a_schema(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def forgotten(asked: object, **question: object) -> dict[str, object]:
@@ -127,7 +127,7 @@ async def test_those_that_ask_brokers(
 
 
 @pytest.mark.parametrize("name", sorted(ALONE))
-def test_those_that_ask_nobody(
+def test_documents_of_commands_without_a_broker_have_a_schema(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -168,7 +168,7 @@ def arguments(name: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(BY_STAND_INS))
-def test_those_that_take_long(
+def test_documents_of_long_commands_have_a_schema(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def played(scenario: Scenario, **given: Any) -> Result:

@@ -80,7 +80,7 @@ async def test_ready_means_joined(reload: list[Callable[[], None]]) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_broker_that_is_drained_says_so_and_feeds_the_watchdog_to_its_end(
+async def test_a_draining_broker_reports_it_and_feeds_the_watchdog_to_its_end(
     reload: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = Manager(watchdog_s=4.0)
@@ -147,7 +147,7 @@ def test_the_watchdog_is_the_one_of_this_process(environ: dict[str, str], fed_ev
 
 
 @pytest.mark.process
-def test_a_broker_process_speaks_to_the_manager_that_started_it(sandbox: Sandbox) -> None:
+def test_a_broker_process_notifies_the_manager_that_started_it(sandbox: Sandbox) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(sandbox.folder / "notify"))
         listener.settimeout(TIMEOUT_S)

@@ -37,7 +37,7 @@ def messages(client: BlockingClient) -> int:
     return client.outbox.messages
 
 
-def test_it_keeps_messages_while_there_is_no_broker(path: Path) -> None:
+def test_an_outbox_keeps_messages_while_there_is_no_broker(path: Path) -> None:
     with BlockingClient(NOWHERE, outbox=path) as client:
         assert client.publish("t", b"1", level="outbox", headers={"n": 1}) == Receipt("outbox", "", 1)
         assert client.publish_many([("t", b"2"), ("u", b"3")], level="outbox").count == 2
@@ -54,7 +54,9 @@ def test_it_keeps_messages_while_there_is_no_broker(path: Path) -> None:
         assert messages(client) == 3
 
 
-async def test_its_messages_are_stored_once_a_broker_is_reachable(tmp_path: Path, path: Path) -> None:
+async def test_messages_of_an_outbox_are_stored_once_a_broker_is_reachable(
+    tmp_path: Path, path: Path
+) -> None:
     def program(url: str) -> str:
         with BlockingClient(url, outbox=path) as client:
             client.publish("jobs.a", b"2", level="outbox")

@@ -8,7 +8,7 @@ from mesh.wire import blocks
 from mesh.wire.session_frames import Receipt
 
 
-def test_one_receipt_speaks_for_all_topics() -> None:
+def test_one_receipt_covers_all_topics() -> None:
     one = Receipt("accepted", "alpha", 7, 2, ("x",))
     assert joined([one], "accepted", "beta") is one
     other = Receipt("accepted", "alpha", 3, 5, ("y", "x"))

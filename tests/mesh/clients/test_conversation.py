@@ -141,7 +141,7 @@ def test_a_ping_is_sent_at_each_tick_of_a_session_and_silence_ends_it() -> None:
     assert not silent.tick(1000.0) and not silent.has_output, "without keepalive nobody is asked or judged"
 
 
-def test_a_sign_is_asked_for_in_order_and_older_ones_do_not_count() -> None:
+def test_pings_are_numbered_and_older_pongs_do_not_count() -> None:
     conversation = settled()
     assert (conversation.sync(), conversation.sync()) == (1, 2)
     assert conversation.take_control() == [] and [

@@ -101,7 +101,7 @@ def test_a_block_of_level_accepted_that_comes_twice_is_delivered_once() -> None:
     assert bodies == [b"x"]
 
 
-def test_credit_of_a_run_goes_back_when_the_next_is_asked_for_and_it_is_time() -> None:
+def test_credit_of_a_run_is_returned_with_the_next_take_and_not_too_often() -> None:
     feed = Feed(1, ["t"], 0, messages=8, size=1 << 20)
     for sequence in (1, 2, 3):
         feed.window.arrive(1, 10)
@@ -114,7 +114,7 @@ def test_credit_of_a_run_goes_back_when_the_next_is_asked_for_and_it_is_time() -
     assert feed.take(100.2, True) == (2, 20) and feed.current is None, "now it is a quarter"
 
 
-def test_credit_of_an_old_session_or_of_none_does_not_go_back() -> None:
+def test_credit_of_an_old_session_or_of_none_is_not_returned() -> None:
     for settled_, again in ((False, False), (True, True)):
         feed = Feed(1, ["t"], 0, messages=1, size=10)
         run = Run(feed.epoch)

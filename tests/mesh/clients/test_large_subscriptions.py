@@ -124,7 +124,7 @@ def test_a_subscription_above_a_limit_is_refused_and_the_session_continues() -> 
     assert mesh.interest[1] == [("t", 0), ("u", 0)]
 
 
-def test_a_client_of_the_first_version_is_told_by_the_end_of_its_session() -> None:
+def test_a_refusal_to_a_client_of_the_first_version_ends_its_session() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
     said(client, encode(Kind.HELLO, 1, 5, 6, "old", 0))

@@ -107,7 +107,7 @@ async def test_messages_published_without_a_broker_are_stored_in_order_once_ther
             assert got == bodies
 
 
-async def test_it_drains_while_the_client_is_open_and_its_broker_comes_and_goes() -> None:
+async def test_an_outbox_drains_while_its_broker_comes_and_goes() -> None:
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state/home")
         url = broker.url

@@ -59,7 +59,7 @@ async def test_ten_thousand_messages_that_never_suspend_arrive_in_order() -> Non
         assert reader.statistics().lost_blocks == 0
 
 
-async def test_publish_nowait_tells_when_there_is_no_room() -> None:
+async def test_publish_nowait_returns_false_without_room() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
         taken = sum(mesh.publish_nowait("t", b"x" * 100) for _ in range(100_000))
         assert taken < 100_000 and mesh.statistics().dropped == 100_000 - taken
@@ -80,7 +80,7 @@ async def test_a_large_body_arrives_whole() -> None:
         assert [delivery.body for delivery in await task] == [body, b"x", body]
 
 
-async def test_a_publish_under_way_when_the_connection_breaks_is_sent_again_and_delivered_once() -> None:
+async def test_a_publish_in_flight_when_the_connection_breaks_is_sent_again_and_delivered_once() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh, Client(broker.url) as reader:
         subscription = await reader.subscribe("t")
         for round_ in range(6):

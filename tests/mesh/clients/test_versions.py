@@ -215,7 +215,7 @@ def test_a_client_cannot_claim_the_id_that_a_broker_uses_for_stock_clients() -> 
 # --- with whole brokers
 
 
-def test_a_subscriber_that_steals_an_id_in_a_mesh_is_told_why_and_its_victim_loses_nothing(
+def test_a_subscriber_that_steals_an_id_is_refused_with_the_reason_and_its_victim_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stolen: list[tuple[int, int]] = []

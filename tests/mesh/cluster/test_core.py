@@ -54,13 +54,13 @@ def states(orders: list[Order]) -> list[NodeState]:
     return [order.state for order in orders if isinstance(order, NodeChanged)]
 
 
-def test_a_core_dials_nobody_before_it_begins() -> None:
+def test_a_core_does_not_dial_before_it_begins() -> None:
     made = core("tcp://2:1")
     assert made.next_deadline() == inf and made.tick(0.0) == []
     assert dials(made.begin("tcp://1:1", "tcp://1:1", 0.1)) == [Dial("tcp://2:1", 0)]
 
 
-def test_a_new_link_is_sent_the_whole_table_and_the_others_hear_of_its_member() -> None:
+def test_a_new_link_is_sent_the_whole_table_and_other_links_are_sent_its_member() -> None:
     made = begun()
     made.link_up(record(2), None, 0.0)
     orders = made.link_up(record(3), None, 0.0)
@@ -157,7 +157,7 @@ def test_a_tick_for_news_alone_neither_dials_nor_changes_the_pace() -> None:
     assert made.overlay.pace.dials_max == window // 2
 
 
-def test_news_waits_for_its_pause_and_the_deadline_says_so() -> None:
+def test_the_next_deadline_includes_the_pause_of_waiting_news() -> None:
     made = begun()
     for member in (2, 3):
         made.link_up(record(member), None, 0.0)
@@ -182,7 +182,7 @@ def test_a_goodbye_goes_to_all_after_queued_frames_and_is_the_last_frame() -> No
     assert not [order for order in orders if isinstance(order, Send | Dial | Survey)]
 
 
-def test_dials_are_due_again_at_once_when_membership_says_so() -> None:
+def test_dials_are_due_at_once_when_membership_orders_it() -> None:
     made = begun("tcp://2:1")
     made.dial_failed(Dial("tcp://2:1", 0), 0.01)
     assert dials(made.act([Redial()], 0.02)) == [Dial("tcp://2:1", 0)]

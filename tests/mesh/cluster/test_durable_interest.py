@@ -469,7 +469,7 @@ def test_a_peer_that_is_far_behind_is_sent_the_whole_table() -> None:
     assert kinds(brokers, 1, 2) == [LinkKind.DURABLE]
 
 
-def test_a_home_with_another_address_says_so() -> None:
+def test_a_home_announces_its_changed_address() -> None:
     brokers = linked(2)
     home = brokers.broker(1)
     home.interest.identify("tcp://a:1", brokers.wall_us())

@@ -15,7 +15,7 @@ from tests.mesh.loopback import Cluster
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_an_attempt_that_meets_a_defect_is_reported_and_dialled_again(
+def test_an_attempt_that_ends_by_a_defect_is_reported_and_dialled_again(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The address counted as being dialled forever: it was never tried again, and its place under the bound
@@ -58,7 +58,7 @@ async def test_an_unreachable_address_to_join_is_one_warning(
 
 
 @pytest.mark.virtual
-async def test_an_address_of_its_own_among_those_to_join_is_no_trouble(
+async def test_the_brokers_own_address_among_those_to_join_causes_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Brokers with the same list of addresses each warned about their own: "this is the broker itself"."""

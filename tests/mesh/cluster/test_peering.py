@@ -485,7 +485,7 @@ async def test_a_subscriber_that_is_still_joining_waits_for_the_mesh() -> None:
         assert again.interests[late.who.id] == b.interests[late.who.id] == [("x", 0)]
 
 
-async def test_interest_reaches_all_and_the_barrier_says_so() -> None:
+async def test_interest_reaches_all_brokers_before_the_barrier_ends() -> None:
     async with Peers() as peers:
         a, b, c = await peers.mesh("a", "b", "c")
         version = a.set_interest([("news.#", 0), ("ask", 1)])

@@ -61,7 +61,7 @@ def test_a_count_of_one_is_in_the_singular() -> None:
     assert "1 message," in lines and "1 at 1 consumer\n" in lines
 
 
-def test_damage_and_what_was_settled_in_vain_is_shown_where_there_is_any() -> None:
+def test_damage_and_late_settlements_are_shown_only_if_there_are_any() -> None:
     lines = "\n".join(text(queue_report(queue("mail", 1, home="alpha", damaged=0, in_vain=0)), 80))
     assert "damaged" not in lines and "in vain" not in lines
     lines = "\n".join(text(queue_report(queue("mail", 1, damaged=2, unreadable=7, in_vain=3)), 80))

@@ -86,7 +86,7 @@ def test_a_cut_off_side_is_not_called_dead_alone() -> None:
     assert "✕ cut off" in answering and "✕ dead " not in answering, "what answers lives"
 
 
-def test_an_event_that_is_too_long_is_told_in_a_shorter_form() -> None:
+def test_an_event_that_is_too_long_is_shown_in_a_shorter_form() -> None:
     """Lines of 80 columns ended before the new state."""
     answers = statuses.split()[:3]
     for answer in answers:
@@ -280,7 +280,7 @@ def test_no_figure_is_cut() -> None:
     assert "late 12 s" in head(compose(answers), 80)[1].plain
 
 
-def test_names_that_differ_at_their_ends_stay_apart() -> None:
+def test_shortened_names_that_differ_at_their_ends_stay_distinct() -> None:
     """Two brokers of one long name looked alike: the start of the id behind it was cut off."""
     names = [f"a-very-long-name-of-a-broker~{end}" for end in ("ab12", "cd34")]
     assert [shortened(name, 12)[-4:] for name in names] == ["ab12", "cd34"]

@@ -145,7 +145,7 @@ def test_an_invalid_attach_is_one_sentence_and_the_session_continues(
 
 
 @pytest.mark.parametrize("name", ["n" * 250, "ä" * 125])
-def test_other_brokers_can_be_told_of_the_dead_letters_of_the_longest_name(world: World, name: str) -> None:
+def test_the_dead_letters_of_the_longest_name_can_be_announced(world: World, name: str) -> None:
     """Names of 255 bytes were accepted. The names of their dead letters had 260, which every other broker
     treated as a broken rule: it dropped the link, each time."""
     client = world.client()

@@ -104,7 +104,7 @@ def test_a_links_blocks_hold_its_credit_only_above_a_quarter_and_for_three_secon
     assert owed(queue.link) == 25
 
 
-def test_beyond_the_bounds_the_oldest_is_dropped_and_leaves_a_gap() -> None:
+def test_the_oldest_block_beyond_the_bounds_is_dropped_and_leaves_a_gap() -> None:
     queue = Queue()
     queue.give(b"first", queue.session)
     queue.check_stall(10.0)

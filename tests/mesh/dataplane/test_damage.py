@@ -130,7 +130,7 @@ def test_damage_is_counted_once_and_reported_with_its_rows(
     assert shown(world) == {"waiting": 12, "dead": 0, "damaged": 10, "unreadable": 0}
 
 
-def test_what_is_settled_in_vain_is_in_the_status(world: World) -> None:
+def test_settlements_without_effect_are_in_the_status(world: World) -> None:
     """A message settled under a number that has no consumer was counted where nobody looks."""
     one = worker(world)
     world.keep(b"0")

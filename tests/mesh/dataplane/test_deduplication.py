@@ -85,7 +85,7 @@ def test_the_ranges_agree_with_a_plain_set(steps: list[tuple[int, bool]]) -> Non
     assert record.ranges == runs
 
 
-def test_publishers_are_told_apart_by_id_and_boot() -> None:
+def test_publishers_are_distinguished_by_id_and_boot() -> None:
     table = Publishers(10)
     assert take(table.get(1, 1), 1, 1) and take(table.get(1, 2), 1, 1) and take(table.get(2, 1), 1, 1)
     assert not take(table.get(1, 1), 1, 1)
@@ -132,7 +132,9 @@ def test_ranges_of_all_publishers_together_are_bounded(monkeypatch: pytest.Monke
     assert all(not take(table.get(id, 1), 40, 1) for id in range(1, 8)), "the newest of each is known"
 
 
-def test_gaps_cost_the_same_however_many_publishers_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_gaps_does_not_depend_on_the_number_of_known_publishers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """When all had `RANGES_MEAN` ranges, every eighth block of a publisher with gaps searched all of them."""
     table = Publishers(256)
     for id in range(256):
@@ -150,7 +152,9 @@ def test_gaps_cost_the_same_however_many_publishers_are_known(monkeypatch: pytes
     assert all(not take(table.get(id, 1), 0, 1) for id in range(2, 256)), "nobody else paid"
 
 
-def test_a_new_publisher_costs_the_same_however_many_have_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_a_new_publisher_does_not_depend_on_the_number_of_sessions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each searched twice all publishers with sessions, which are never forgotten."""
     mesh = FakeMesh(1, ExchangeOptions(publishers_max=200))
     exchange = mesh.nodes[1].exchange

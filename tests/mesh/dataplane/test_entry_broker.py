@@ -257,7 +257,7 @@ def test_a_refusal_does_not_count_while_another_copy_is_on_its_way() -> None:
     assert client.acked == [([[1, 1]], [], ["node2"])]
 
 
-def test_when_this_broker_cannot_keep_a_block_no_other_home_is_asked() -> None:
+def test_no_other_home_is_asked_when_this_broker_cannot_keep_a_block() -> None:
     mesh = FakeMesh(2)
     own, other = FakeHome(mesh, 1, prompt=False), FakeHome(mesh, 2)
     for home in (other, own):

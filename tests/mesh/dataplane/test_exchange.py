@@ -919,7 +919,7 @@ def test_a_bad_pattern_in_a_large_subscription_costs_the_session() -> None:
 
 @pytest.mark.parametrize("pattern", ["a.b", "a.*", "#"])
 @pytest.mark.parametrize("at", [1, 2])
-def test_a_subscription_counts_though_the_route_of_its_topic_is_cached(pattern: str, at: int) -> None:
+def test_a_subscription_takes_effect_although_the_route_of_its_topic_is_cached(pattern: str, at: int) -> None:
     mesh = FakeMesh(2)
     publishers = [mesh.client(1), mesh.client(2)]
     for publisher in publishers:

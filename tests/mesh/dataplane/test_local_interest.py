@@ -80,7 +80,7 @@ def test_a_pattern_is_wanted_until_the_last_one_leaves_and_answers_outrank_liste
     assert tell.told[1:] == changes, "what differs from what was told"
 
 
-def test_a_subscription_is_confirmed_by_the_version_told_after_it_and_by_no_earlier_one() -> None:
+def test_a_subscription_is_confirmed_by_the_version_announced_after_it_and_by_no_earlier_one() -> None:
     interest = LocalInterest(Told())
     early, late = session(), session()
     interest.confirm(subscription(early, 1))

@@ -34,7 +34,7 @@ def attached(world: World, name: str, pattern: str) -> RawClient:
     return client
 
 
-def test_dead_letters_without_room_hold_up_no_other_subscription(world: World) -> None:
+def test_dead_letters_without_room_do_not_block_other_subscriptions(world: World) -> None:
     """All that was settled shared one submission, which was refused as a whole again and again. Nobody's
     messages were removed any more, so there was never room."""
     mail, log = worker(world, window=4096, size=1 << 26), attached(world, "log", "jobs.#")
@@ -58,7 +58,9 @@ def test_dead_letters_without_room_hold_up_no_other_subscription(world: World) -
     assert len(world.rows(DEAD_PREFIX + "mail")) == 40 == world.queue(DEAD_PREFIX + "mail").waiting
 
 
-def test_what_does_not_fit_at_once_is_written_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settlements_that_do_not_fit_at_once_are_written_in_parts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Thousands of dead letters were one commit, for which the log had no room, however often it was tried.
     In parts each makes room for the next."""
     mail = worker(world, window=4096, size=1 << 26)

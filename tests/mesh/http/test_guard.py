@@ -84,7 +84,7 @@ def test_a_request_that_a_browser_marks_as_another_sites_is_refused_but_a_link_i
     assert refused(path="/", sec_fetch_site="cross-site", **frame) == HTTPStatus.FORBIDDEN
 
 
-def test_other_hosts_read_health_and_no_more() -> None:
+def test_other_hosts_may_read_only_the_health() -> None:
     for path in ("/", "/metrics", "/status.json", "/live", "/nothing"):
         assert refused(path=path, local=False) == HTTPStatus.FORBIDDEN
     for path in ("/livez", "/readyz"):

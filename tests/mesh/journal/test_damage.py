@@ -138,7 +138,7 @@ def test_an_unreadable_page_under_the_first_piece_ends_nothing(tmp_path: Path) -
     journal.close()
 
 
-def test_what_cannot_be_read_is_removed_with_its_subscription(tmp_path: Path) -> None:
+def test_unreadable_rows_are_removed_with_their_subscription(tmp_path: Path) -> None:
     """The cleanup ended the journal, and again at each start: nothing could be stored any more."""
     journal = opened(tmp_path)
     mail = subscribed(journal)
@@ -157,7 +157,7 @@ def test_what_cannot_be_read_is_removed_with_its_subscription(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("others", [0, 9])
-def test_what_cannot_be_read_any_more_may_still_be_done(tmp_path: Path, others: int) -> None:
+def test_a_row_that_became_unreadable_may_still_be_settled(tmp_path: Path, others: int) -> None:
     """A consumer had it in hand, and settling it ended the journal."""
     journal = opened(tmp_path)
     mail = subscribed(journal)

@@ -56,7 +56,7 @@ def test_other_messages_under_the_same_numbers_are_a_conflict(tmp_path: Path) ->
     journal.close()
 
 
-def test_a_publisher_and_its_boots_are_told_apart(tmp_path: Path) -> None:
+def test_publishers_and_their_boots_are_distinguished(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     highest = (1 << 64) - 1

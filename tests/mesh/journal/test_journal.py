@@ -44,7 +44,7 @@ def test_committed_rows_are_found_again_after_a_restart(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_rows_come_in_the_order_they_were_stored_and_go_on_behind_a_row(tmp_path: Path) -> None:
+def test_rows_come_in_the_order_of_storing_and_continue_after_a_row(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     done(journal, *(store(number, mail) for number in range(1, 301)))
@@ -174,7 +174,7 @@ def test_settling_unknown_messages_repeatedly_changes_nothing(tmp_path: Path) ->
     journal.close()
 
 
-def test_no_more_rows_are_read_than_asked_for(tmp_path: Path) -> None:
+def test_no_more_rows_are_read_than_requested(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     done(journal, *(store(number, mail) for number in range(1, 11)))

@@ -40,7 +40,7 @@ def test_appended_rows_are_read_from_the_oldest_and_freed(tmp_path: Path) -> Non
     outbox.close()
 
 
-def test_reading_is_bounded_and_goes_on_behind_a_row(tmp_path: Path) -> None:
+def test_reading_is_bounded_and_continues_after_a_row(tmp_path: Path) -> None:
     outbox = opened(tmp_path)
     appended(outbox, *(sealed(outbox, number, body=bytes(1000)) for number in range(1, 11)))
     assert [row.row for row in waiting(outbox, 0, 1)] == [1]
@@ -202,7 +202,7 @@ def test_a_damaged_block_is_named_and_the_others_are_served(tmp_path: Path) -> N
     outbox.close()
 
 
-def test_its_log_is_moved_when_it_has_grown(tmp_path: Path) -> None:
+def test_the_log_of_an_outbox_is_moved_when_it_has_grown(tmp_path: Path) -> None:
     outbox = opened(tmp_path)
     number = 0
     while not outbox.checkpoint_due:

@@ -218,7 +218,9 @@ def test_absurd_credit_is_an_error() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 300), st.booleans()), max_size=80))
-def test_both_ends_count_alike_and_credit_never_runs_dry_for_good(steps: list[tuple[int, int, bool]]) -> None:
+def test_both_ends_agree_on_credit_and_it_never_runs_out_permanently(
+    steps: list[tuple[int, int, bool]],
+) -> None:
     window, credit = ReceiveWindow(100, 1000), SendCredit(100, 1000)
     under_way: list[tuple[int, int]] = []
     for messages, size, consume in steps:

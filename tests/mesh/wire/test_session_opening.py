@@ -33,7 +33,7 @@ def test_an_id_is_63_bits_of_a_hash_and_its_mark_the_highest_bit() -> None:
     assert verified(ID) == ID + 2**63 == verified(verified(ID))
 
 
-def test_a_hello_is_read_as_it_was_said() -> None:
+def test_a_hello_is_read_as_it_was_written() -> None:
     read = read_hello(heard(hello(SESSION, SECRET, 7, "me", 2.5)))
     assert (read.client, read.publisher(""), read.boot, read.name, read.keepalive_s) == (
         ID,
@@ -45,7 +45,7 @@ def test_a_hello_is_read_as_it_was_said() -> None:
     assert read.agreed == Agreed(2, SESSION.capabilities) and PUBLISHER_SECRET in SESSION.capabilities
 
 
-def test_version_1_is_spoken_exactly_and_keeps_the_secret() -> None:
+def test_a_hello_of_version_1_has_exactly_its_fields_and_keeps_the_secret() -> None:
     """The vectors are those of the first version, byte by byte."""
     frame = hello(FIRST, SECRET, 7, "me", 2.5)
     assert frame == encode(Kind.HELLO, 1, ID, 7, "me", 2500)
@@ -129,7 +129,7 @@ def test_the_id_of_a_principals_publisher_is_made_of_its_name_and_its_secret() -
     assert read.publisher("alice") == verified(ID), "a client that is not told its principal cannot know it"
 
 
-def test_a_claim_is_read_as_it_was_said_and_only_where_both_know_of_proofs() -> None:
+def test_a_claim_is_read_as_it_was_written_and_only_if_both_sides_know_proofs() -> None:
     frame = hello(SESSION, SECRET, 7, "me", 0.0, ("key", b"k" * 32))
     assert read_hello(heard(frame)).claim == ("key", b"k" * 32)
     untold = Offer.of(1, 2, SESSION.capabilities - {PROOF})

@@ -95,7 +95,7 @@ def test_a_consumer_that_never_settles_does_not_block_others() -> None:
 
 
 @pytest.mark.parametrize("window", [2, 256])
-def test_a_message_that_hangs_does_not_hold_up_suspects_or_others(window: int) -> None:
+def test_a_message_whose_consumer_hangs_does_not_block_suspects_or_others(window: int) -> None:
     """A consumer that should take a suspect first settles what it has, and one of these messages never
     ends."""
     home = Home()

@@ -113,7 +113,7 @@ def test_the_bytes_of_a_handshake_are_counted(scheme: str, tmp_path: Path) -> No
         assert (sent.bytes_out, sent.bytes_in) == (8 + 8 + 100, 8)
 
 
-def test_a_pattern_without_contexts_says_so() -> None:
+def test_a_pattern_without_contexts_refuses_them() -> None:
     """It raised AttributeError."""
     with blocking.Push0() as push:
         with pytest.raises(NotSupported, match="push0 sockets have no contexts"):

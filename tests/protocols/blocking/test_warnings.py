@@ -131,7 +131,7 @@ def test_a_peer_that_sends_no_header_is_refused_at_the_deadline(caplog: pytest.L
         assert pull.listeners[0].refused == {"timeout": 1}
 
 
-def test_a_listener_without_descriptors_says_so_and_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_without_descriptors_warns_and_waits(caplog: pytest.LogCaptureFixture) -> None:
     """Each wake-up for a backlog that could not be accepted led to the next one: the thread used a whole
     core.
     """

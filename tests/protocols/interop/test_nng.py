@@ -247,7 +247,7 @@ async def test_their_dialer_finds_our_listener_again(tmp_path: Path) -> None:
                 assert await pull.recv() == b"%d" % turn
 
 
-async def test_queued_messages_arrive_though_we_close_at_once(tmp_path: Path) -> None:
+async def test_queued_messages_arrive_although_we_close_at_once(tmp_path: Path) -> None:
     bodies = [b"%d" % number for number in range(500)]
     with Nng("Pull0") as pull:
         push = Push0(options=OPTIONS)

@@ -89,7 +89,7 @@ async def test_push_and_pull_keep_their_order(engines: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["Pair0", "Pair1"])
-async def test_a_pair_speaks_both_ways(engines: tuple[Any, Any], name: str) -> None:
+async def test_a_pair_sends_in_both_directions(engines: tuple[Any, Any], name: str) -> None:
     async with joined(engines, name, name) as (one, two):
         await one.send(b"there")
         await two.send(b"back")
@@ -97,7 +97,7 @@ async def test_a_pair_speaks_both_ways(engines: tuple[Any, Any], name: str) -> N
         assert await one.recv() == b"back"
 
 
-async def test_a_subscriber_hears_its_topics(engines: tuple[Any, Any]) -> None:
+async def test_a_subscriber_receives_its_topics(engines: tuple[Any, Any]) -> None:
     async with joined(engines, "Pub0", "Sub0", topics=["a", b"c"]) as (pub, sub):
         for word in (b"apple", b"banana", b"cherry"):
             await pub.send(word)
@@ -476,13 +476,13 @@ async def test_a_file_in_the_way_is_not_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o666])
-async def test_an_ipc_socket_has_the_permissions_asked_for(tmp_path: Path, mode: int) -> None:
+async def test_an_ipc_socket_has_the_configured_permissions(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "socket"
     async with nng.Pair0(listen=f"ipc://{path}", options=SocketOptions(ipc_permissions=mode)):
         assert path.stat().st_mode & 0o777 == mode
 
 
-async def test_peers_come_and_go_and_are_told_apart() -> None:
+async def test_peers_come_and_go_and_are_distinguished() -> None:
     async with nng.Pull0(options=QUICK) as pull:
         listener = await pull.listen("tcp://127.0.0.1:0")
         with pytest.raises(Timeout, match="0 of 1 peers"):

@@ -46,7 +46,7 @@ def test_displace_on_a_closed_pipe_drops_everything() -> None:
     assert plug.pipe.queued == 0
 
 
-def test_send_all_queues_all_or_none_and_asks_to_be_told_of_room() -> None:
+def test_send_all_queues_all_or_none_and_requests_a_notice_of_room() -> None:
     (plug,) = plugs(1)
     assert plug.pipe.send_all([b"1", b"2", b"3"])
     assert not plug.pipe.send_all([b"4", b"5"])
@@ -200,13 +200,13 @@ def test_peers_that_filled_an_inbox_and_left_are_forgotten_once_it_has_room() ->
     intake.admit()
 
 
-def test_a_pattern_without_contexts_says_so() -> None:
+def test_a_pattern_without_contexts_refuses_them() -> None:
     with pytest.raises(Exception, match="push0 sockets have no contexts"):
         Pusher(SocketOptions(), random.Random(1)).open_lane()
 
 
 @pytest.mark.parametrize("kind", [Pair, PairWithHops, Bus, Star, Publisher, Subscriber, Pusher, Puller])
-def test_a_machine_hears_peers_before_a_shell_waits_at_its_lane(kind: type[Pattern]) -> None:
+def test_a_pattern_receives_from_peers_before_a_shell_uses_its_lane(kind: type[Pattern]) -> None:
     """Each is a pattern and a lane at once, and both must be initialised."""
     pattern = kind(SocketOptions(), random.Random(1))
     plug = Plug(pattern)
@@ -243,7 +243,7 @@ def test_large_frames_fill_a_queue_by_their_bytes() -> None:
     assert plug.pipe.send(MEGABYTE)
 
 
-def test_one_frame_is_taken_however_large() -> None:
+def test_one_frame_of_any_size_is_accepted() -> None:
     plug = weighed()
     assert plug.pipe.send_now(bytes(HEAVY_BYTES_MAX + 1))
     assert not plug.pipe.send_now(bytes(LIGHT_MAX + 1))

@@ -85,7 +85,7 @@ async def test_send_waits_for_the_first_puller() -> None:
         await until(lambda: peer.heard == [b"0", b"1", b"2"])
 
 
-async def test_a_batch_that_found_room_in_part_says_how_much() -> None:
+async def test_a_batch_that_found_room_partly_reports_how_much() -> None:
     async with Push0(options=SMALL) as push:
         Peer(push, reads=False)
         with pytest.raises(PartlySent, match="only 4 of 10") as caught:
@@ -93,7 +93,7 @@ async def test_a_batch_that_found_room_in_part_says_how_much() -> None:
         assert caught.value.sent == 4
 
 
-async def test_a_batch_that_ended_early_says_how_much_went_out() -> None:
+async def test_a_batch_that_ended_early_reports_how_much_was_sent() -> None:
     async with Push0(options=replace(SMALL, fail_without_peers=True)) as push:
         stuck = Peer(push, reads=False)
         sending = asyncio.create_task(push.send_many([b"x"] * 10))
@@ -145,7 +145,7 @@ async def test_directions() -> None:
             await pull.send(b"x")
 
 
-async def test_a_puller_hears_all_its_pushers_fairly() -> None:
+async def test_a_puller_reads_all_its_pushers_fairly() -> None:
     """A pusher that floods fills the inbox, is paused, and cannot keep the other out."""
     async with Pull0(options=SMALL) as pull:
         flood, quiet = Peer(pull, name="flood"), Peer(pull, name="quiet")

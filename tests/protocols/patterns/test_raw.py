@@ -155,7 +155,7 @@ async def test_patterns_without_backtrace_pass_every_frame(kind: type[Socket]) -
         assert await socket.recv_run() == (peer.pipe, [b"", b"x", b"\x00\x00\x00\x01"])
 
 
-async def test_a_raw_subscriber_hears_everything() -> None:
+async def test_a_raw_subscriber_receives_every_message() -> None:
     async with RawSocket(Sub0) as sub:
         Peer(sub).say(b"anything")
         assert await sub.recv() == b"anything"

@@ -262,7 +262,7 @@ async def test_a_question_is_asked_again_when_no_answer_comes() -> None:
         assert req.statistics().drops == {"stale": 1}
 
 
-async def test_a_question_that_found_room_late_is_asked_again_all_the_same() -> None:
+async def test_a_question_that_found_room_late_is_also_asked_again() -> None:
     """While it had no room, nothing had a deadline, so no timer ran."""
     async with Req0(options=SocketOptions(resend_s=0.02, send_queue=1)) as req:
         peer = Peer(req, reads=False)

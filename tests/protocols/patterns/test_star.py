@@ -115,7 +115,7 @@ async def test_a_slow_peer_misses_messages_that_others_get() -> None:
 
 
 @pytest.mark.parametrize("raw", [False, True])
-async def test_peers_that_keep_up_hear_all_that_came_in_one_turn(raw: bool) -> None:
+async def test_peers_that_keep_up_receive_all_messages_of_one_turn(raw: bool) -> None:
     """Ten runs are read in one turn, each as long as a queue: queued frames are written before the next
     run.
     """

@@ -149,7 +149,7 @@ async def test_contexts_run_surveys_side_by_side_each_with_its_own_time() -> Non
             contexts[0].recv_nowait()
 
 
-async def test_several_readers_of_one_survey_all_hear_of_its_end() -> None:
+async def test_several_readers_of_one_survey_are_all_told_of_its_end() -> None:
     async with Surveyor0(options=SHORT) as surveyor:
         await surveyor.send(b"q")
         ends = await asyncio.gather(*(surveyor.recv() for _ in range(3)), return_exceptions=True)
@@ -165,7 +165,7 @@ async def test_iterating_yields_the_answers_and_ends_with_the_survey() -> None:
         assert [body async for body in surveyor] == [b"1", b"2"]
 
 
-async def test_iterating_goes_on_past_the_receive_timeout_until_the_survey_ends() -> None:
+async def test_iterating_continues_past_the_receive_timeout_until_the_survey_ends() -> None:
     """The survey's end was a `Timeout` like the reader's own, so the first of the two ended the loop."""
     options = SocketOptions(survey_s=20.0, recv_timeout_s=0.001)
     async with Surveyor0(options=options) as surveyor:

@@ -76,7 +76,7 @@ def test_wildcards_and_port_0_are_for_listeners_only(url: str) -> None:
         check_dialable(url)
 
 
-def test_a_wildcard_is_told_from_an_address() -> None:
+def test_a_wildcard_is_distinguished_from_an_address() -> None:
     assert [is_wildcard(f"tcp://{host}:1") for host in ("", "*", "0.0.0.0", "[::]")] == [True] * 4
     assert not is_wildcard("tcp://127.0.0.1:1")
     assert not is_wildcard("tcp://[::1]:1")

@@ -147,7 +147,7 @@ def test_files_that_did_not_change_are_not_read_again(files: Files) -> None:
     assert files.certificates.statistics().loaded == 1
 
 
-def test_new_files_are_taken_for_new_connections(files: Files) -> None:
+def test_new_files_are_used_for_new_connections(files: Files) -> None:
     before = files.context()
     files.put(authority().sign(*LOCAL))
     after = files.context()
@@ -233,7 +233,7 @@ def test_a_file_that_could_not_be_read_once_is_taken_as_soon_as_it_can(
     assert files.context() is after
 
 
-def test_a_second_broken_file_is_counted_though_the_sentence_is_the_same(files: Files) -> None:
+def test_a_second_broken_file_is_counted_although_the_sentence_is_the_same(files: Files) -> None:
     files.context()
     Path(files.cert_file).write_text("half a certif")
     files.context()

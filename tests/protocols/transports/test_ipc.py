@@ -120,7 +120,7 @@ async def test_unix_is_another_word_for_ipc(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
-async def test_the_file_has_the_mode_that_was_asked_for(tmp_path: Path, mode: int) -> None:
+async def test_the_file_has_the_configured_mode(tmp_path: Path, mode: int) -> None:
     old = os.umask(0o077)
     try:
         options = SocketOptions(ipc_permissions=mode)

@@ -54,7 +54,7 @@ def test_a_turn_does_not_exceed_its_share_even_while_the_flood_begins() -> None:
     assert sum(run_turns(ReadBudget(), 1000, 1)) < 5 * TURN_BUDGET
 
 
-def test_the_buffer_grows_to_the_largest_budget_asked_for() -> None:
+def test_the_buffer_grows_to_the_largest_requested_budget() -> None:
     budget = ReadBudget()
     before = budget.buffer
     budget.require(1000)

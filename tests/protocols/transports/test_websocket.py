@@ -586,7 +586,7 @@ async def test_input_in_one_piece_with_the_last_message_is_answered_before_the_e
 
 
 @pytest.mark.parametrize("scheme", ["ws", "wss"])
-async def test_the_sender_of_a_message_above_the_limit_is_told_so(scheme: str) -> None:
+async def test_the_sender_of_a_message_above_the_limit_is_told_the_reason(scheme: str) -> None:
     options = replace(SECURE, recv_size_max=1000)
     async with (
         Pull0(listen=f"{scheme}://localhost:0", options=options) as pull,
@@ -619,7 +619,7 @@ async def test_an_end_inside_a_message_loses_that_message_only() -> None:
         assert owner.received == [b"whole"] and "inside a frame" in owner.lost[0]
 
 
-async def test_a_header_in_front_of_frames_is_not_asked_for() -> None:
+async def test_frames_need_no_sp_header() -> None:
     """The subprotocol replaces it; the eight bytes of the other transports would be a message here."""
     async with listening(ANYWHERE) as (owner, listener), open_peer(listener.url) as peer:
         peer.writer.write(frame(BINARY, encode_header(ProtocolNumber.PAIR0)))

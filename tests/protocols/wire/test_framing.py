@@ -168,7 +168,7 @@ def test_garbage_gives_frames_or_a_failure_and_never_an_exception(
 
 
 @pytest.mark.parametrize("lead", [TCP_LEAD, IPC_LEAD])
-def test_large_frames_among_small_ones_come_out_whole_however_they_are_cut(lead: bytes) -> None:
+def test_large_frames_among_small_ones_are_read_whole_at_any_cuts(lead: bytes) -> None:
     rng = random.Random(7)
     frames = [rng.randbytes(size) for size in (9000, 3, 70_000, 8192, 0, 100_000, 8191, 65_536, 1)]
     stream = encode_frames(frames, lead)

@@ -104,7 +104,7 @@ def reason(codec: TlsCodec) -> str:
 
 @pytest.mark.parametrize("version", ["1.2", "1.3"])
 @pytest.mark.parametrize("wait", [False, True], ids=["header-at-once", "header-after-the-dialers"])
-def test_two_ends_meet_and_exchange_frames_both_ways(version: Any, wait: bool) -> None:
+def test_two_ends_shake_hands_and_exchange_frames_both_ways(version: Any, wait: bool) -> None:
     ends = Ends(config(version_min=version, version_max=version), wait=wait).shaken()
     assert (ends.client.peer, ends.server.peer) == (PULL, PUSH)
     assert ends.server.receive(encoded(ends.client, b"", b"one", b"two" * 9000)) == [
@@ -149,7 +149,7 @@ def test_the_clients_header_goes_with_its_last_handshake_bytes() -> None:
     assert ends.server.peer == PUSH
 
 
-def test_a_large_frame_is_encrypted_in_pieces_as_they_are_asked_for() -> None:
+def test_a_large_frame_is_encrypted_in_pieces_on_request() -> None:
     ends = Ends().shaken()
     frame = bytes(16 << 20)
     tracemalloc.start()
@@ -481,7 +481,7 @@ def test_close_notify_is_an_end_and_is_answered() -> None:
     assert ends.client.ended
 
 
-def test_a_stream_cut_inside_a_frame_says_so_and_between_frames_does_not() -> None:
+def test_a_stream_cut_inside_a_frame_is_a_failure_and_between_frames_is_not() -> None:
     ends = Ends().shaken()
     data = encoded(ends.client, b"x" * 100_000)
     ends.server.receive(data[:60_000])
@@ -492,7 +492,7 @@ def test_a_stream_cut_inside_a_frame_says_so_and_between_frames_does_not() -> No
 
 @given(cut=st.integers(1, 400), more=st.lists(st.integers(1, 60)))
 @settings(max_examples=60, deadline=None)
-def test_a_stream_cut_inside_a_record_says_so_wherever_it_is_cut(cut: int, more: list[int]) -> None:
+def test_a_stream_cut_anywhere_inside_a_record_is_a_failure(cut: int, more: list[int]) -> None:
     """A small frame is one record, and OpenSSL shows nothing of it until it is complete."""
     ends = Ends().shaken()
     first, second = encoded(ends.client, b"first"), encoded(ends.client, b"s" * 300)

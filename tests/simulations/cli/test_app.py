@@ -306,7 +306,7 @@ def test_an_interrupted_shrink_keeps_the_smallest_failure_so_far(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_shrink_that_is_terminated_at_once_says_so(
+def test_a_shrink_that_is_terminated_at_once_reports_it(
     monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
 ) -> None:
     def asked(scenario: Scenario, **given: Any) -> Result:

@@ -80,7 +80,7 @@ def test_rows_of_a_writer_with_an_unknown_clock_are_timed_by_its_wall_clock() ->
     assert row["at_s"] == pytest.approx(5.25)
 
 
-def test_only_sound_logs_are_read_where_some_were_struck() -> None:
+def test_damaged_logs_are_left_out() -> None:
     files = {"one": content(heartbeat(1, 7)), "two": content(heartbeat(1, 8, node="0d"))}
     assert [row["node"] for row in Logs(files, {}, {("0d", "0b")})] == ["0d"]
 

@@ -36,7 +36,7 @@ def test_detection_is_measured_from_the_outage_to_each_observers_first_row() -> 
     assert (found.deaths, found.false_deaths, found.flaps) == (3, 0, 1)
 
 
-def test_after_a_return_nothing_is_detected_any_more() -> None:
+def test_no_detection_counts_after_a_return() -> None:
     spans = [Span(Fault(10.0, "crash", ("broker-3",)), 10.0), Span(Fault(12.0, "start", ("broker-3",)), 12.0)]
     found = measure([*STARTS, change("broker-1", "broker-3", "dead", 13.0)], spans, BROKERS)
     assert found.detection_s is None and found.false_deaths == 0

@@ -74,7 +74,7 @@ def test_a_monotonic_clock_that_drifts_never_jumps_and_its_timers_come_early() -
         assert monotonic(world, "alpha") - now == pytest.approx(10, abs=0.01)
 
 
-def test_a_drift_strikes_processes_that_start_later_too() -> None:
+def test_a_drift_affects_processes_that_start_later_too() -> None:
     with World(1) as world:
         node = world.add_node("alpha", idle)
         world.inject("monotonic_drift", ["alpha"], value=100_000)

@@ -60,7 +60,7 @@ def test_a_reset_of_one_end_leaves_the_other_half_open_until_it_writes() -> None
         assert isinstance(client.error, ConnectionResetError)
 
 
-def test_a_reset_strikes_its_share_chosen_by_the_seed() -> None:
+def test_a_reset_affects_its_share_chosen_by_the_seed() -> None:
     def survivors(seed: int) -> list[int]:
         with World(seed) as world:
             clients = [pair(world)[1]] + [connect(world, f"c-{n}", "client")[1] for n in range(29)]
@@ -90,7 +90,7 @@ def test_a_fault_of_the_first_connection_of_two_hosts_leaves_the_others_alone() 
         assert second.events == elsewhere.events == ["made"]
 
 
-def test_a_reset_that_meets_a_cut_is_lost() -> None:
+def test_a_reset_during_a_cut_is_lost() -> None:
     with World(1) as world:
         _, client = pair(world)
         world.inject("partition", ["server"])
@@ -99,7 +99,7 @@ def test_a_reset_that_meets_a_cut_is_lost() -> None:
         assert client.events == ["made"]
 
 
-def test_a_reset_storm_strikes_random_pairs_at_about_its_rate_until_it_ends() -> None:
+def test_a_reset_storm_resets_random_pairs_at_about_its_rate_until_it_ends() -> None:
     with World(1) as world:
         for name in ("one", "two", "three"):
             world.add_node(name, serve(Echo))
@@ -209,7 +209,7 @@ def test_refused_connections_end_at_once_and_open_ones_live() -> None:
         assert isinstance(found, Recorder)
 
 
-def test_a_refusal_has_a_direction_and_does_not_strike_the_host_itself() -> None:
+def test_a_refusal_has_a_direction_and_does_not_affect_the_host_itself() -> None:
     with World(1) as world:
         pair(world)
         world.inject("refuse", ["server"], ["client"])
@@ -271,7 +271,7 @@ def test_a_byte_split_link_is_read_a_byte_at_a_time_and_loses_nothing() -> None:
         assert server.chunks[200:] == [5]
 
 
-def test_pieces_have_the_size_asked_for_and_the_least_counts() -> None:
+def test_pieces_have_the_smallest_requested_size() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)
         world.inject("byte_split", ["client"], ["server"], 7)

@@ -185,7 +185,7 @@ def test_a_disk_is_full_at_its_size_until_the_fault_ends() -> None:
 
 
 @pytest.mark.parametrize("kind", ["torn_file", "flipped_bits", "lost_files"])
-def test_damage_strikes_the_files_it_names_on_the_host_it_names(kind: str) -> None:
+def test_damage_affects_the_named_files_on_the_named_host(kind: str) -> None:
     with mesh() as world:
         disks = {name: world.disk(name) for name in world.nodes}
         before = {name: disk.under("/") for name, disk in disks.items()}

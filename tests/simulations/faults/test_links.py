@@ -302,7 +302,7 @@ def test_links_between_hosts_leave_connections_within_a_host_alone() -> None:
         assert round_trip_s(world, world.node("client").exposed) < 0.001
 
 
-def test_the_same_hosts_on_both_sides_are_all_links_among_them_each_struck_once() -> None:
+def test_the_same_hosts_on_both_sides_mean_each_link_among_them_once() -> None:
     with World(1) as world:
         for name in ("one", "two", "three", "away"):
             world.network.add_host(name)

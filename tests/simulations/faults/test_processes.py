@@ -162,7 +162,7 @@ def test_a_paused_process_runs_no_code_and_its_due_timers_run_at_its_resume() ->
         assert len(world.node("alpha").exposed) < 25
 
 
-def test_a_process_is_resumed_by_the_last_of_the_pauses_that_strike_it() -> None:
+def test_a_process_is_resumed_at_the_end_of_its_last_pause() -> None:
     with ticking("alpha") as world:
         node = world.node("alpha")
         node.start()
@@ -263,7 +263,7 @@ def test_slow_code_takes_its_time() -> None:
         assert (node.exposed[0] - usual) * 50 == pytest.approx(usual, rel=0.05)
 
 
-def test_a_stall_holds_up_timers_and_input_once() -> None:
+def test_a_stall_delays_timers_and_input_once() -> None:
     with ticking("alpha") as world:
         world.add_node("server", serve(Echo)).start()
         world.node("alpha").start()

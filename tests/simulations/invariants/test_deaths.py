@@ -110,7 +110,7 @@ def test_a_pause_is_long_for_a_broker_whose_rounds_are_short(skewed: Span, excus
     ],
     ids=lambda spans: f"{spans[0].fault.kind}-{spans[0].fault.a}",
 )
-def test_a_fault_that_stops_heartbeats_excuses_a_death_whichever_side_is_named(harsh: list[Span]) -> None:
+def test_a_fault_that_stops_heartbeats_of_either_side_excuses_a_death(harsh: list[Span]) -> None:
     evidence = history(false_death)
     evidence.faults += harsh
     assert judged(evidence, "no_false_deaths").ok

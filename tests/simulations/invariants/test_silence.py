@@ -156,7 +156,7 @@ def test_a_single_other_broker_may_be_declared_dead() -> None:
 
 
 @pytest.mark.parametrize("died", [True, False])
-def test_a_member_that_was_never_linked_is_no_other_that_could_be_heard(died: bool) -> None:
+def test_a_member_that_was_never_linked_does_not_count_as_audible(died: bool) -> None:
     """Broker-1 still counts a run as living that it never heard. Once broker-3 is dead, it can hear only
     broker-2.
     """

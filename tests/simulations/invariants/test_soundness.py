@@ -142,7 +142,7 @@ def test_bytes_lost_with_a_connection_or_in_flight_have_not_vanished() -> None:
     assert judged(evidence, "bytes_conserved").ok
 
 
-def test_foreign_bytes_need_not_be_counted_where_a_scenario_says_so() -> None:
+def test_foreign_bytes_need_not_be_counted_if_the_scenario_says_so() -> None:
     assert judged(_uncounted(), "foreign_input_is_harmless", counted=0).ok
 
 
@@ -262,7 +262,7 @@ def test_a_forwarded_suspicion_has_the_causes_of_its_first_source(
 
 
 @pytest.mark.parametrize(("boot", "right"), [(SECOND_BOOT, True), (77, False)])
-def test_two_brokers_that_run_may_meet_while_a_stranger_speaks(boot: int, right: bool) -> None:
+def test_two_running_brokers_may_link_while_a_stranger_sends(boot: int, right: bool) -> None:
     """Swarm seed 1796000011 with durable subscriptions: two halves found each other six seconds after they
     had started. Just then a stranger spoke another version. No stranger is a broker that nobody started.
     """

@@ -177,7 +177,7 @@ def test_the_next_job_begins_at_the_instant_when_one_is_over_and_no_earlier() ->
         assert third[1] is ZeroDivisionError and not world.failures
 
 
-def test_a_killed_process_does_no_more() -> None:
+def test_a_killed_process_does_no_further_steps() -> None:
     for seed in range(10):
         with one(storing, seed) as world:
             world.run_for(0.03 + seed * 0.0003)

@@ -38,7 +38,7 @@ def test_after_any_operations_it_reads_like_plain_bytes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK])
-def test_it_may_be_cut_and_read_at_the_edges_of_its_blocks(size: int) -> None:
+def test_a_file_may_be_cut_and_read_at_the_edges_of_its_blocks(size: int) -> None:
     data = _log(2000)
     content = FileContent(data)
     assert b"".join(content.pieces(size)) == data[size:]

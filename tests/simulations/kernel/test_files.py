@@ -116,7 +116,7 @@ def test_a_torn_end_does_not_come_back() -> None:
         assert bytes(file.content) == b"a" * (3 * SECTOR - 7)
 
 
-def test_an_appended_file_may_go_on_in_place() -> None:
+def test_an_appended_file_may_later_be_written_in_place() -> None:
     lengths = set()
     for seed in range(50):
         file = File(FileContent(b"synced"), 6)

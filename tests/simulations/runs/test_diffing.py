@@ -117,7 +117,7 @@ def test_a_file_that_is_no_text_is_no_history(tmp_path: Path) -> None:
         diff(good, bad)
 
 
-def test_only_the_lines_asked_for_are_kept_and_the_hash_stays() -> None:
+def test_only_requested_lines_are_kept_and_the_hash_stays() -> None:
     whole, some = History(keep=True), History()
     some.keep_lines(CHECKPOINT_LINES + 1, CHECKPOINT_LINES + 3)
     for history in (whole, some):
@@ -134,7 +134,7 @@ def test_a_run_is_the_same_under_another_hash_seed_and_traced() -> None:
     assert found.line is None and str(found).startswith("the same: small@5 (PYTHONHASHSEED=1) and")
 
 
-def test_runs_of_two_seeds_part_at_the_line_that_their_whole_histories_show() -> None:
+def test_runs_of_two_seeds_diverge_at_the_line_that_their_whole_histories_show() -> None:
     one, other = Run(SMALL, 5), Run(SMALL, 6)
     found = diff(one, other)
     left, right = (record(each, (1, 10**9)).kept for each in (one, other))
@@ -143,7 +143,9 @@ def test_runs_of_two_seeds_part_at_the_line_that_their_whole_histories_show() ->
     assert (found.one[0], found.other[0]) == (left[expected].rstrip(), right[expected].rstrip())
 
 
-def test_runs_that_part_late_are_kept_only_between_two_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_diverge_late_are_kept_only_between_two_checkpoints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     windows: list[Any] = []
 
     def stand_in(run: Run, window: tuple[int, int] | None = None) -> Recorded:

@@ -98,7 +98,7 @@ def test_an_impossible_fault_is_skipped_and_reported() -> None:
     assert not any("pause" in fault or "resume" in fault for fault in result.faults)
 
 
-def test_a_mesh_that_is_not_whole_in_time_fails_and_the_run_goes_on() -> None:
+def test_a_mesh_that_is_not_whole_in_time_fails_and_the_run_continues() -> None:
     result = play(with_faults(Fault(0.0, "crash", ("broker-2",)), bound_s=0.001), seed=1)
     assert result.whole_in_s is None
     assert "whole_s" not in dict(result.phases) and "end_s" in dict(result.phases)
@@ -159,7 +159,7 @@ def test_a_result_is_plain_data() -> None:
     assert shown["whole_in_s"] == 0.0 and shown["phases"]["clients_s"] > 0
 
 
-def test_the_full_size_is_played_when_asked_for() -> None:
+def test_the_full_size_is_played_on_request() -> None:
     scenario = replace(SMALL, full=(("brokers", 4), ("quiet_s", 3.0)))
     small, full = play(scenario, seed=1), play(scenario, seed=1, size="full")
     assert (small.scenario.brokers, full.scenario.brokers) == (3, 4)

@@ -66,5 +66,5 @@ def test_more_failures_than_trials_are_refused() -> None:
         Rate(3, 2)
 
 
-def test_it_is_told_in_a_line() -> None:
+def test_a_rate_is_printed_in_one_line() -> None:
     assert str(Rate(0, 5000)) == "failure rate 0/5000 = 0 %, at most 0.0599 % with 95 % confidence"

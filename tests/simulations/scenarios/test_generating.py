@@ -103,7 +103,7 @@ def test_a_broker_that_never_moves_is_never_forgotten_either() -> None:
     assert moves > 30
 
 
-def test_brokers_join_by_those_that_they_are_said_to_join_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_join_through_the_brokers_that_may_join_by_names(monkeypatch: pytest.MonkeyPatch) -> None:
     joined: list[list[str]] = []
 
     def broker(mesh: str, join: Sequence[str], **given: float) -> Main:

@@ -78,7 +78,7 @@ def test_a_row_within_a_silence_of_a_window_ends_it() -> None:
     assert len(heard_stretches([*silent, row], GAP)) == 1
 
 
-def test_the_highest_slot_makes_a_number_negative_and_is_a_slot_all_the_same() -> None:
+def test_the_highest_slot_counts_although_it_makes_the_number_negative() -> None:
     signed = -(1 << 63) | 1
     (one, other) = heard_stretches([Window(0, LENGTH, 0, LENGTH - 1, signed)], GAP)
 

@@ -71,7 +71,7 @@ def test_signals_while_it_is_cleaned_up_change_nothing_but_the_end() -> None:
     assert cleaned == ["folder"]
 
 
-def test_an_error_that_follows_a_signal_is_told_as_the_signal() -> None:
+def test_an_error_that_follows_a_signal_is_reported_as_the_signal() -> None:
     """py4j raises its own error about a Java that has ended; it was printed with a traceback."""
     with pytest.raises(KeyboardInterrupt), Interrupts():
         try:

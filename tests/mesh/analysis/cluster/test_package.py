@@ -33,7 +33,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_package(tmp_path_factory.mktemp("package") / "mangrove.zip")
 
 
-def test_it_holds_python_and_nothing_else(package: Path) -> None:
+def test_the_zip_contains_only_python(package: Path) -> None:
     names = zipfile.ZipFile(package).namelist()
     assert {"mesh/__init__.py", "mesh/analysis/__init__.py", "networkx/__init__.py"} <= set(names)
     assert [name for name in names if not name.endswith(".py")] == []

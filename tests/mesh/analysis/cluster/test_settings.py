@@ -30,7 +30,7 @@ def test_a_cluster_gets_none_of_the_settings_for_one_machine() -> None:
     assert launch_settings(options, "10.0.0.9")["spark.driver.host"] == "10.0.0.9"
 
 
-def test_memory_that_was_asked_for_is_set_everywhere() -> None:
+def test_requested_memory_is_set_everywhere() -> None:
     options = SparkOptions(master="spark://10.0.0.1:7077", memory="7g")
     assert launch_settings(options, None)["spark.driver.memory"] == "7g"
 

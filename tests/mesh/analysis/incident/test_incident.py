@@ -96,7 +96,7 @@ def test_a_broker_that_comes_after_something_happened_is_started_then() -> None:
     assert Happening(50 * S, "start", ("late",)) in found.happenings
 
 
-def test_a_complete_part_is_a_partition_and_its_outages_are_not_told_again() -> None:
+def test_a_complete_part_is_a_partition_and_its_outages_are_not_repeated() -> None:
     part = Part(RUN, 1, 20 * S, 35 * S, "complete", True)
     sides = [PartSide(RUN, 1, "a", 0), PartSide(RUN, 1, "b", 0), PartSide(RUN, 1, "c", 1)]
     quiet = [silence(src, dst, 20.2, 35.1) for src, dst in ("ac", "ca", "bc", "cb")]
@@ -173,7 +173,7 @@ def test_a_pair_with_one_heard_direction_is_cut_one_way() -> None:
     assert (cut.kind, cut.a, cut.b) == ("cut_one_way", ("a",), ("b", "c"))
 
 
-def test_a_lost_log_is_said_and_not_played() -> None:
+def test_a_lost_log_is_mentioned_and_not_played() -> None:
     found = told([*lives("a", (20, "up", "log lost"), (100, "unknown", None)), *calm("b")])
     assert not found.happenings
     assert found.untold[0].nodes == ("a",)
@@ -217,7 +217,7 @@ def test_the_affected_brokers_of_a_large_mesh_are_kept_and_the_rest_are_named() 
     assert scope.left_out[0] in text
 
 
-def test_too_many_struck_brokers_are_one_sentence() -> None:
+def test_too_many_affected_brokers_are_one_sentence() -> None:
     of = [
         life
         for number in range(120)

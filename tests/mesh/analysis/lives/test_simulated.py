@@ -166,7 +166,7 @@ def _running(lives: list[Told], at: int) -> Told | None:
     return min(ends, key=lambda told: abs(told.end - at), default=None)
 
 
-def test_one_seed_is_told_without_a_fault(tmp_path: Path) -> None:
+def test_the_lives_of_one_seed_are_right(tmp_path: Path) -> None:
     facts = played(1, tmp_path)
 
     counts, wrong = score(facts)
@@ -176,7 +176,7 @@ def test_one_seed_is_told_without_a_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_lives_of_many_seeds_are_told_right(tmp_path: Path) -> None:
+def test_the_lives_of_many_seeds_are_right(tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
     wrong, mixed = [], []
     for seed in range(SEEDS):

@@ -274,7 +274,7 @@ RULES: dict[str, tuple[Any, str, Any, str]] = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_a_rule_a_life_is_told_wrong(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_life_is_wrong_without_any_of_the_rules(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, name, instead, case = RULES[rule]
     known, expected = EXPECTED[case]
     assert states(known) == expected

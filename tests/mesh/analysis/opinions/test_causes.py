@@ -49,7 +49,7 @@ def test_the_cause_of_a_death(story: list[Stretch], silences: list[Silence], dea
     assert cause_of_death(TOLD, "b1", ["o", "via"], story, silences, period_us=S) == death
 
 
-def test_a_process_that_ends_after_its_death_was_told_was_alive_then() -> None:
+def test_a_process_that_ends_after_its_reported_death_was_alive_then() -> None:
     story = life((60, "up", "b1", "crash"), (100, "down", None, None))
     assert cause_of_death(TOLD, "b1", ["o"], story, [], period_us=S) == Death("mistaken", None)
 

@@ -120,7 +120,7 @@ def test_compressed_files_and_folders_in_folders_are_read(read: Read, tmp_path: 
     assert plain(read(f"file://{tmp_path}/a").heard) == whole
 
 
-def test_no_folder_no_logs_and_empty_logs_are_told_apart(read: Read, tmp_path: Path) -> None:
+def test_errors_distinguish_no_folder_no_logs_and_empty_logs(read: Read, tmp_path: Path) -> None:
     with pytest.raises(NoLogs, match="there is no folder"):
         read(tmp_path / "missing")
     with pytest.raises(NoLogs, match="holds no event log"):
@@ -145,9 +145,7 @@ def test_a_boot_says_how_it_began_and_ended(read: Read, tmp_path: Path) -> None:
     assert left["period_s"] == 1.0 and left["run"] == "mangrove" and left["node"] == alpha.id
 
 
-def test_two_runs_in_a_folder_and_numbers_that_repeat_with_other_content_are_told(
-    read: Read, tmp_path: Path
-) -> None:
+def test_two_runs_in_a_folder_and_repeated_numbers_are_reported(read: Read, tmp_path: Path) -> None:
     """One row of each number is read, whatever the order of files. Both runs may use the same ids."""
     write_logs(SMALL, tmp_path / "one")
     write_logs(replace(SMALL, run="other"), tmp_path / "two")

@@ -198,7 +198,7 @@ def test_two_sides_that_a_third_hears_are_partial() -> None:
     check_times(part, 20, 40)
 
 
-def test_partial_pairs_that_a_complete_part_explains_are_told_before_and_after_it() -> None:
+def test_partial_pairs_within_a_complete_part_are_reported_only_before_and_after_it() -> None:
     assert shapes(bridged_later()) == [
         ("partial", ((0, 1), (3, 4))),
         ("complete", ((2, 3, 4), (0, 1))),
@@ -211,7 +211,7 @@ def test_a_mesh_that_heals_slowly_is_in_no_other_parts() -> None:
     assert shapes(three_ways()) == [("complete", ((3, 4, 5), (1, 2), (0,)))]
 
 
-def test_sides_that_are_apart_in_passing_belong_to_the_parts_around() -> None:
+def test_short_overlaps_of_two_parts_are_no_part_of_their_own() -> None:
     found = rolling().parts()
     assert [part.sides for part in found] == [((1, 2, 3, 4), (0,)), ((0, 2, 3, 4), (1,))]
     check_times(found[0], 10, 25, heals_s=2.0)

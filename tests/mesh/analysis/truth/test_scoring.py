@@ -91,7 +91,7 @@ def test_a_silence_without_an_end_lasts_as_long_as_its_listener() -> None:
     assert [(each[0], each[3]) for each in rows] == [("part", "tp"), ("leave", "tp")]
 
 
-def test_a_stop_just_after_the_last_row_is_told() -> None:
+def test_a_stop_just_after_the_last_row_is_found() -> None:
     """Mesh time was 2 ms behind the simulator's, and the last broker's leave counted as false."""
     life: list[tuple[str, float, float, str | None]] = [("up", 0, 100, "leave")]
     rows = told([row(100.002, "stop", "d")], lives=lived(d=life), silent=[])

@@ -117,7 +117,7 @@ def test_gossip_kills_a_member_without_a_link() -> None:
     assert driven.state(3) is State.DEAD
 
 
-def test_an_answer_from_before_this_broker_slept_is_no_evidence_and_its_link_no_worse_for_that() -> None:
+def test_an_answer_from_before_a_pause_of_this_broker_is_no_evidence_and_keeps_the_link() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
     driven.now += 5.0
@@ -126,7 +126,7 @@ def test_an_answer_from_before_this_broker_slept_is_no_evidence_and_its_link_no_
     assert not any(isinstance(i, DropLink) for i in out)
 
 
-def test_an_answer_that_waited_while_this_broker_slept_is_no_evidence() -> None:
+def test_an_answer_that_waited_during_a_pause_of_this_broker_is_no_evidence() -> None:
     driven = Driven(2, 3)
     survey = driven.to_round()
     driven.now += 5.0
