@@ -104,7 +104,7 @@ bench: $(VENV)/.all-installed ## our figures beside pynng's and pyzmq's, in the 
 	$(BIN)/mesh bench broker
 	$(BIN)/mesh bench durable
 
-build: $(VENV)/.all-installed ## the wheel, in dist/
+build: | $(BIN)/python ## the wheel, in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean: ## caches and build output

@@ -19,7 +19,8 @@ from tests.docs.blocks import ROOT, says
 from tests.support.children import ends_with_tests
 from tests.support.ports import free_port
 
-COMMAND_TIMEOUT_S = 120.0
+COMMAND_TIMEOUT_S = 600.0
+"""Far longer than any command takes on a busy machine: only a hang reaches it."""
 READY = ("ready", "subscribed", "running on")
 """What a command in the background says once it can be used."""
 

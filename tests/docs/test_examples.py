@@ -32,7 +32,7 @@ OTHERS = ("pynng", "zmq", "nats")
 """Libraries that the pages on moving from them import."""
 WAITED_FOR = ("mesh broker ", "mesh cat ", "mesh device ")
 """Commands that others wait for: what listens. They do not wait for a subscriber."""
-PAGE_TIMEOUT_S = 600.0
+PAGE_TIMEOUT_S = 1800.0
 """A page has many commands, each of which has a limit of its own."""
 RUN = [block for block in BLOCKS if not is_left_out(block)]
 
