@@ -68,6 +68,11 @@ class LogStatus:
         }
 
 
+def stem_of(name: str, boot: str) -> str:
+    """The beginning of the names of a boot's files. Spark skips files whose names begin with ``_``."""
+    return f"@{name}-{boot}" if name.startswith("_") else f"{name}-{boot}"
+
+
 class EventLog:
     """Writes rows of one boot into ``folder`` (None: it only keeps the latest events). `run` is its only
     task."""

@@ -25,7 +25,7 @@ from mesh.access.door import Door
 from mesh.broker.beat import FAULT_PAUSE_S, Beat
 from mesh.broker.client_frames import ClientFrames
 from mesh.broker.durable_file import DurableFile
-from mesh.broker.event_log import EventLog
+from mesh.broker.event_log import EventLog, stem_of
 from mesh.broker.home_shell import HomeShell
 from mesh.broker.http_source import HttpSource, open_http
 from mesh.broker.identity import Identity, format_id
@@ -209,7 +209,7 @@ class Node:
         return EventLog(
             rows,
             folder=self.options.log_dir,
-            file_stem=f"{self.name}-{format_id(identity.boot)}",
+            file_stem=stem_of(self.name, format_id(identity.boot)),
             storage=self.environment.storage,
             clock=self._clock,
             wall_time=self.environment.wall_time,

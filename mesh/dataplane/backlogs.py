@@ -163,10 +163,6 @@ class LiveQueue:
         return len(self._items) - self._gone
 
     @property
-    def free_messages(self) -> int:
-        return self._free_messages
-
-    @property
     def free_bytes(self) -> int:
         return self._free_bytes
 

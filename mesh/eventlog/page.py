@@ -25,7 +25,8 @@ too. Rows reach the file within a second. A disk that fails never stops the brok
 further ones are lost, which shows as a gap in `seq`. `mesh status` shows why writing fails and how many
 rows wait and are lost. The broker's own log tells when a failure begins, when rows are lost, and when it
 ends. A folder that is removed under a running broker is made again within a second, without the rows that
-were in it.
+were in it. If a broker's name begins with `_`, its files begin with `@_`: Spark skips files that begin with
+`_`.
 
 With `log_heartbeats = "each"`, the default, every heartbeat has a row `hb`: 98.9 % of a log, 4.5 GB a day
 at 100 peers. With `"summary"` there is a row `heard` for each peer and 16 periods instead, and the rest as

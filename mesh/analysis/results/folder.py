@@ -37,6 +37,8 @@ KEPT: Final = 5
 CURRENT: Final = "current.json"
 REDUCED: Final = "reduced"
 LOCK: Final = ".lock"
+EARLIER: Final = frozenset(("tables", "quarantine", "report.html", "summary.json"))
+"""Names in the first level of an output of version 0.1."""
 ID: Final = re.compile(r"[0-9a-f]{16}")
 URL: Final = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -370,6 +372,9 @@ def _check_ours(place: Place, names: set[str], out: str) -> None:
             strangers = [CURRENT]
         else:
             return
+    if "report.html" in strangers and set(strangers) <= EARLIER:
+        sentence = f"--out {out} has a report of version 0.1; move it away, or name another folder"
+        raise OutputError(sentence, CANNOT_CREATE)
     if strangers:
         shown = ", ".join(strangers[:3]) + (" ..." if len(strangers) > 3 else "")
         sentence = f"--out {out} contains files that no analysis wrote ({shown}); name another folder"

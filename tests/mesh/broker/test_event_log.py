@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mesh.broker import event_log, log_rows
-from mesh.broker.event_log import FLUSH_PAUSE_S, EventLog, LogStatus
+from mesh.broker.event_log import FLUSH_PAUSE_S, EventLog, LogStatus, stem_of
 from mesh.broker.log_rows import Heard, RowBuilder, link_fields, member_fields
 from mesh.errors import StorageError
 from mesh.eventlog.rows import HbRow, LinkRow, MemRow, MetaRow, StatsRow, decode
@@ -481,3 +481,9 @@ def test_heartbeats_are_not_summed_up_without_a_folder() -> None:
     log.heard(True, 5, 1, None, 1.0)
     log.write(MetaRow, {"op": "stop"})
     assert [row["kind"] for row in log.events] == ["meta"]
+
+
+def test_no_file_begins_with_what_spark_skips() -> None:
+    """The analysis lost a broker whose name begins with an underscore without a word."""
+    assert stem_of("_alpha", "0" * 16) == f"@_alpha-{'0' * 16}"
+    assert stem_of("al_pha", "0" * 16) == f"al_pha-{'0' * 16}"

@@ -103,6 +103,18 @@ def test_an_output_folder_with_foreign_files_is_refused_before_spark_is_started(
     assert raised.value.code == 73
 
 
+def test_the_report_of_an_earlier_version_is_named_as_such(tmp_path: Path) -> None:
+    """It was called files that no analysis wrote."""
+    (tmp_path / "report.html").touch()
+    (tmp_path / "tables").mkdir()
+    with pytest.raises(OutputError, match=r"has a report of version 0\.1; move it") as raised:
+        check_output(str(tmp_path))
+    assert raised.value.code == 73
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(OutputError, match="contains files that no analysis wrote"):
+        check_output(str(tmp_path))
+
+
 def test_an_output_that_is_ours_new_or_left_by_a_broken_run_will_do(tmp_path: Path) -> None:
     check_output(str(tmp_path / "new" / "folder"))
     assert not (tmp_path / "new").exists()
