@@ -22,8 +22,8 @@ def solved(boots: Any, found: Any, words: Any) -> list[tuple[str | int | None, .
     there may be none, and from what others said of boots without one (see `met`)."""
     walls = {row.boot: row.wall for row in boots}
     nodes = {row.boot: row.node for row in boots}
-    offsets = solve(walls, (Sample(*row) for row in found or ()))
-    offsets = met(stand(walls, nodes, offsets), (Word(*row) for row in words or ()))
+    offsets = solve(walls, (Sample(*row) for row in found))
+    offsets = met(stand(walls, nodes, offsets), (Word(*row) for row in words))
     return [(boot, *offset) for boot, offset in offsets.items()]
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from mesh.analysis.clocks.deciding import OFFSETS, PIECES, filled_pieces, solved, solved_piece
 from mesh.analysis.clocks.pieces import PIECE
 from mesh.analysis.clocks.samples import samples
+from mesh.analysis.gathered import gathered
 from mesh.analysis.made import made
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def measure(logs: Logs) -> DataFrame:
     boots = made(logs.boots_raw.join(_walls(logs), ["run", "boot"], "left"))
     boots = boots.withColumn("wall", F.coalesce("wall", F.expr("first_us - first_ns div 1000")))
     found = made(samples(logs))
-    rough = made(_rough(boots, _best(found, []), _words(logs, boots, found)))
-    known = _pieces(rough, _best(_in_pieces(found, rough), ["piece"]))
+    rough = made(_rough(boots, _best(found), _words(logs, boots, found)))
+    known = _pieces(rough, _best(_in_pieces(found, rough), "piece"))
     fill = F.udf(filled_pieces, PIECES, useArrow=False)
     first, last = _piece("first_ns"), _piece("last_ns")
     return made(
@@ -100,18 +101,15 @@ def _stepped(rows: DataFrame) -> DataFrame:
     return rows.withColumn("stepped", F.coalesce(F.abs(F.col("delta") - before) > STEP_US, F.lit(False)))
 
 
-def _best(found: DataFrame, keys: list[str]) -> DataFrame:
-    """The sample with the smallest error for each pair of boots, in lists by run."""
-    best = found.groupBy("run", *keys, "one", "other").agg(
-        F.min(F.struct("error", "difference")).alias("best")
-    )
-    return best.groupBy("run", *keys).agg(
-        F.collect_list(F.struct("one", "other", "best.difference", "best.error")).alias("samples")
-    )
+def _best(found: DataFrame, *keys: str) -> DataFrame:
+    """The sample with the smallest error for each pair of boots."""
+    best = F.min(F.struct("error", "difference")).alias("best")
+    rows = found.groupBy("run", *keys, "one", "other").agg(best)
+    return rows.select("run", *keys, "one", "other", "best.difference", "best.error")
 
 
 def _words(logs: Logs, boots: DataFrame, found: DataFrame) -> DataFrame:
-    """For each run, of boots without a sample: when they first named another, and when others named them."""
+    """Of boots without a sample: when they first named another, and when others named them."""
     sampled = found.select("run", F.col("one").alias("boot")).union(found.select("run", "other"))
     alone = F.broadcast(boots.select("run", "boot").join(sampled, ["run", "boot"], "left_anti"))
     own = logs.mem.where("subject != node").join(alone, ["run", "boot"], "left_semi")
@@ -121,16 +119,18 @@ def _words(logs: Logs, boots: DataFrame, found: DataFrame) -> DataFrame:
     words = own.select("run", "boot", F.col("boot").alias("of"), "mono_ns").unionByName(
         of_others.select("run", "boot", F.col("subject_boot").alias("of"), "mono_ns")
     )
-    first = words.groupBy("run", "boot", "of").agg(F.expr("min(mono_ns) div 1000").alias("us"))
-    return first.groupBy("run").agg(F.collect_list(F.struct("boot", "of", "us")).alias("words"))
+    return words.groupBy("run", "boot", "of").agg(F.expr("min(mono_ns) div 1000").alias("us"))
 
 
 def _rough(boots: DataFrame, best: DataFrame, words: DataFrame) -> DataFrame:
     """``run``, ``boot``, ``rough`` and ``error``, from the best samples of a boot's whole life."""
     decide = F.udf(solved, OFFSETS, useArrow=False)
-    runs = boots.groupBy("run").agg(F.collect_list(F.struct("boot", "node", "wall")).alias("boots"))
-    known = runs.join(best, "run", "left").join(words, "run", "left")
-    rows = known.select("run", F.explode(decide("boots", "samples", "words")).alias("of"))
+    known = {
+        "boots": (boots, "boot node wall"),
+        "samples": (best, "one other difference error"),
+        "words": (words, "boot of us"),
+    }
+    rows = gathered(("run",), known).select("run", F.explode(decide("boots", "samples", "words")).alias("of"))
     return rows.select("run", "of.boot", F.col("of.offset").alias("rough"), "of.error")
 
 
@@ -143,6 +143,9 @@ def _pieces(rough: DataFrame, pairs: DataFrame) -> DataFrame:
     """``run``, ``boot`` and ``known``: offsets for the pieces that have samples."""
     decide = F.udf(solved_piece, OFFSETS, useArrow=False)
     runs = rough.groupBy("run").agg(F.collect_list(F.struct("boot", "rough")).alias("boots"))
+    pairs = pairs.groupBy("run", "piece").agg(
+        F.collect_list(F.struct("one", "other", "difference", "error")).alias("samples")
+    )
     rows = pairs.join(runs, "run").select("run", "piece", F.explode(decide("boots", "samples")).alias("of"))
     return rows.groupBy("run", "of.boot").agg(
         F.collect_list(F.struct("piece", "of.offset", "of.error")).alias("known")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.analysis.gathered import gathered
 from mesh.analysis.lives.availability import availability
 from mesh.analysis.lives.churn import churn
 from mesh.analysis.lives.evidence import Evidence
@@ -32,33 +33,28 @@ def lives(facts: Facts) -> DataFrame:
     from mesh.analysis.results.tables import Life
 
     since = F.broadcast(facts.boots.select("run", "boot", F.col("first").alias("since")))
+    said = facts.said.where("subject != node").join(since, ["run", "boot"], "left")
     lists = {
-        "boots": _by(
-            facts.boots, "node", "boot first last first_seq last_seq rows stopped reason left torn stats_s"
+        "boots": (
+            facts.boots.withColumn("who", F.col("node")),
+            "boot first last first_seq last_seq rows stopped reason left torn stats_s period_s",
         ),
-        "said": _by(
-            facts.said.where("subject != node").join(since, ["run", "boot"], "left"),
-            "subject",
+        "said": (
+            said.withColumnRenamed("subject", "who"),
             "node boot at subject_boot to_state reason since",
         ),
-        "linked": _by(facts.linked, "peer", "node boot at up reason"),
-        "heard": _by(facts.stretches, "src", "dst boot first last"),
-        "awake": _by(facts.awake, "node", "boot first last"),
-        "late": _by(facts.late, "node", "boot at late_s"),
+        "linked": (facts.linked.withColumnRenamed("peer", "who"), "node boot at up reason"),
+        "heard": (facts.stretches.withColumnRenamed("src", "who"), "dst boot first last"),
+        "awake": (facts.awake.withColumnRenamed("node", "who"), "boot first last"),
+        "late": (facts.late.withColumnRenamed("node", "who"), "boot at late_s"),
     }
     of_run = facts.boots.groupBy("run").agg(
         F.min("first").alias("begin"), F.max("last").alias("end"), F.mode("period_s").alias("usual_s")
     )
-    periods = facts.boots.groupBy("run", "node").agg(F.max("period_s").alias("period_s"))
-    joined = None
-    for name, rows in lists.items():
-        rows = rows.select("run", "who", F.col("known").alias(name))
-        joined = rows if joined is None else joined.join(rows, ["run", "who"], "full")
-    assert joined is not None
-    of_broker = joined.withColumnRenamed("who", "node").join(F.broadcast(of_run), "run")
-    of_broker = of_broker.join(periods, ["run", "node"], "left")
+    of_broker = gathered(("run", "who"), lists).withColumnRenamed("who", "node")
+    of_broker = of_broker.join(F.broadcast(of_run), "run")
     decide = F.udf(_tell, ArrayType(decided_type(Life, "run", "node")), useArrow=False)
-    period_s = F.coalesce("period_s", "usual_s")
+    period_s = F.coalesce(F.array_max("boots.period_s"), "usual_s")
     told = of_broker.select("run", "node", decide("node", "begin", "end", period_s, *KNOWN).alias("told"))
     return told.select("run", "node", F.explode("told").alias("life")).select("run", "node", "life.*")
 
@@ -95,13 +91,6 @@ def figures(lives: DataFrame, window_s: float) -> Figures:
     )
 
 
-def _by(rows: DataFrame, who: str, columns: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    known = F.struct(*(F.col(name) for name in columns.split()))
-    return rows.groupBy("run", F.col(who).alias("who")).agg(F.collect_list(known).alias("known"))
-
-
 def _each(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -110,7 +99,7 @@ def _each(rows: DataFrame) -> DataFrame:
 
 
 def _tell(node: str, begin: int, end: int, period_s: float, *known: Any) -> list[tuple[Any, ...]]:
-    lists = dict(zip(KNOWN, (rows or () for rows in known), strict=True))
+    lists = dict(zip(KNOWN, known, strict=True))
     lists["awake"] = [tuple(row) for row in lists["awake"]]
     since = {row.boot: row.since for row in lists["said"] if row.since is not None}
     evidence = Evidence(node=node, begin=begin, end=end, period_s=period_s, since=since, **lists)

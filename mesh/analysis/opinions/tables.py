@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.analysis.gathered import gathered
 from mesh.analysis.made import made
 from mesh.analysis.opinions.causes import Silence, Stretch
 from mesh.analysis.opinions.changes import Saying, changes_of
@@ -19,7 +20,7 @@ from mesh.analysis.opinions.mistakes import mistakes_of
 from mesh.analysis.opinions.views import Step, views
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 RAN: Final = ("up", "paused")
 FAILED: Final = ("crash", "power_off")
@@ -116,25 +117,22 @@ def _by_member(
     from mesh.analysis.results.spark_types import decided_type
     from mesh.analysis.results.tables import Change, Mistake
 
-    sayings = said.groupBy("run", "subject").agg(
-        _gathered("node", "at", "subject_boot", "incarnation", "to_state", "via").alias("said")
-    )
-    life = lives.groupBy("run", F.col("node").alias("subject")).agg(
-        _gathered("boot", "state", "start", "end", "cause").alias("life")
-    )
-    cut = (
-        outages.where(F.col("cause") == "cut")
-        .groupBy("run", F.col("src").alias("subject"))
-        .agg(_gathered("dst", "last", "next").alias("silences"))
-    )
+    known = {
+        "said": (said, "node at subject_boot incarnation to_state via"),
+        "life": (lives.withColumnRenamed("node", "subject"), "boot state start end cause"),
+        "silences": (
+            outages.where(F.col("cause") == "cut").withColumnRenamed("src", "subject"),
+            "dst last next",
+        ),
+    }
     ran = {run: dict(of.ran) for run, of in runs.items()}
     ends = {run: dict(of.ends) for run, of in runs.items()}
     period_us = {run: round(period_s * 1e6) for run, period_s in periods.items()}
 
     def decide(run: str, subject: str, said: Any, life: Any, silences: Any) -> Any:
         sayings = [Saying(*each) for each in said]
-        stretches = sorted((Stretch(*each) for each in life or ()), key=lambda each: each.start)
-        cuts = [Silence(dst, last or 0, next_) for dst, last, next_ in silences or ()]
+        stretches = sorted((Stretch(*each) for each in life), key=lambda each: each.start)
+        cuts = [Silence(dst, last or 0, next_) for dst, last, next_ in silences]
         period = period_us.get(run, 1_000_000)
         return (
             [tuple(row) for row in changes_of(subject, sayings, stretches, cuts, ran[run], period_us=period)],
@@ -151,8 +149,8 @@ def _by_member(
         ]
     )
     judged = F.udf(decide, shape, useArrow=False)
-    joined = sayings.join(life, ["run", "subject"], "left").join(cut, ["run", "subject"], "left")
-    return joined.select("run", judged("run", "subject", "said", "life", "silences").alias("decided"))
+    of_member = gathered(("run", "subject"), known).where(F.size("said") > 0)
+    return of_member.select("run", judged("run", "subject", "said", "life", "silences").alias("decided"))
 
 
 def _detector(said: DataFrame, mistakes: DataFrame, runs: Mapping[str, Run]) -> DataFrame:
@@ -169,33 +167,31 @@ def _detector(said: DataFrame, mistakes: DataFrame, runs: Mapping[str, Run]) -> 
         said.where((F.col("to_state") == "dead") & F.col("subject_boot").isin(boots))
         .groupBy("run", "node", "subject", "subject_boot")
         .agg(F.min("at").alias("at"))
-        .groupBy("run")
-        .agg(_gathered("node", "subject", "subject_boot", "at").alias("told"))
     )
-    wrong = (
-        mistakes.where(F.col("state") == "dead")
-        .groupBy("run")
-        .agg(_gathered("observer", "subject", "start", "end").alias("wrong"))
-    )
+    known = {
+        "every": (_every_run(said, runs), "run"),
+        "wrong": (mistakes.where(F.col("state") == "dead"), "observer subject start end"),
+        "told": (told, "node subject subject_boot at"),
+    }
     ran = {run: dict(of.ran) for run, of in runs.items()}
     failures = {run: list(of.failures) for run, of in runs.items()}
     ended = {run: of.ended for run, of in runs.items()}
 
     def decide(run: str, wrong: Any, told: Any) -> Any:
         by_boot: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-        for node, subject, boot, at in told or ():
+        for node, subject, boot, at in told:
             by_boot[subject, boot][node] = at
         failed = [
             # A report of DEAD before the failure was a mistake. After the failure it was no longer news.
             Failure(node, at, back, {who: max(at, when) for who, when in by_boot[node, boot or ""].items()})
             for node, boot, at, back in failures[run]
         ]
-        mistaken = [Wrong(*each) for each in wrong or ()]
+        mistaken = [Wrong(*each) for each in wrong]
         return [tuple(row) for row in detector(ran[run], mistaken, failed, ended=ended[run])]
 
     judged = F.udf(decide, ArrayType(decided_type(Detector, "run")), useArrow=False)
-    every = _every_run(said, runs).join(wrong, "run", "left").join(told, "run", "left")
-    return _exploded(every.select("run", judged("run", "wrong", "told").alias("rows")))
+    of_run = gathered(("run",), known).where(F.size("every") > 0)
+    return _exploded(of_run.select("run", judged("run", "wrong", "told").alias("rows")))
 
 
 def _views(said: DataFrame, runs: Mapping[str, Run], window_us: int) -> DataFrame:
@@ -208,25 +204,24 @@ def _views(said: DataFrame, runs: Mapping[str, Run], window_us: int) -> DataFram
 
     present = F.col("to_state").isin("alive", "suspect")
     was = F.col("from_state").isin("alive", "suspect")
-    steps = (
-        said.where((present != was) & (F.col("node") != F.col("subject")))
-        .select("run", "at", "node", "boot", "subject", present.alias("present"))
-        .groupBy("run")
-        .agg(_gathered("at", "node", "boot", "subject", "present").alias("steps"))
-    )
+    steps = said.where((present != was) & (F.col("node") != F.col("subject"))).withColumn("present", present)
+    known = {
+        "every": (_every_run(said, runs), "run"),
+        "steps": (steps, "at node boot subject present"),
+    }
     ran = {run: dict(of.ran) for run, of in runs.items()}
     bounds = {run: (of.started, of.ended) for run, of in runs.items()}
 
     def decide(run: str, given: Any) -> Any:
         started, ended = bounds[run]
-        stepped = (Step(*each) for each in given or ())
+        stepped = (Step(*each) for each in given)
         return [
             tuple(row) for row in views(stepped, ran[run], started=started, ended=ended, window_us=window_us)
         ]
 
     judged = F.udf(decide, ArrayType(decided_type(View, "run")), useArrow=False)
-    every = _every_run(said, runs).join(steps, "run", "left")
-    return _exploded(every.select("run", judged("run", "steps").alias("rows")))
+    of_run = gathered(("run",), known).where(F.size("every") > 0)
+    return _exploded(of_run.select("run", judged("run", "steps").alias("rows")))
 
 
 def _every_run(of: DataFrame, runs: Iterable[str]) -> DataFrame:
@@ -237,9 +232,3 @@ def _exploded(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return rows.select("run", F.explode("rows").alias("row")).select("run", "row.*")
-
-
-def _gathered(*names: str) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.collect_list(F.struct(*(F.col(name) for name in names)))

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.analysis.gathered import gathered
 from mesh.analysis.made import made
 from mesh.analysis.silence.deciding import FULL_SHARE, TOGETHER_PERIODS
 from mesh.analysis.silence.rows import tables
@@ -59,22 +60,17 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
     gaps = _gaps(heard, wrote).unionByName(_unheard(heard, pairs, wrote, lives, full))
     joined = heard.groupBy("run", "dst", "boot").agg(F.min(F.col("s")[0]["first"]).alias("at"))
     neighbours = ~F.col("run").isin(sorted(full))
-    known = [
-        lives.groupBy("run").agg(_gathered("node", "state", "start", "end").alias("lives")),
-        gaps.groupBy("run").agg(
-            _gathered("src", "dst", "last", "next", "begin", "until", "error_s").alias("gaps")
-        ),
-        joined.groupBy("run").agg(_gathered("dst", "at").alias("joined")),
-        boots.groupBy("run").agg(_gathered("node", "period_s").alias("periods")),
-        pairs.where(neighbours).groupBy("run").agg(_gathered("src", "dst").alias("ties")),
-        linked.where(neighbours & ~F.col("up"))
-        .select("run", F.col("peer").alias("src"), F.col("node").alias("dst"), "at")
-        .groupBy("run")
-        .agg(_gathered("src", "dst", "at").alias("closed")),
-    ]
-    gathered = known[0]
-    for each in known[1:]:
-        gathered = gathered.join(each, "run", "left")
+    closed = linked.where(neighbours & ~F.col("up")).select(
+        "run", F.col("peer").alias("src"), F.col("node").alias("dst"), "at"
+    )
+    known = {
+        "lives": (lives, "node state start end"),
+        "gaps": (gaps, "src dst last next begin until error_s"),
+        "joined": (joined, "dst at"),
+        "periods": (boots, "node period_s"),
+        "ties": (pairs.where(neighbours), "src dst"),
+        "closed": (closed, "src dst at"),
+    }
     shape = StructType(
         [
             StructField(name, ArrayType(decided_type(record, "run")))
@@ -82,8 +78,8 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
         ]
     )
     decide = F.udf(_decided, shape, useArrow=False)
-    columns = ("lives", "gaps", "joined", "periods", "ties", "closed")
-    decided = made(gathered.select("run", decide(*columns).alias("decided")))
+    of_run = gathered(("run",), known).where(F.size("lives") > 0)
+    decided = made(of_run.select("run", decide(*known).alias("decided")))
 
     def table(name: str) -> DataFrame:
         return decided.select("run", F.explode(f"decided.{name}").alias("row")).select("run", "row.*")
@@ -92,7 +88,7 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
 
 
 def _decided(lives: Any, gaps: Any, joined: Any, periods: Any, ties: Any, closed: Any) -> Any:
-    return tuple(tables(lives, gaps or (), joined or (), periods or (), ties, closed or ()))
+    return tuple(tables(lives, gaps, joined, periods, ties or None, closed))  # no ties: the mesh is full
 
 
 def _gaps(heard: DataFrame, wrote: DataFrame) -> DataFrame:

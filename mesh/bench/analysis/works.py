@@ -9,6 +9,7 @@ Java up.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -30,6 +31,7 @@ LINES: Final = "JSON Lines, 200 brokers of 10 neighbours"
 PARQUET: Final = "Parquet, 200 brokers of 10 neighbours"
 SUMMARY: Final = "summary logs of the same hours"
 SIZES: Final = "equal rows of more brokers, Parquet"
+LARGE: Final = "100 M heartbeats beside 20 M, Parquet"
 AGAIN: Final = "a run over the store of the one before"
 FOLLOW: Final = "following 200 brokers, 4 000 rows a second"
 
@@ -37,20 +39,27 @@ TIMES: Final = "times a scan"
 CPU: Final = "CPU s"
 SCAN: Final = "scan CPU s"
 ROW: Final = "us a row"
+GROWTH: Final = "a row, times that of 20 M"
+MEMORY_GB: Final = "driver, GB at most"
 BEHIND: Final = "s behind, p99"
 
 LINES_ROWS: Final = 2_000_000
 PARQUET_ROWS: Final = 20_000_000
+COPIES: Final = 5
 FOLLOW_S: Final = 120
 SEED: Final = 1
 MEMORY: Final = "6g"
 SILENT_S: Final = 7200.0
+BETWEEN_S: Final = 10
+"""From the end of a run to its next start."""
 
 TARGETS: Final = (
     Target(PARQUET, TIMES, "analysis", None, 6.0, False),
     Target(SUMMARY, TIMES, "analysis", None, 2.0, False),
     Target(LINES, TIMES, "analysis", None, 6.0, False),
     Target(SIZES, ROW, "1000 brokers", "100 brokers", 1.5, False),
+    Target(LARGE, GROWTH, "analysis", None, 1.2, False),
+    Target(LARGE, MEMORY_GB, "analysis", None, 6.0, False),
     Target(FOLLOW, BEHIND, "analysis", None, 10.0, False),
 )
 
@@ -73,6 +82,7 @@ def cases(scale: float, skipped: dict[str, str]) -> list[Case]:
     for brokers in (100, 1000):
         work = partial(_in_a_process, run_reading, brokers, 10, tables // 2, "parquet")
         made.append(Case(SIZES, f"{brokers} brokers", work))
+    made.append(Case(LARGE, "analysis", partial(_in_a_process, run_large, 200, 10, tables)))
     return made
 
 
@@ -98,6 +108,29 @@ def run_reading(brokers: int, neighbours: int, rows: int, form: str, report: Rep
         ours = _second_cpu(lambda: _all_tables(spark, logs))
         scan = _second_cpu(lambda: _scan(spark, beats))
     report({CPU: ours, SCAN: scan, TIMES: ours / scan, ROW: ours / truth.heartbeats * 1e6})
+
+
+def run_large(brokers: int, neighbours: int, rows: int, report: Report, gate: Any) -> None:
+    """What a row costs in logs of `COPIES` times the hours, in one session with that of the hours alone."""
+    with _spark() as spark, tempfile.TemporaryDirectory(prefix="mangrove-bench-") as place:
+        folder = Path(place) / "lines"
+        truth = write_logs(folder, _history(brokers, neighbours, rows), SEED)
+        hours = _as_parquet(spark, folder, Path(place) / "parquet")
+        more = _longer(spark, hours, Path(place) / "longer", truth.seconds)
+        few = _second_cpu(lambda: _all_tables(spark, hours))
+        many = _cpu_of(lambda: _all_tables(spark, more))
+        driver = peak_of_java()
+    row = many / (truth.heartbeats * COPIES) * 1e6
+    growth = many / COPIES / few
+    report(
+        {
+            CPU: many,
+            ROW: row,
+            "us a row of 20 M": few / truth.heartbeats * 1e6,
+            GROWTH: growth,
+            MEMORY_GB: driver,
+        }
+    )
 
 
 def run_again(brokers: int, neighbours: int, rows: int, report: Report, gate: Any) -> None:
@@ -209,6 +242,24 @@ def _as_parquet(spark: SparkSession, folder: Path, target: Path) -> Path:
 
     rows = spark.read.schema(row_type()).json(str(folder)).withColumn("ts", F.to_timestamp("ts"))
     rows.write.partitionBy("kind").parquet(str(target))
+    shutil.rmtree(folder)
+    return target
+
+
+def _longer(spark: SparkSession, hours: Path, target: Path, seconds: int) -> Path:
+    """The same hours `COPIES` times, one after the other: between them every broker is started again."""
+    from pyspark.sql import functions as F
+
+    rows = spark.read.parquet(str(hours))
+    for copy in range(COPIES):
+        boots = {
+            name: F.when(F.col(name).isNotNull(), F.md5(F.concat(name, F.lit(f"-{copy}"))).substr(1, 16))
+            for name in ("boot", "subject_boot")
+        }
+        later = F.col("ts") + F.make_interval(secs=F.lit(copy * (seconds + BETWEEN_S)))
+        incs = {name: F.col(name) + 2 * copy for name in ("inc", "subject_inc")}
+        of_copy = rows.withColumns({**boots, **incs, "ts": later})
+        of_copy.write.mode("append").partitionBy("kind").parquet(str(target))
     return target
 
 
@@ -267,6 +318,25 @@ def _cpu_of(work: Callable[[], None]) -> float:
 
 def cpu_of_tree() -> float:
     """Seconds of the processor that this process, and all that it started, have taken so far."""
+    return sum(spent for _, spent in _tree().values())
+
+
+def peak_of_java() -> float:
+    """Most memory of a Java that this process started, in GB."""
+    peaks = [0.0]
+    for pid in _tree():
+        try:
+            said = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        if said.startswith("Name:\tjava\n"):
+            peaks += [int(line.split()[1]) / 1e6 for line in said.splitlines() if line.startswith("VmHWM:")]
+    return max(peaks)
+
+
+def _tree() -> dict[int, tuple[int, float]]:
+    """For this process and all that it started: the parent, and seconds of the processor, with those of
+    children that ended."""
     stats: dict[int, tuple[int, float]] = {}
     ticks = os.sysconf("SC_CLK_TCK")
     for entry in Path("/proc").iterdir():
@@ -280,4 +350,4 @@ def cpu_of_tree() -> float:
     mine = {os.getpid()}
     while more := {pid for pid, (parent, _) in stats.items() if parent in mine} - mine:
         mine |= more
-    return sum(stats[pid][1] for pid in mine if pid in stats)
+    return {pid: stats[pid] for pid in mine if pid in stats}
