@@ -218,6 +218,12 @@ _CHECKS: Final[dict[str, Callable[[Any], str]]] = {
 KEYS: Final[Sequence[str]] = tuple(key for key in _CHECKS if key != "name")
 """The keys of a principal's section of the configuration."""
 
+_READERS: Final[dict[str, Callable[[str], str | bytes]]] = {
+    "certificates": str,
+    "keys": proofs.read_key,
+    "tokens": proofs.read_token,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -231,14 +237,14 @@ class Policy:
         if self.anonymous not in ANONYMITIES:
             raise ConfigError(f"anonymous is {self.anonymous!r}; there are {', '.join(ANONYMITIES)}")
         names: dict[str, None] = {}
-        owners: dict[tuple[str, str], str] = {}
+        owners: dict[tuple[str, str | bytes], str] = {}
         for principal in self.principals:
             if principal.name in names:
                 raise ConfigError(f"there are two principals {principal.name!r}; each name may be used once")
             names[principal.name] = None
-            for kind in ("certificates", "keys", "tokens"):
-                for proof in getattr(principal, kind):
-                    owner = owners.setdefault((kind, proof), principal.name)
+            for kind, read in _READERS.items():
+                for proof in getattr(principal, kind):  # one key may be written in several ways
+                    owner = owners.setdefault((kind, read(proof)), principal.name)
                     if owner != principal.name:
                         raise ConfigError(
                             f"principals.{principal.name}.{kind} has {proof[:24]!r}, which is that of"

@@ -231,5 +231,9 @@ def test_two_principals_share_neither_name_nor_proof() -> None:
         Policy((principal("a"), principal("a")))
     with pytest.raises(ConfigError, match="which is that of 'a'"):
         Policy((principal("a", certificates=("x",)), principal("b", certificates=("x",))))
+    hashed = proofs.token_text(STORED)
+    upper = proofs.TOKEN_PREFIX + hashed.removeprefix(proofs.TOKEN_PREFIX).upper()
+    with pytest.raises(ConfigError, match="which is that of 'a'"):  # the last one got all its clients
+        Policy((principal("a", tokens=(hashed,)), principal("b", tokens=(upper,))))
     with pytest.raises(ConfigError, match="anonymous is 'here'"):
         Policy(anonymous="here")  # type: ignore[arg-type]

@@ -151,6 +151,104 @@ async def test_a_reload_with_a_mistake_keeps_the_old_rights_and_says_so() -> Non
 # --- what wrong proofs cost
 
 
+RIGHTS: dict[str, Any] = {
+    "publish": ("open.#",),
+    "subscribe": ("open.#",),
+    "ask": ("open.#",),
+    "answer": ("open.#",),
+}
+NOT_ALLOWED = {
+    "publish": r"may not publish to 'closed': principals\.anonymous\.publish has no pattern",
+    "subscribe": r"may not subscribe to 'closed': principals\.anonymous\.subscribe has no pattern",
+    "answer": r"may not answer 'open\.secret': principals\.anonymous\.deny_answer has 'open\.secret'",
+    "request": r"may not ask 'closed': principals\.anonymous\.ask has no pattern",
+    "status": r"may not ask '\$sys\.status': principals\.anonymous\.ask has no pattern",
+    "notices": r"may not subscribe to '\$sys\.queue\.#': principals\.anonymous\.subscribe has no pattern",
+}
+
+
+async def test_a_principal_without_a_right_is_refused_over_both_clients_with_the_rule() -> None:
+    known = Principal("anonymous", **RIGHTS, deny_answer=("open.secret",))
+    async with Broker(listen=LOCAL, principals=known) as broker, Client(broker.url) as mesh:
+        for what, call in {
+            "publish": lambda: mesh.publish("closed", b""),
+            "subscribe": lambda: mesh.subscribe("closed"),
+            "answer": lambda: mesh.subscribe("open.secret", answers=True),
+            "request": lambda: mesh.request("closed", b""),
+            "status": mesh.status,
+            "notices": lambda: mesh.subscribe("$sys.queue.#"),
+        }.items():
+            with pytest.raises(NotAccepted, match=NOT_ALLOWED[what]):
+                await call()
+        survey = await mesh.survey("closed", b"", deadline=1.0)
+        assert survey.asked == 0 and "may not ask 'closed'" in survey.refused[0]
+
+        def blocking() -> None:
+            with BlockingClient(broker.url) as mesh:
+                for what, call in {
+                    "publish": lambda: mesh.publish("closed", b""),
+                    "subscribe": lambda: mesh.subscribe("closed"),
+                    "answer": lambda: mesh.subscribe("open.secret", answers=True),
+                    "request": lambda: mesh.request("closed", b""),
+                    "status": mesh.status,
+                    "notices": lambda: mesh.subscribe("$sys.queue.#"),
+                }.items():
+                    with pytest.raises(NotAccepted, match=NOT_ALLOWED[what]):
+                        call()
+                survey = mesh.survey("closed", b"", deadline=1.0)
+                assert survey.asked == 0 and "may not ask 'closed'" in survey.refused[0]
+
+        await asyncio.to_thread(blocking)
+
+
+@pytest.mark.interop
+@pytest.mark.isolated
+async def test_a_principal_without_a_right_is_refused_over_nng_with_the_rule() -> None:
+    """Stock sockets publish by REQ, PUSH and PUB, subscribe by SUB, and ask the mesh by REQ. They cannot make
+    requests and surveys on other topics."""
+    pynng = pytest.importorskip("pynng")
+
+    def stock(url: str) -> dict[str, bytes]:
+        patience = {"recv_timeout": 60_000, "send_timeout": 60_000}
+        said: dict[str, bytes] = {}
+        with (
+            pynng.Req0(dial=url, **patience) as req,
+            pynng.Push0(dial=url, **patience) as push,
+            pynng.Pub0(dial=url, **patience) as pub,
+            pynng.Sub0(dial=url, topics=b"", **patience) as sub,
+        ):
+            for text in ("closed 1", "$sys.status", "$sys.look", "open.a 2", "open.secret 3"):
+                req.send(text.encode())
+                said[text] = req.recv()
+            for socket, name in ((push, "push"), (pub, "pub")):
+                socket.send(b"closed 4")
+                socket.send(b"open.%s 5" % name.encode())
+            assert {sub.recv() for _ in range(3)} == {b"open.a 2", b"open.push 5", b"open.pub 5"}
+        return said
+
+    known = Principal("anonymous", **RIGHTS, deny_subscribe=("open.secret",))
+    async with Broker(listen=LOCAL, principals=known) as broker:
+        said = await asyncio.to_thread(stock, broker.url)
+        assert b"principals.anonymous.publish has no pattern" in said["closed 1"]
+        for text in ("$sys.status", "$sys.look"):
+            assert b"principals.anonymous.ask has no pattern" in said[text]
+        assert said["open.a 2"].startswith(b"accepted") and said["open.secret 3"].startswith(b"accepted")
+        assert broker.statistics()["drops"] == {"not_allowed": 2}
+    async with Broker(listen=LOCAL, principals=Principal("anonymous", ask=("#",))) as broker:
+
+        def none_is_let_in() -> None:
+            with pynng.Push0(dial=broker.url), pynng.Sub0(dial=broker.url, topics=b""):
+                asyncio.run_coroutine_threadsafe(refused_both(), loop).result()
+
+        async def refused_both() -> None:
+            await eventually(
+                lambda: broker.statistics()["refused"].get("not_allowed", 0) >= 2, "both are", 60
+            )
+
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(none_is_let_in)
+
+
 @pytest.mark.long
 @pytest.mark.process
 async def test_guessers_that_never_stop_cost_a_broker_less_than_a_twentieth_of_a_core(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def test_a_token_file_proves(tmp_path: Path) -> None:
         (lambda folder: {"key": folder}, "the key cannot be read: Is a directory"),
         (lambda folder: {"key": 5}, "key is 5; it takes the path of a file"),
         (lambda folder: {"token_file": ""}, "token_file is ''; it takes the path of a file"),
+        (lambda folder: {"key": "a\0b"}, r"key is 'a\x00b'; a path has no NUL"),
         (lambda folder: {"key": "a", "token_file": "b"}, "a key or a token, not both"),
     ],
 )
@@ -54,6 +55,18 @@ def test_a_file_that_cannot_be_used_is_refused_before_anything_is_dialled(
     with pytest.raises(ConfigError) as caught:
         made("tcp://127.0.0.1:1", **given(tmp_path))
     assert sentence in str(caught.value)
+
+
+def test_a_secret_that_other_users_can_read_is_used_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(TOKEN)
+    path.chmod(0o600)
+    assert credential_of(None, path) is not None and not caplog.messages
+    path.chmod(0o640)
+    assert credential_of(None, path) is not None
+    assert caplog.messages == [f"other users may read or change the token in {path}; run chmod 600 on it"]
 
 
 def test_a_key_without_the_cryptography_package_names_what_to_install(
