@@ -564,6 +564,7 @@ LAYERS = (
             "simulations.runs",
             "simulations.cores",
             "simulations.cli",
+            "mesh.cli.documents",
             "mesh.cli.exits",
         ),
         ("pyspark", "pandas", "pynng", "zmq"),

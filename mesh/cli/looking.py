@@ -58,7 +58,10 @@ def clients(
 def topics(
     *, json: bool = False, jsonl: bool = False, timeout: Timeout = None, flags: BrokerFlags = NO_FLAGS
 ) -> int:
-    """List the patterns that clients want, with how many listen and answer, and at which brokers.
+    """List the patterns that clients want, with the messages a second that they get, and at which brokers.
+
+    The rates are those of all subscribers of a pattern together. A dash stands for a rate that is not known:
+    a subscription with several patterns does not say which of them its messages matched.
 
     Parameters
     ----------
@@ -67,8 +70,8 @@ def topics(
     jsonl
         Print one JSON object a line, one for each pattern.
     """
-    answers = _asked(flags.settings(timeout), {"look": "topics"})
-    rows = topic_rows(answers.documents)
+    before, answers, elapsed_s = asyncio.run(_topics(flags.settings(timeout)))
+    rows = topic_rows(answers.documents, before.documents, elapsed_s)
     records = [row._asdict() for row in rows]
     more = cut(answers.documents, "topics")
     return _show("topics", records, TOPIC_COLUMNS, rows, answers.silent, json, jsonl, more)
@@ -139,8 +142,8 @@ def trace(
     """Say which way a message goes, and where it is dropped or waits.
 
     Nothing is published. The way of a topic begins at the connected broker. An exclamation mark shows where
-    messages are lost or wait. For the id of a message, published at level accepted or above, each broker says
-    whether it has had the message.
+    messages are lost or wait. For the id of a message, each broker says whether it has had the message.
+    Brokers record messages of level accepted, stored and outbox; a message of level sent leaves no record.
 
     Parameters
     ----------
@@ -160,6 +163,16 @@ def _asked(settings: ClientConfig, question: dict[str, Any]) -> Answers:
             return await _ask(client, settings, question)
 
     return asyncio.run(run())
+
+
+async def _topics(settings: ClientConfig) -> tuple[Answers, Answers, float]:
+    """Answers before and after some seconds, which give rates."""
+    async with connected(settings) as client:
+        clock = asyncio.get_running_loop().time
+        before, began = await _ask(client, settings, {"look": "topics"}), clock()
+        await asyncio.sleep(SURVEY_S)
+        after = await _ask(client, settings, {"look": "topics"})
+        return before, after, clock() - began
 
 
 async def _ask(client: Client, settings: ClientConfig, question: dict[str, Any]) -> Answers:

@@ -68,6 +68,7 @@ class _Terminal:
         self._live = Live(console=console, screen=True, auto_refresh=False, transient=True)
         self._look: Look | None = None
         self._asked: dict[View, Asked] = {}
+        self._asked_at: dict[View, float] = {}
         self._watched = Watched()
         self._note = ""
         self._wanted = asyncio.Event()
@@ -115,7 +116,10 @@ class _Terminal:
             answers = await ask_all(client, {"look": QUESTIONS[view]}, deadline_s)
         except (MeshError, TimeoutError) as error:
             return f"no {view}: {printable(str(error)) or 'no broker answered in time'}"
-        self._asked[view] = Asked(answers.documents)
+        before, now = self._asked.get(view, Asked()), _now()
+        elapsed_s = now - self._asked_at.get(view, now)
+        self._asked[view] = Asked(answers.documents, before.documents or (), elapsed_s)
+        self._asked_at[view] = now
         return ""
 
     def pressed(self, keys: Sequence[str]) -> None:

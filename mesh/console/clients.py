@@ -29,6 +29,9 @@ class TopicRow(NamedTuple):
     listen: int
     answer: int
     brokers: tuple[str, ...]
+    messages_s: float | None = None
+    """Messages a second to all of these subscribers together; None: not known."""
+    bytes_s: float | None = None
 
 
 def client_rows(documents: Iterable[Mapping[str, Any]]) -> list[ClientRow]:
@@ -49,8 +52,19 @@ def client_name(row: ClientRow) -> str:
     return name or ("stock socket" if row.record.get("kind") == "stock" else "unnamed")
 
 
-def topic_rows(documents: Iterable[Mapping[str, Any]]) -> list[TopicRow]:
-    """All patterns but the brokers' own, by pattern."""
+def topic_rows(
+    documents: Iterable[Mapping[str, Any]],
+    before: Iterable[Mapping[str, Any]] = (),
+    elapsed_s: float = 0.0,
+) -> list[TopicRow]:
+    """All patterns but the brokers' own, by pattern. Rates need the answers ``before``, of ``elapsed_s``
+    earlier."""
+    earlier = {
+        (document.get("id"), record.get("pattern")): record
+        for document in before
+        for record in listed(document, "topics")
+        if isinstance(record, dict)
+    }
     found: dict[str, TopicRow] = {}
     for document in documents:
         broker = str(document.get("broker", "?"))
@@ -60,14 +74,29 @@ def topic_rows(documents: Iterable[Mapping[str, Any]]) -> list[TopicRow]:
             pattern = str(record.get("pattern", "?"))
             if pattern.startswith("$sys."):
                 continue
-            before = found.get(pattern, TopicRow(pattern, 0, 0, ()))
+            row = found.get(pattern, TopicRow(pattern, 0, 0, (), 0.0, 0.0))
+            then = earlier.get((document.get("id"), record.get("pattern")))
             found[pattern] = TopicRow(
                 pattern,
-                before.listen + int(number_in(record, "listen") or 0),
-                before.answer + int(number_in(record, "answer") or 0),
-                (*before.brokers, broker),
+                row.listen + int(number_in(record, "listen") or 0),
+                row.answer + int(number_in(record, "answer") or 0),
+                (*row.brokers, broker),
+                _sum(row.messages_s, _rate(record, then, "messages", elapsed_s)),
+                _sum(row.bytes_s, _rate(record, then, "bytes", elapsed_s)),
             )
     return [found[pattern] for pattern in sorted(found)]
+
+
+def _rate(
+    record: Mapping[str, Any], then: Mapping[str, Any] | None, key: str, elapsed_s: float
+) -> float | None:
+    now, past = number_in(record, key), number_in(then, key)
+    # The sum falls when one of the subscribers leaves, or the broker starts again.
+    return None if now is None or past is None or elapsed_s <= 0 or now < past else (now - past) / elapsed_s
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
 
 
 def cut(documents: Iterable[Mapping[str, Any]], key: str) -> int:
@@ -117,13 +146,15 @@ CLIENT_COLUMNS: Final[tuple[Column[ClientRow], ...]] = (
 
 TOPIC_COLUMNS: Final[tuple[Column[TopicRow], ...]] = (
     Column("pattern", lambda row, s: (row.pattern, ""), 50, 0, False, True, lambda row: row.pattern),
-    Column("listen", lambda row, s: (number(row.listen), ""), 6, 1, key=lambda row: row.listen),
-    Column("answer", lambda row, s: (number(row.answer), ""), 6, 2, key=lambda row: row.answer),
+    Column("msgs/s", lambda row, s: (number(row.messages_s), ""), 6, 1, key=lambda row: row.messages_s),
+    Column("bytes/s", lambda row, s: (number(row.bytes_s), ""), 7, 4, key=lambda row: row.bytes_s),
+    Column("listen", lambda row, s: (number(row.listen), ""), 6, 2, key=lambda row: row.listen),
+    Column("answer", lambda row, s: (number(row.answer), ""), 6, 3, key=lambda row: row.answer),
     Column(
         "at brokers",
         lambda row, s: (" ".join(row.brokers), ""),
         60,
-        3,
+        5,
         right=False,
         stretches=True,
         key=lambda row: len(row.brokers),

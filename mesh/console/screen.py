@@ -48,9 +48,12 @@ Row = TypeVar("Row")
 
 
 class Asked(NamedTuple):
-    """The brokers' answers about clients or topics, for the views of these; None: not asked yet."""
+    """The brokers' answers about clients or topics, for the views of these; None: not asked yet. The answers
+    ``before`` are of ``elapsed_s`` earlier."""
 
     documents: Sequence[Mapping[str, Any]] | None = None
+    before: Sequence[Mapping[str, Any]] = ()
+    elapsed_s: float = 0.0
 
 
 class Rows(NamedTuple):
@@ -125,7 +128,7 @@ class Screen:
                     rows, CLIENT_COLUMNS, lambda row: row.id, lambda row: f"{row.broker} {row.record}"
                 )
             case View.TOPICS:
-                topics = topic_rows(self.asked.documents or ())
+                topics = topic_rows(self.asked.documents or (), self.asked.before, self.asked.elapsed_s)
                 return self._chosen(
                     topics,
                     TOPIC_COLUMNS,

@@ -107,9 +107,13 @@ def _records(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 HEARD: Final = {
     True: "it came here",
-    False: "it did not come here",
-    None: "it did not come here, or was forgotten: this broker knows nothing of its publisher",
+    False: "no record of it",
+    None: "no record of its publisher",
 }
+NO_RECORD: Final = (
+    "a broker without a record has not had the message, or has forgotten it, or the level was sent, "
+    "which leaves no record"
+)
 
 
 def heard(documents: Sequence[Mapping[str, Any]], ways: Sequence[Mapping[str, Any]]) -> list[Step]:
@@ -123,6 +127,8 @@ def heard(documents: Sequence[Mapping[str, Any]], ways: Sequence[Mapping[str, An
         missed = came is not True and str(document.get("id")) in wanting
         more = "; its clients want the topic" if missed else ""
         steps.append(Step(0, f"{document.get('broker')}: {HEARD[came]}{more}", missed))
+    if any(document.get("heard") is not True for document in documents):
+        steps.append(Step(0, NO_RECORD))
     return steps
 
 

@@ -9,7 +9,8 @@ look     needs            answer
 clients                   ``clients``: sessions and stock sockets: of ``count`` at most `CLIENTS_MAX`, those
                           for which most messages are dropped or wait
 topics                    ``topics``: patterns that clients of this broker want: of ``count`` at most
-                          `PATTERNS_MAX`, those that most clients want
+                          `PATTERNS_MAX`, those that most clients want, with the messages and bytes sent
+                          to these clients; null if a client wants other patterns by the same subscription
 way      topic            ``takers`` here, and the ``next`` brokers of a message, `TAKERS_MAX` each
 message  publisher, boot, ``heard``: whether it arrived here; null if this broker does not know the publisher
          sequence
@@ -116,13 +117,37 @@ class Looking:
         count = len(wanted)
         if count > PATTERNS_MAX:
             wanted = nlargest(PATTERNS_MAX, wanted, key=lambda each: each[1] + each[2])
+        sent = self._sent_by_pattern()
         return {
             "topics": [
-                {"pattern": pattern[:TEXT_MAX], "listen": listen, "answer": answers}
+                {
+                    "pattern": pattern[:TEXT_MAX],
+                    "listen": listen,
+                    "answer": answers,
+                    **_traffic(sent.get(pattern)),
+                }
                 for pattern, listen, answers in wanted
             ],
             "count": count,
         }
+
+    def _sent_by_pattern(self) -> dict[str, tuple[int, int] | None]:
+        """Messages and bytes sent by the subscriptions to each pattern. None: one of these subscriptions has
+        several patterns, and does not know which of them its messages matched."""
+        subscriptions: list[ClientSubscription | Subscriber] = [
+            each for session in self._sessions.all() for each in session.subscriptions.values()
+        ]
+        subscriptions += self._subscribers.by_pipe.values()
+        found: dict[str, tuple[int, int] | None] = {}
+        for each in subscriptions:
+            if len(each.patterns) == 1:
+                (pattern,) = each.patterns
+                messages, size = each.sent
+                before = found.get(pattern, (0, 0))
+                found[pattern] = None if before is None else (before[0] + messages, before[1] + size)
+            else:
+                found.update(dict.fromkeys(each.patterns))
+        return found
 
     def _way(self, topic: object) -> dict[str, Any]:
         if not isinstance(topic, str):
@@ -209,6 +234,11 @@ def _patterns(patterns: Iterable[str]) -> dict[str, Any]:
             shown.append(pattern[:TEXT_MAX])
         count += 1
     return {"patterns": shown, "patterns_count": count}
+
+
+def _traffic(sent: tuple[int, int] | None) -> dict[str, int | None]:
+    messages, size = (None, None) if sent is None else sent
+    return {"messages": messages, "bytes": size}
 
 
 def _trouble(client: Mapping[str, Any]) -> tuple[int, int, int]:

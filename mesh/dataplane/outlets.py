@@ -56,7 +56,19 @@ def unlimited() -> SendCredit:
 class Outlet:
     """See the module."""
 
-    __slots__ = ("backlog", "behind", "credit", "encode", "frames", "port", "prefix", "sequence", "window")
+    __slots__ = (
+        "_granted_bytes",
+        "_granted_messages",
+        "backlog",
+        "behind",
+        "credit",
+        "encode",
+        "frames",
+        "port",
+        "prefix",
+        "sequence",
+        "window",
+    )
 
     def __init__(
         self, port: Port, credit: SendCredit, backlog: Backlog, encode: Encoder, prefix: bytes = b""
@@ -72,6 +84,9 @@ class Outlet:
         """Number of the last block. A dropped block leaves a gap that the consumer can see."""
         self.behind = False
         """Blocks wait in the backlog, and new ones must wait behind them."""
+        self._granted_messages = credit.messages
+        self._granted_bytes = credit.bytes
+        """Credit since the beginning. What is left of it says how much was sent, without counting that."""
         self.window: int | None = None
         """Messages that may be in flight: the first credit granted. None before any grant."""
 
@@ -84,6 +99,11 @@ class Outlet:
     def under_way(self) -> int:
         """Messages sent without a grant since: the consumer has not confirmed their arrival."""
         return 0 if self.window is None else max(0, self.window - self.credit.messages)
+
+    @property
+    def sent(self) -> tuple[int, int]:
+        """Messages and bytes that were sent to the consumer."""
+        return self._granted_messages - self.credit.messages, self._granted_bytes - self.credit.bytes
 
     def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
         """Send a block now if possible. False if it must `wait`."""
@@ -122,6 +142,8 @@ class Outlet:
         if self.window is None:
             self.window = messages
         self.credit.grant(messages, size)
+        self._granted_messages += messages
+        self._granted_bytes += size
         self.resume(now)
 
     def resume(self, now: float) -> None:

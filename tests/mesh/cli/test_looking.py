@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from mesh.cli.settings import connected
 from mesh.config import ClientConfig, FlagError
 from mesh.console.clients import client_rows, cut, topic_rows
 from mesh.console.probe import Answers, ask_all
-from mesh.console.trace import MessageId, heard, lines, read_id, way
+from mesh.console.trace import NO_RECORD, MessageId, heard, lines, read_id, way
 from mesh.picture import compose
 from tests.mesh.console import statuses
 from tests.mesh.loopback import Cluster, crash, eventually
@@ -49,7 +50,10 @@ async def test_clients_and_topics_of_all_brokers_are_listed() -> None:
             assert named["desk"].broker == "alpha" and named["worker"].broker == "bravo"
             assert named["worker"].record["patterns"] == ["news.#", "jobs.*"]
             assert not answers.silent and cut(answers.documents, "clients") == 0
-            topics = {row.pattern: row for row in topic_rows((await ask(alpha, look="topics")).documents)}
+            before = (await ask(alpha, look="topics")).documents
+            after = (await ask(alpha, look="topics")).documents
+            topics = {row.pattern: row for row in topic_rows(after, before, 2.0)}
+            assert topics["jobs.*"].messages_s is None, "the worker has two patterns in one subscription"
             assert set(topics) == {"news.#", "jobs.*"}, "what brokers themselves answer is left out"
             assert (topics["news.#"].listen, topics["news.#"].answer) == (1, 1)
             assert topics["news.#"].brokers == ("alpha", "bravo")
@@ -129,8 +133,8 @@ def test_tables_and_documents(capsys: pytest.CaptureFixture[str]) -> None:
         return capsys.readouterr().out
 
     assert show().splitlines() == [
-        "pattern listen answer at brokers",
-        "a.#          2      0 alpha     ",
+        "pattern msgs/s bytes/s listen answer at brokers",
+        "a.#          -       -      2      0 alpha     ",
         "1 more are not shown",
     ]
     assert json.loads(show(json=True)) == {
@@ -144,6 +148,25 @@ def test_tables_and_documents(capsys: pytest.CaptureFixture[str]) -> None:
         show(json=True, jsonl=True)
     with pytest.raises(CommandFailed, match="no answer from beta"):
         looking._show("topics", records, looking.TOPIC_COLUMNS, rows, ("beta",), False, False, 0)
+
+
+def test_rates_of_topics_are_those_of_all_subscribers_together() -> None:
+    def answer(broker: str, **counts: int | None) -> dict[str, Any]:
+        record = {"pattern": "news.#", "listen": 1, "answer": 0, **counts}
+        return {"id": broker, "broker": broker, "topics": [record]}
+
+    before = [answer("a", messages=100, bytes=1000), answer("b", messages=0, bytes=0)]
+    after = [answer("a", messages=300, bytes=5000), answer("b", messages=20, bytes=100)]
+    (row,) = topic_rows(after, before, 2.0)
+    assert (row.messages_s, row.bytes_s) == (110.0, 2050.0)
+    for unknown in (
+        topic_rows(after),
+        topic_rows(after, before[:1], 2.0),
+        topic_rows(before, after, 2.0),
+        topic_rows([after[0], answer("b", messages=None, bytes=None)], before, 2.0),
+        topic_rows([answer("a"), after[1]], before, 2.0),
+    ):
+        assert (unknown[0].messages_s, unknown[0].bytes_s) == (None, None)
 
 
 def test_a_way_without_a_link_and_a_slow_subscriber_are_faults() -> None:
@@ -186,9 +209,11 @@ def test_a_message_is_missed_where_clients_want_its_topic() -> None:
     ways = [{"id": "1", "takers": [{"name": "x"}]}, {"id": "2", "takers": []}]
     assert lines(heard(answers, ways)) == [
         "  b0: it came here",
-        "! b1: it did not come here; its clients want the topic",
-        "  b2: it did not come here, or was forgotten: this broker knows nothing of its publisher",
-        "  b3: it did not come here, or was forgotten: this broker knows nothing of its publisher",
+        "! b1: no record of it; its clients want the topic",
+        "  b2: no record of its publisher",
+        "  b3: no record of its publisher",
+        f"  {NO_RECORD}",
     ]
+    assert lines(heard(answers[:1], ways)) == ["  b0: it came here"]
     assert read_id("00000000000000ff-1a-7") == MessageId(255, 26, 7)
     assert read_id("news.uk") is None and read_id("00000000000000ff-1a-7-8") is None

@@ -56,11 +56,27 @@ def test_patterns_are_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     mesh.client().subscribe(*(f"t.{number}" for number in range(20)))
     mesh.pump()
     found = {each["pattern"]: each for each in ask(mesh, look="topics")["topics"]}
-    assert found["news.#"] == {"pattern": "news.#", "listen": 1, "answer": 2}
+    assert found["news.#"] == {"pattern": "news.#", "listen": 1, "answer": 2, "messages": 0, "bytes": 0}
     assert len(found) == 21
     monkeypatch.setattr(looking, "PATTERNS_MAX", 3)
     answer = ask(mesh, look="topics")
     assert answer["count"] == 21 and answer["topics"][0]["pattern"] == "news.#" and len(answer["topics"]) == 3
+
+
+def test_messages_to_the_subscribers_of_a_pattern_are_known_without_being_counted() -> None:
+    mesh = FakeMesh(1)
+    readers = [mesh.client() for _ in range(3)]
+    for reader in readers[:2]:
+        reader.subscribe("news.#")
+    readers[2].subscribe("weather.#", "sport.#")
+    writer = mesh.client()
+    mesh.pump()
+    for number in range(500):
+        writer.publish("news.uk", b"%03d" % number)
+        mesh.pump()
+    found = {each["pattern"]: each for each in ask(mesh, look="topics")["topics"]}
+    assert found["news.#"]["messages"] == 1000 and found["news.#"]["bytes"] > 1000 * len("news.uk000")
+    assert found["sport.#"]["messages"] is found["weather.#"]["bytes"] is None
 
 
 def test_the_route_of_a_topic_names_local_takers_and_other_brokers() -> None:
