@@ -47,6 +47,10 @@ LEFT_OUT: dict[tuple[str, str], str] = {
         "mesh analyze logs --out report --scenario",
     ): "analysis/incident plays scenarios",
     ("docs/guides/analysing.md", "printf"): "takes a minute; simulations/cli/test_app shrinks a failure",
+    (
+        "docs/guides/analysing.md",
+        "mesh simulate split-and-heal",
+    ): "takes Spark a while; test_pipeline calls it so",
     # parts of programs, which must compile
     ("docs/guides/analysing.md", "from mesh.analysis.pipeline"): "starts Spark; test_pipeline calls it so",
     ("docs/guides/task-queues.md", "async for batch"): "a part of a program",
