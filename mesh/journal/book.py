@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import apsw
 
-from mesh.database.settings import every
+from mesh.database.kind import Damage
+from mesh.database.settings import every, one
 from mesh.journal.duplicates import FIRST, Clock, Known, Source
+
+ROW_MAX: Final = 1 << 62
+"""Row numbers are below this."""
 
 
 @dataclass(slots=True)
@@ -46,21 +51,38 @@ class Book:
 
 
 def read_book(db: apsw.Connection) -> Book:
-    """The state as of the last commit."""
+    """The state as of the last commit. Raises `Damage`, or `apsw.CorruptError`."""
     book = Book()
     meta = dict(every(db, "select key, value from meta"))
-    book.row = book.ceiling = meta.get("ceiling", 1)
-    if "wall_us" in meta:
-        book.clock = Clock(meta["active_us"], meta["wall_us"])
-        book.clock_written = book.clock.active_us
-    for id, name, patterns, created_us, rows, messages, size in every(
-        db, "select id, name, patterns, created_us, rows, messages, size from subscription order by id"
+    ceiling = meta.get("ceiling")
+    if type(ceiling) is not int or not 0 < ceiling < ROW_MAX:
+        raise Damage(f"its next row number is {ceiling!r}")
+    book.row = book.ceiling = max(ceiling, _newest(db) + 1)
+    clock = Clock(meta.get("active_us"), meta.get("wall_us"))  # type: ignore[arg-type]  # checked next
+    if all(type(time) is int for time in clock):
+        book.clock, book.clock_written = clock, clock.active_us
+    for id, name, patterns, *figures in every(
+        db,
+        "select id, cast(name as blob), cast(patterns as blob), created_us, rows, messages, size"
+        " from subscription order by id",
     ):
         if name is None:
             book.removed.append(id)
             continue
+        try:
+            name, patterns = name.decode(), (patterns or b"").decode()
+        except ValueError:
+            raise Damage(f"the name or a pattern of subscription {id} is no text") from None
+        if any(type(figure) is not int for figure in figures):
+            raise Damage(f"a figure of subscription {id} is no number")
         book.ids[name] = id
-        book.named[id] = Named(
-            name, tuple(patterns.decode().split("\n")) if patterns else (), created_us, rows, messages, size
-        )
+        book.named[id] = Named(name, tuple(patterns.split("\n")) if patterns else (), *figures)
     return book
+
+
+def _newest(db: apsw.Connection) -> int:
+    """The highest row. A flipped bit in the ceiling must not make new rows of numbers that are in use."""
+    try:
+        return int((one(db, "select max(row) from block") or (0,))[0] or 0)
+    except apsw.CorruptError:
+        return 0  # which of its pages it is turns out when they are read

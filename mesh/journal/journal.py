@@ -14,6 +14,7 @@ import apsw
 
 from mesh.database.database import Database
 from mesh.database.files import Files, RealFiles
+from mesh.database.kind import Damage
 from mesh.database.opening import Place
 from mesh.database.settings import every, one
 from mesh.journal.book import read_book
@@ -225,4 +226,7 @@ class Journal:
 
     def _read_book(self) -> None:
         """Read the state as of the last commit."""
-        self._book = read_book(self._db)
+        try:
+            self._book = read_book(self._db)
+        except Damage as damage:  # since the journal was opened
+            raise apsw.CorruptError(str(damage)) from damage

@@ -28,6 +28,7 @@ from mesh.errors import (
     JournalNewer,
     JournalReadOnly,
 )
+from mesh.journal.book import read_book
 
 APPLICATION_ID: Final = 0x4D4E474A
 VERSION: Final = 1
@@ -79,7 +80,7 @@ def check(db: apsw.Connection, path: str, broker: str, mesh: str) -> None:
             f"the journal {path} belongs to mesh {known.get('mesh')!r}, and this broker is of {mesh!r}; name"
             " another state folder"
         )
-    every(db, "select max(length(patterns)) from subscription")
+    read_book(db)
     every(db, "select max(row) from part")
 
 

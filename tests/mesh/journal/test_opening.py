@@ -442,6 +442,42 @@ def test_a_flipped_bit_in_the_number_of_its_schema_is_damage(tmp_path: Path) -> 
     assert "its header says schema 33, and this version has 1" in damaged(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "statement, why",
+    [
+        ("update meta set key = 'ceilinf' where key = 'ceiling'", "its next row number is None"),
+        ("update meta set value = x'01' where key = 'ceiling'", "its next row number is b"),
+        (
+            "update meta set value = 1 << 62 where key = 'ceiling'",
+            "its next row number is 46",
+        ),
+        ("update subscription set messages = 0.5", "a figure of subscription 1 is no number"),
+        ("update subscription set name = cast(x'ff' as text)", "of subscription 1 is no text"),
+        ("update subscription set patterns = x'ff'", "of subscription 1 is no text"),
+    ],
+)
+def test_a_flipped_bit_in_what_the_journal_begins_with_is_damage(
+    tmp_path: Path, statement: str, why: str
+) -> None:
+    """Most of it was an exception of another kind, and the journal was not set aside."""
+    filled(tmp_path)
+    with closing(apsw.Connection(str(tmp_path / "journal.db"))) as db:
+        db.execute(statement)
+    assert why in damaged(tmp_path)
+
+
+def test_rows_in_use_are_not_used_again_after_a_flipped_bit_in_the_next_number(tmp_path: Path) -> None:
+    """New messages met rows of their number: the home failed with the first one at each start."""
+    mail = filled(tmp_path)
+    with closing(apsw.Connection(str(tmp_path / "journal.db"))) as db:
+        db.execute("update meta set value = 2 where key = 'ceiling'")
+        db.execute("update meta set key = 'wall' where key = 'wall_us'")
+    journal = opened(tmp_path)
+    done(journal, store(100, mail))
+    assert len(bodies(journal, mail)) == 6
+    journal.close()
+
+
 @pytest.mark.parametrize("at", [20, 47, 52, 53, 54, 55])
 def test_a_flipped_bit_in_the_header_of_the_file_is_damage(tmp_path: Path, at: int) -> None:
     """It was an error that named SQLite's settings, or one that came again at each start, and the journal was
