@@ -4,7 +4,7 @@
 
     publisher ---> [gate] entry <---> [gate] home <--- consumer
 
-The brokers announce the addresses of their gates. So everything passes a gate, whoever dials: links either
+The brokers announce the addresses of their gates. So everything passes a gate in each direction: links either
 way, and the consumer that moves from the entry broker to the home.
 """
 

@@ -1,4 +1,4 @@
-"""The home is killed, or stands still, while ``mesh work --exec`` runs and others publish: all continue."""
+"""The home is killed, or hangs, while ``mesh work --exec`` runs and others publish: all continue."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ async def test_after_subscribe_returns_a_publish_at_once_on_another_broker_arriv
 
 
 async def test_a_client_that_publishes_to_a_stalled_topic_keeps_consuming_another() -> None:
-    """With paused reading as back-pressure this stopped for good after 2256 messages. Credit keeps it
+    """With paused reading as back-pressure this stopped permanently after 2256 messages. Credit keeps it
     running."""
     wanted = 20_000
     async with Cluster(**ROOMY) as cluster:

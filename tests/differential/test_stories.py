@@ -54,8 +54,8 @@ def test_every_difference_is_a_sentence() -> None:
     assert "after 0.40 s" in differences(av=[("suspect", 0.4), ("dead", 3.0)])[0]
     assert "'suspect', 1.0" in differences(av=[("suspect", 1.0)])[0]
     assert differences(av=[])
-    assert differences(ab=[("suspect", 1.0)]), "of somebody to whom nothing was done"
+    assert differences(ab=[("suspect", 1.0)]), "of a broker without a fault"
     wobble: Changes = [("suspect", 1.0), ("alive", 1.1)]
     assert differences(ab=wobble)
     assert not differences(by_chance=True, ab=wobble)
-    assert differences(va=[("dead", 1.0)]) == [], "who was killed is not asked"
+    assert differences(va=[("dead", 1.0)]) == [], "a killed broker is not asked"

@@ -25,10 +25,10 @@ from tests.mesh.console.scenes import CLIENTS, STATES
 FOLDER: Final = Path(__file__).parents[2] / "docs/pictures"
 WIDTH, HEIGHT = 110, 32
 FIRST, LAST, DEATH = 72, 92, 80
-"""Of the seconds of a state; in the last of these the broker is dead."""
+"""Seconds of a state; in the last of these the broker is dead."""
 EVERY: Final = 4
 CLOCK_S: Final = 9 * 3600 + 65
-"""What the clock shows then, since the events of the state have times of day."""
+"""The time of the clock then, since the events of the state have times of day."""
 SHOWN_S: Final = 1.0
 """How long each frame of the recording is shown; the last one four times as long."""
 FONT: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)

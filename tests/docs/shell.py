@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 COMMAND_TIMEOUT_S = 600.0
 """Far longer than any command takes on a busy machine: only a hang reaches it."""
 READY = ("ready", "subscribed", "running on")
-"""What a command in the background says once it can be used."""
+"""The words that a command in the background prints once it can be used."""
 
 
 @dataclass

@@ -253,7 +253,7 @@ def websocket(data: bytes) -> None:
 
 
 def write_and_read_again(frames: list[bytes], dials: bool, limit: int) -> None:
-    """Whatever one end reads, it can write, and the other end reads the same."""
+    """Everything that one end reads, it can write, and the other end reads the same."""
     dialer, listener = websocket_end(True, limit), websocket_end(False, limit)
     listener.receive(dialer.begin())
     dialer.receive(listener.reply)

@@ -31,7 +31,7 @@ SECURE = "tls+tcp://127.0.0.1:0"
 
 @pytest.fixture
 def tls() -> TlsConfig:
-    """A broker's TLS: a certificate, and trust in everybody who has one too."""
+    """A broker's TLS: a certificate, and trust in all others with one."""
     return certificates.config(certificates.local())
 
 
@@ -108,7 +108,7 @@ async def test_heartbeat_connections_are_for_the_peers_address_too() -> None:
         clients_url = host.statistics()["client_url"]
         for count, socket in enumerate((asks, answers), 1):
             pipe = await socket.dial_once(clients_url, timeout=5)
-            await eventually(lambda: pipe.closed, "hung up on")  # noqa: B023
+            await eventually(lambda: pipe.closed, "disconnected")  # noqa: B023
             assert refused(host) == {"role": count}
 
 
@@ -124,7 +124,7 @@ async def test_a_client_at_the_peers_address_is_refused_with_a_sentence() -> Non
         pipe = await stock.dial_once(host.url, timeout=5)
         await stock.send(b"news hello")
         assert await stock.recv(timeout=5) == f"error: {sentence}".encode()
-        await eventually(lambda: pipe.closed, "the client to be hung up on")
+        await eventually(lambda: pipe.closed, "the client to be disconnected")
         assert refused(host)["role"] >= 2
 
 
@@ -139,7 +139,7 @@ async def test_a_stock_subscriber_or_publisher_at_the_peers_address_is_refused_a
         except SPError:
             pass
         await eventually(lambda: refused(host).get("role") == 1, "a refusal for the role")
-        await eventually(lambda: not client.pipes, "the client to be hung up on")
+        await eventually(lambda: not client.pipes, "the client to be disconnected")
 
 
 async def test_brokers_with_certificates_make_a_mesh_and_clients_need_none(tls: TlsConfig) -> None:
@@ -158,7 +158,7 @@ async def test_a_broker_without_a_certificate_is_refused_at_an_address_that_admi
         host = await cluster.broker("host", listen=SECURE, tls=tls)
         pipe = await stranger.dial_once(host.url, timeout=5)
         await eventually(lambda: refused(host).get("certificate") == 1, "a refusal for the certificate")
-        await eventually(lambda: pipe.closed, "the stranger to be hung up on")
+        await eventually(lambda: pipe.closed, "the stranger to be disconnected")
 
 
 async def test_tls_itself_refuses_when_all_roles_must_show_a_certificate(tls: TlsConfig) -> None:

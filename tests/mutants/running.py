@@ -27,7 +27,7 @@ LIMIT_FACTOR: Final = 5.0
 """A child may take that many times what the tests take without a change, and no less than `LIMIT_MIN_S`."""
 POLL_S: Final = 0.01
 PR_SET_PDEATHSIG: Final = 1
-"""Of Linux's prctl."""
+"""A constant of Linux's prctl."""
 OPTIONS: Final = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "--tb=line")
 
 

@@ -1,4 +1,4 @@
-"""A closed endpoint leaves nothing open: no connection that was just accepted, no dial under way.
+"""A closed endpoint leaves nothing open: no connection that was just accepted, no dial in progress.
 
 The loop may end as soon as ``aclose`` returns; anything still open then is a leak.
 """

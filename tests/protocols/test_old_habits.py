@@ -19,7 +19,7 @@ async def test_awaiting_a_dial_names_the_call_that_waits() -> None:
 
 
 def coroutine(call: Callable[[], object]) -> object:
-    """What the first step of a coroutine gives, without a loop."""
+    """The result of a coroutine's first step, without a loop."""
     made = call()
     try:
         return made.send(None)  # type: ignore[attr-defined]

@@ -106,7 +106,7 @@ def test_a_full_queue_refuses_counts_and_says_when_there_is_room(pipe: Pipe, own
     assert owner.writable == 0, "the owner is not called while its output is taken"
     pipe.output_written()
     pipe.output_written()
-    assert owner.writable == 1, "room is told once, and only to those who were refused"
+    assert owner.writable == 1, "room is reported once, and only to refused senders"
 
 
 def test_the_caller_is_told_once_when_the_waiting_data_was_taken(pipe: Pipe, owner: FakeOwner) -> None:

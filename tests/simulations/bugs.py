@@ -365,7 +365,7 @@ def deliver_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def lose_at_redial(patch: pytest.MonkeyPatch) -> None:
-    """Blocks that waited for a link, or were under way, when it was lost are dropped and not counted."""
+    """Blocks that waited for a link, or were in flight, when it was lost are dropped and not counted."""
     drop = members.Member.drop
 
     def broken(self: members.Member, reason: str, messages: int) -> None:
@@ -527,7 +527,7 @@ EVERYWHERE: Final[dict[str, Bug]] = {
     "twice": Bug("one block in a hundred is delivered twice", deliver_twice),
     "alters": Bug("a bit of one block in a hundred is flipped", alter_some),
     "forgets-interest": Bug("the interest of others is forgotten when it is sent whole", forget_a_pattern),
-    "drops-at-redial": Bug("messages under way on a lost link are dropped without a counter", lose_at_redial),
+    "drops-at-redial": Bug("messages in flight on a lost link are dropped without a counter", lose_at_redial),
     "early-ack": Bug("a block is acknowledged half a second before it is routed", acknowledge_early),
     "off-by-one": Bug("the last message of a batch is not acknowledged", acknowledge_one_less),
     "delays": Bug("frames over links wait for half a second", delay_all),

@@ -1,6 +1,6 @@
 """Tests marked ``isolated`` run in a child process, which they may end without ending the others.
 
-NNG 1.11 crashes now and then as connections close ("panic: pthread_mutex_lock: Invalid argument", or a
+NNG 1.11 crashes occasionally as connections close ("panic: pthread_mutex_lock: Invalid argument", or a
 segmentation fault): over WebSocket and TLS in about one of a thousand tests, over TCP more rarely. A few
 times one of its calls never returned. Both end the process: one run of the whole suite left only half a
 traceback. That is not a failure of ours and no reason to lose a run. So no test loads NNG into a process that
@@ -34,7 +34,7 @@ VARIABLE: Final = "MANGROVE_ISOLATED"
 """Set in a child, where isolated tests run like any others."""
 ATTEMPTS: Final = 4
 TIMEOUT_S: Final = 60
-"""When pytest ends a test that waits in Python. NNG now and then never returns, so that the limit is shorter
+"""When pytest ends a test that waits in Python. NNG sometimes never returns, so that the limit is shorter
 than that of other tests."""
 STUCK_S: Final = 75.0
 """When the watchdog ends a child in which not even that has helped."""

@@ -44,7 +44,7 @@ async def ends(header: bytes) -> AsyncIterator[tuple[Gate, Streams, Streams]]:
 async def test_frames_behind_a_held_one_wait_and_the_other_direction_is_open(
     header: bytes, behind: bytes
 ) -> None:
-    """A backtrace word that looks like a frame is none."""
+    """A backtrace word that looks like a frame is not taken for one."""
     first, held, last = framed(HELLO, behind=behind), framed(DATA, behind=behind), framed(7, behind=behind)
     async with ends(header) as (gate, dialer, listener):
         gate.traps = [trap := Trap(DATA, to_listener=True)]

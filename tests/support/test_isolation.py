@@ -1,4 +1,4 @@
-"""Whatever becomes of the process of an isolated test, the test has one end, and the others theirs."""
+"""An isolated test has one outcome whatever happens to its process, and the other tests have theirs."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ async def make_queue(client: Client) -> None:
 
 
 async def stored(client: Client) -> list[tuple[str | None, bytes]]:
-    """What is kept, with the keys."""
+    """The kept records, with their keys."""
     async with client.subscribe(durable=gateway.QUEUE) as jobs:
         found = [await anext(jobs) for _ in range(jobs.waiting)]
     return [(job.key, job.body) for job in found]

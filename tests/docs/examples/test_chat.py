@@ -1,4 +1,4 @@
-"""What one says in a room is heard there by the others, at any broker, and in no other room."""
+"""The lines of a person in a room reach the others there, at any broker, and no other room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers share requests; whoever asks has an answer although a worker dies, or is told that nobody works."""
+"""Workers share requests. A requester gets an answer although a worker dies, or an error without workers."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Site:
             await asyncio.gather(forwarding, return_exceptions=True)
 
     def is_empty(self) -> bool:
-        """Whether all is stored that was taken."""
+        """True if all accepted messages are stored."""
         assert self.forwarder is not None and self.client is not None and self.client.outbox is not None
         return self.forwarder.gathered.empty() and not self.client.outbox.messages
 

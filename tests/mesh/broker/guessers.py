@@ -64,7 +64,7 @@ class Guessed:
 
     @property
     def share(self) -> float:
-        """Of one core."""
+        """The share of one core."""
         return self.used_s / self.took_s
 
     def __str__(self) -> str:

@@ -50,7 +50,7 @@ def test_steps_are_called_when_they_are_due_and_lateness_is_sampled_in_between()
 
 
 def test_a_step_that_raises_is_reported_and_paused_while_other_steps_continue() -> None:
-    """The timer used to end for good: no expiry, no statistics, and nobody was told."""
+    """The timer used to end permanently: no expiry, no statistics, and no report."""
 
     async def main(process: Process) -> None:
         calls: dict[str, int] = {"bad": 0, "good": 0}

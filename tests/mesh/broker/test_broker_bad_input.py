@@ -1,4 +1,4 @@
-"""Whatever a connection sends, it only loses itself, which is counted, and all others continue."""
+"""A connection that sends bad input is closed and counted, and all others continue."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ADDRESS = b"\x80\x00\x00\x01"
 
 @pytest.fixture(autouse=True)
 def no_traceback(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Whatever comes in, no callback of the event loop may have failed."""
+    """No callback of the event loop may fail, for any input."""
     yield
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 

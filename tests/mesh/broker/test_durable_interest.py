@@ -292,7 +292,7 @@ def test_a_broker_that_lost_its_id_refuses_only_the_messages_of_its_former_subsc
 
 
 def test_a_broker_that_is_given_its_lost_id_again_is_the_home_it_was() -> None:
-    """There was no way to the messages: its own journal was refused as another broker's for good."""
+    """There was no way to the messages: its own journal was refused permanently as another broker's."""
 
     async def take(client: Client) -> bytes:
         async with client.subscribe("mail.#", durable="mail") as jobs:

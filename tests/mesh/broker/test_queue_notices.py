@@ -69,7 +69,7 @@ def test_a_consumer_that_never_settles_is_reported_once_and_others_are_served() 
         mesh.client("busy", busy, at="broker-2")
         world.run_for(1.0)
         mesh.run(publish, at="broker-2")
-        assert len(worked) == 29 and watched.take() == [], "whoever works is served"
+        assert len(worked) == 29 and watched.take() == [], "the other consumer is served"
         world.run_for(STALE_S)
         ((topic, about),) = watched.take()
         assert topic == "$sys.queue.mail.stale" and about["state"] == "begins"

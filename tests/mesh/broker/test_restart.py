@@ -1,4 +1,4 @@
-"""Whether receipts are true while brokers are killed and restarted."""
+"""Receipts are true while brokers are killed and restarted."""
 
 from __future__ import annotations
 

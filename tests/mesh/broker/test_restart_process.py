@@ -1,4 +1,4 @@
-"""Whether receipts are true around a restart of real processes; `test_restart` has many more restarts."""
+"""Receipts are true around a restart of real processes; `test_restart` has many more restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that stands still looks dead: nothing stored is lost, and repeated messages say so."""
+"""A process that hangs looks dead: no stored message is lost, and repeated messages are marked."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_message_of_a_consumer_that_hangs_is_redelivered_to_another_and_mark
 
 @pytest.mark.parametrize("who", ["broker-1", "broker-2"])
 def test_a_publisher_does_not_take_a_broker_that_hangs_for_a_refusal(who: str) -> None:
-    """Either the home or the entry broker stands still: the outcome is unknown, and acknowledged messages are
+    """Either the home or the entry broker hangs: the outcome is unknown, and acknowledged messages are
     there."""
     stored: list[bytes] = []
     outcomes: list[type[MeshError]] = []

@@ -150,7 +150,7 @@ async def test_a_journal_that_was_cut_is_set_aside_and_the_next_start_says_where
 async def test_a_client_that_waits_for_a_journal_learns_why_it_cannot_be_made(
     tmp_path: Path,
 ) -> None:
-    """An error other than `StorageError` reached nobody, and the client waited in vain."""
+    """An error other than `StorageError` was not reported, and the client waited forever."""
     real, tries = Environment.real(), 0
 
     async def open_journal(path: str, *, broker: str, mesh: str) -> OpenedJournal:
@@ -174,7 +174,7 @@ async def test_a_client_that_waits_for_a_journal_learns_why_it_cannot_be_made(
 
 
 async def test_a_state_folder_whose_name_is_not_utf8_is_named_with_escapes(tmp_path: Path) -> None:
-    """No frame could carry the sentence about it, so clients waited in vain."""
+    """No frame could carry the sentence about it, so clients waited forever."""
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/st\xffate")
     async with Broker(name="home", listen=LOCAL, state_dir=folder) as broker, Client(broker.url) as client:
         for _ in range(3):

@@ -16,7 +16,7 @@ DEADLINE_S = 120.0
 
 
 def job(*arguments: str) -> Job:
-    """What these arguments ask for."""
+    """The job of these arguments."""
     _, bound, _ = build().parse_args(["cat", *arguments], exit_on_error=False, print_error=False)
     given = bound.kwargs
     return plan(

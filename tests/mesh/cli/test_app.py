@@ -150,7 +150,7 @@ def test_an_internal_error_is_a_sentence_unless_the_traceback_is_requested(
 def test_a_missing_certificate_is_a_configuration_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
 ) -> None:
-    """`config check` found no mistake. The broker ended with 69, so its unit restarted it for ever."""
+    """`config check` found no mistake. The broker ended with 69, so its unit restarted it forever."""
     file = tmp_path / "a.toml"
     file.write_text("[broker]\nlisten = ['tls+tcp://127.0.0.1:0']\ntls_cert = 'nowhere.pem'\n")
     code, said = failed(capsys, *command, str(file))

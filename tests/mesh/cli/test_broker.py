@@ -1,4 +1,4 @@
-"""What ``mesh broker`` makes of its options before anything runs."""
+"""How ``mesh broker`` reads its options before anything runs."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def way(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 
 
 def pair(name: str) -> str:
-    """What the other program calls version 0; nngcat takes no ``--pair``, whatever its help says."""
+    """The other program's flag for version 0; nngcat takes no ``--pair``, although its help names it."""
     return "--pair0" if name == "nngcat" else "--pair"
 
 
@@ -103,7 +103,7 @@ async def test_pair_version_1_works_with_nngcat(way: tuple[str, str]) -> None:
 
 
 async def output_of(name: str, url: str, form: str, bodies: list[Path]) -> bytes:
-    """What the program prints for these bodies."""
+    """The lines that the program prints for these bodies."""
     async with program(name, "--pull", "--bind", url, "--format", form, "--recv-timeout", "1") as peer:
         await asyncio.gather(pushed(url, bodies))
         assert peer.process.stdout is not None

@@ -30,7 +30,7 @@ class Forwarder:
         self.back = urls[-1]
 
     async def stopped(self, number: int = signal.SIGTERM) -> bytes:
-        """What it prints when it is told to stop; it ends with 0."""
+        """The output of the device until it is stopped; it ends with 0."""
         self.process.send_signal(number)
         out, said = await asyncio.wait_for(self.process.communicate(), 10)
         first = b"mesh device: dialling "  # of two that were started together

@@ -79,7 +79,7 @@ def schemas(out: str) -> list[Any]:
 
 @asynccontextmanager
 async def lively(folder: Path) -> AsyncIterator[Broker]:
-    """A broker with a link, a durable subscription, somebody who answers, and messages all the time."""
+    """A broker with a link, a durable subscription, a responder, and messages all the time."""
     async with (
         Broker(name="alpha", listen=LOCAL, state_dir=folder) as broker,
         Broker(name="bravo", listen=LOCAL, join=broker.url),

@@ -1,4 +1,4 @@
-"""What others say of themselves is escaped in receipts, answers and errors of the command line."""
+"""Names and texts of others are escaped in receipts, answers and errors of the command line."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ __all__ = ["sandbox"]
 
 @pytest.fixture(autouse=True)
 def hangups_reach_brokers() -> Iterator[None]:
-    """What these tests start does not ignore SIGHUP, although tests under ``nohup`` do."""
+    """Processes of these tests do not ignore SIGHUP, although tests under ``nohup`` do."""
     before = signal.getsignal(signal.SIGHUP)
     if before is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is not inherited, ignoring is

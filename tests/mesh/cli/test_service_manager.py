@@ -42,8 +42,8 @@ class Manager(ServiceManager):
 
 @pytest.fixture
 def reload(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]]:
-    """What SIGHUP would call, once a broker serves. No signal handler is installed, and the wall clock of the
-    log's repetitions is left alone."""
+    """The functions that SIGHUP would call, once a broker serves. No signal handler is installed, and the
+    wall clock of the log's repetitions is left alone."""
 
     async def no_repeats(lines: CalmHandler) -> None:
         pass

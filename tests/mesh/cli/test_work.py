@@ -218,7 +218,7 @@ def test_the_second_signal_ends_them_and_others_get_their_messages(
 
 
 def test_printing_leaves_the_subscription_when_it_is_terminated(served: ServedHome) -> None:
-    """What it had not settled was taken for what killed it, and came to others one by one."""
+    """Its unsettled messages were taken for the cause of its death, and came to others one by one."""
     process = served.start("mail", "jobs.#")
     assert process.stderr is not None and process.stdout is not None
     process.stderr.readline()

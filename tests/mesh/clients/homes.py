@@ -202,7 +202,7 @@ class Home:
         self.work()
 
     def work(self) -> None:
-        """Do what is due now."""
+        """Run all due work."""
         while orders := self.queue.orders(self.clock()):
             for order in orders:
                 match order:

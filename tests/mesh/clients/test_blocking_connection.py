@@ -146,7 +146,7 @@ def test_threads_share_one_tls_stream(served: Served) -> None:
 
 
 def test_a_listener_that_sends_byte_by_byte_is_given_up_at_the_deadline() -> None:
-    """One byte of the header now and then: each one began a new wait."""
+    """Single bytes of the header arrived with pauses: each one began a new wait."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         done = threading.Event()
 

@@ -25,7 +25,7 @@ def client(tmp_path: Path) -> Iterator[BlockingClient]:
 
 
 def held_up(client: BlockingClient) -> threading.Event:
-    """The outbox's loop stands still until this is set."""
+    """The outbox's loop blocks until this is set."""
     going_on, held = threading.Event(), threading.Event()
     assert client._outbox is not None
     client._outbox.in_loop(lambda: (held.set(), going_on.wait(60.0)))

@@ -52,7 +52,7 @@ def test_calls_that_do_not_wait_give_a_mute_connection_up_too(
     broker.cut(read=True, answered=True)
     while len(made) < 2:
         assert subscription.receive(0.0) is None
-        assert broker.mesh.now < 60.0, "it waits for ever"
+        assert broker.mesh.now < 60.0, "it waits forever"
         broker.pass_time(0.5)
     assert client.publish("t", b"x").level == "accepted"
 

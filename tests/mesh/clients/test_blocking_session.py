@@ -154,7 +154,7 @@ def test_closing_ends_every_wait_for_a_broker_that_is_gone() -> None:
     for thread in threads:
         thread.join(120)
     for name, (_, kind) in WAITS.items():
-        assert len(results[name]) == 1, f"{name} waits for ever"
+        assert len(results[name]) == 1, f"{name} waits forever"
         assert results[name][0] is None if kind is None else isinstance(results[name][0], kind), results
     again = BrokerProcess(broker.url)
     try:
@@ -176,7 +176,7 @@ def test_closing_does_not_wait_for_an_attempt_to_connect() -> None:
         peer, _ = silent.accept()
         with peer:
             mesh.close()
-            assert thread.is_alive(), "the handshake is under way still"
+            assert thread.is_alive(), "the handshake still runs"
             peer.sendall(b"\0SP\0\0\x31\0\0")
             thread.join(120)
             assert results == [None] and mesh._session._wire is None

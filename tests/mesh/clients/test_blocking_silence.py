@@ -37,7 +37,7 @@ def test_a_client_that_only_receives_detects_a_vanished_broker(
     publisher = broker.mesh.client(2)
     broker.plan(GONE_S + 5.0, lambda: publisher.publish("t", b"late"))
     while (delivery := subscription.receive(timeout)) is None:
-        assert broker.mesh.now < 100.0, "it waits for ever"
+        assert broker.mesh.now < 100.0, "it waits forever"
         broker.pass_time(0.05 if timeout == 0.0 else 0.0)
     assert delivery.body == b"late" and client.broker == "node2"
     assert subscription.interrupted == 1

@@ -64,7 +64,7 @@ def test_an_interrupted_request_is_not_sent_in_the_next_session() -> None:
 
 
 def test_an_interrupted_subscribe_is_taken_back() -> None:
-    """Nobody could read it, and its window held back the publishers of its topics."""
+    """No reader had it, and its window held back the publishers of its topics."""
     client = interrupted(1, flushes=False)
     conversation = client._session.conversation
     with pytest.raises(KeyboardInterrupt):

@@ -254,7 +254,7 @@ async def test_unacknowledged_messages_drain_after_any_time_of_silence(silent_s:
 
 
 async def test_rows_that_a_lying_disk_brings_back_are_freed_and_later_rows_drain() -> None:
-    """Homes take their numbers for past. The outbox stopped draining for good."""
+    """Homes take their numbers for past. The outbox stopped draining permanently."""
     async with Cluster() as cluster:
         broker = await cluster.broker("home", state_dir="/state/home")
         async with queue(broker, "jobs.#") as got:

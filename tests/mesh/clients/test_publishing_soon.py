@@ -365,7 +365,7 @@ async def test_a_batch_says_how_many_failed_and_why_each_of_them(caplog: pytest.
         assert (error.not_accepted, error.unknown) == (2, 1)
         del batch, caught
         gc.collect()
-        assert not caplog.records, "whoever catches the error has heard of each"
+        assert not caplog.records, "a program that catches the error knows each failure"
 
 
 async def test_a_batch_that_is_left_by_an_exception_waits_for_nothing() -> None:

@@ -81,7 +81,7 @@ def test_a_survey_gathers_answers_refusals_and_late_answers() -> None:
     assert result.answers == [Answer("alpha", "adder", b"3", None)]
     assert result.late == [Answer("alpha", "third", b"3!", None)]
     questions.forget_late(2.0)
-    assert list(questions) == [question], "a deadline of a second, and one more for who is late"
+    assert list(questions) == [question], "a deadline of a second, and one more for late answers"
     questions.forget_late(2.1)
     assert list(questions) == []
 

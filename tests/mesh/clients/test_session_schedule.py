@@ -28,7 +28,7 @@ def test_pauses_double_up_to_the_longest_until_a_session_outlives_its_pause() ->
     assert schedule.ended(101.5, "closed")[0] == 0.75 * LONGEST_S, "over as soon as the pause before it"
     schedule.began(200.0)
     assert schedule.ended(201.6, "closed")[0] == 0.75 * SHORTEST_S and schedule.failures == 1
-    assert pauses(schedule, 2) == [0.075, 0.15], "an attempt that brings no session is none that lasts"
+    assert pauses(schedule, 2) == [0.075, 0.15], "an attempt without a session does not count as lasting"
 
 
 def test_the_first_failure_and_each_new_reason_are_reported_once() -> None:

@@ -109,7 +109,7 @@ def test_a_call_that_is_interrupted_anywhere_gives_lock_and_turn_back(
         session, lock = talk.session, talk.session.lock
         interrupted = interrupted_at(place, partial(TURNS[name], talk), (NotAccepted, Unknown))
         assert ends(lambda lock=lock: lock.held.acquire() and lock.held.release()), place  # type: ignore[misc]
-        assert not (session._reading or session._writing or session.dialling), f"taken for ever at {place}"
+        assert not (session._reading or session._writing or session.dialling), f"taken forever at {place}"
         assert talk.wire.watchers == 0
         session.close()
         assert talk.sock.fileno() == -1 or name == "dial", f"open after an interrupt at place {place}"

@@ -84,7 +84,7 @@ async def test_closing_waits_a_second_for_a_broker_that_does_not_read() -> None:
 
 
 async def test_flush_waits_for_no_broker_when_nothing_is_gathered() -> None:
-    """It waited in vain, ten seconds, for room in the next session."""
+    """It waited ten seconds for room in the next session, which never came."""
     async with Broker(listen=LOOPBACK) as broker:
         mesh = Client(broker.url)
         await mesh.open()

@@ -176,7 +176,7 @@ def test_a_goodbye_goes_to_all_after_queued_frames_and_is_the_last_frame() -> No
     assert all(order.records[0].state is State.LEFT for order in said)
     assert states(orders) == [NodeState.LEAVING]
     orders = made.link_down(2, 0.1)
-    assert made.next_deadline() == inf, "a link that is not dialled again was due for ever"
+    assert made.next_deadline() == inf, "a link that is not dialled again was due forever"
     for now in range(1, 9):
         orders += made.tick(float(now))
     assert not [order for order in orders if isinstance(order, Send | Dial | Survey)]

@@ -43,7 +43,7 @@ async def test_five_brokers_that_join_one_find_each_other() -> None:
 
 
 async def test_brokers_that_dial_each_other_at_once_keep_one_link_each() -> None:
-    """Nobody ends with two links to one, and both ends keep the same one."""
+    """No broker ends with two links to another, and both ends keep the same one."""
     async with Peers() as peers:
         first = await peers.peer("a")
         second = await peers.peer("b")
@@ -163,7 +163,7 @@ async def test_the_only_peer_lost_is_dead_after_three_rounds_and_found_again() -
         await until(lambda: a.states()["b"] == "dead", "b is dead")
         assert a.peering.state is NodeState.READY
         again = await peers.peer("b", who=Who(b.who.id, b.who.boot + 1, b.who.incarnation + 1), listen=url)
-        await whole([a, again])  # a dials its dead now and then
+        await whole([a, again])  # a dials its dead from time to time
 
 
 async def test_a_broker_that_loses_all_peers_is_isolated_and_reports_no_deaths() -> None:
@@ -418,7 +418,7 @@ async def test_members_that_the_table_forgets_are_forgotten_by_all_parts() -> No
         a, b = await peers.mesh("a", "b")
         await b.crash()
         await until(lambda: a.states()["b"] == "dead", "b is dead for a")
-        await until(lambda: a.peering.dialer.failures.get("unreachable"), "b was dialled in vain")
+        await until(lambda: a.peering.dialer.failures.get("unreachable"), "a dial of b failed")
         (gone,) = [view.record for view in a.peering.view.members() if view.record.name == "b"]
         assert a.peering.link_manager._epochs and a.peering.overlay._records and a.peering.dialer._complained
         a.peering._act([MemberForgotten(gone)])

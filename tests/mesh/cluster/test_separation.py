@@ -13,7 +13,7 @@ def test_a_broker_that_was_never_separated_reports_nothing() -> None:
 def test_a_separation_ends_once_others_hold_the_interest_and_is_reported_once() -> None:
     separation = Separation()
     separation.begin(10.0)
-    assert not separation.end(10.0, held=True), "who stood still has not heard yet which links are over"
+    assert not separation.end(10.0, held=True), "a broker that hung does not know yet which links have ended"
     assert not separation.end(11.0, held=False)
     separation.begin(11.5)
     assert separation.end(12.0, held=True) and not separation.end(13.0, held=True)

@@ -1,4 +1,4 @@
-"""The wait of a broker that stood still before it routes again."""
+"""The wait of a broker that hung before it routes again."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def test_each_standstill_asks_anew_and_knows_late_answers_from_its_own() -> None
     standstill.begin([1], 10.0)
     first = standstill.stamp
     standstill.begin([1, 2], 20.0)
-    assert standstill.stamp != first and first != 0, "0 is what is asked in each round"
+    assert standstill.stamp != first and first != 0, "0 is the stamp of each round"
     standstill.answered(1)
     assert not standstill.end(20.1, live=[1, 2], missing=False)

@@ -1,4 +1,4 @@
-"""What `mesh check` says of a mesh: code, sentence and figures."""
+"""The result of `mesh check`: exit code, sentence and figures."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def said(console: Console) -> list[str]:
 
 @pytest.mark.virtual
 async def test_top_continues_with_another_broker_when_its_own_dies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stayed with the dead one: "5 alive" for ever, although it knew four other addresses."""
+    """It stayed with the dead one: "5 alive" forever, although it knew four other addresses."""
     monkeypatch.setattr(app, "_clock", lambda: "09:00:00Z")
     console = Console(file=StringIO(), width=80, _environ={})
     async with Cluster() as cluster:

@@ -20,7 +20,7 @@ def look(published: int, dropped: int = 0, **changes: Any) -> dict[str, Any]:
 
 
 def test_totals_do_not_shrink_when_a_broker_dies_or_starts_again() -> None:
-    """What a dead broker had published was missing from the total."""
+    """The messages that a dead broker had published were missing from the total."""
     past = History()
     past.add(compose(statuses.calm()), 1.0)
     assert past.total("published") == 600_000

@@ -1,4 +1,4 @@
-"""What the screen says, as text, at the sizes people use."""
+"""The screen as text, at the sizes people use."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_the_links_of_one_death_are_one_event() -> None:
 
 
 def test_a_dead_broker_is_trouble_and_an_old_refusal_is_none() -> None:
-    """`trouble: none` stood beside a dead broker, and each restart left its counters there for ever."""
+    """`trouble: none` stood beside a dead broker, and each restart left its counters there forever."""
     answers = statuses.calm()
     answers[0]["drops"], answers[0]["refused"] = {"link_down": 7}, {"duplicate": 3}
     assert [line.plain for line in trouble_lines(compose(answers), 9)] == ["none"]

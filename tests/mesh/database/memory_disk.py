@@ -1,7 +1,7 @@
 """A disk in memory under SQLite that records its operations and can lose power at any point.
 
-After a power loss, synced data is there. Of each write that was not synced, all, nothing, or any of its
-sectors are.
+After a power loss, synced data is there. A write that was not synced is there completely, not at
+all, or with any of its sectors.
 """
 
 from __future__ import annotations

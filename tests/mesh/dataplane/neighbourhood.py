@@ -95,7 +95,7 @@ class Node:
         self.has_work = False
         self.stood_still_times = 0
         self.must_hear = True
-        """True if it has to hear others before it routes, after it stood still."""
+        """True if it must hear from others before it routes again after it hung."""
         self.exchange = Exchange(
             id=id, boot=100 + id, name=self.name, mesh="test", hooks=self, options=options, still_s=STILL_S
         )
@@ -256,7 +256,7 @@ class FakeMesh:
         self.pump()
 
     def stand_still(self, a: int, b: int, arrives: float) -> None:
-        """Broker ``b`` stood still, so that ``a`` believed it dead and hung up. Then ``b`` continues: it
+        """Broker ``b`` hung, so that ``a`` believed it dead and disconnected. Then ``b`` continues: it
         reads that share of the frames in flight to it and in the pipe, then the end of the link."""
         pipe = self.links.pop((a, b))
         del self.links[b, a]

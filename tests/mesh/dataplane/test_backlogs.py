@@ -31,7 +31,7 @@ class Queue(LiveQueue):
         self.number = 0
 
     def give(self, block: bytes, ingress: Ingress | None, now: float = 0.0, messages: int = 5) -> None:
-        """A block that has to wait. One that holds nobody's credit settles at once, as in the exchange."""
+        """A block that has to wait. A block that holds no credit settles at once, as in the exchange."""
         self.number += 1
         held = HeldCredit(ingress, messages, len(block)) if ingress is not None else None
         assert self.push(QueuedBlock(block, messages, number=self.number, held=held), now)

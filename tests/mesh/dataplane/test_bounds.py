@@ -1,4 +1,4 @@
-"""The bounds of one client, the sentences of refusals, and that nobody else suffers."""
+"""The bounds of one client and the sentences of refusals; other clients are not affected."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_abandoned_parts_of_a_subscription_are_dropped(monkeypatch: pytest.Monke
         frame = encode(Kind.PATTERNS, 1, [f"b{number}.{each}" for each in range(100)])
         exchange.client_frames(slow.pipe, [prefix + frame], mesh.now)
         mesh.turn(subscribing.GAP_S - 1)
-    assert exchange._sessions._subscribing._waiting == 300, "those of whom more came are kept"
+    assert exchange._sessions._subscribing._waiting == 300, "those that sent more are kept"
     assert not said(slow, encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1)) and len(mesh.interest[1]) == 301
     large = [f"c.{number}" for number in range(600)]
     assert not said(other, encode(Kind.SUBSCRIBE, 1, large, 0, 1, 1)) and len(mesh.interest[1]) == 901
@@ -570,7 +570,7 @@ def test_a_client_that_asks_for_more_than_it_may_leave_unread_is_ended_within_th
 
 def test_questions_and_answers_that_wait_for_a_link_are_bounded() -> None:
     """A question that timed out after a millisecond freed its asker's bound, but its frame stayed: 800 MB in
-    three seconds for a broker that stood still."""
+    three seconds for a broker that hung."""
     mesh = FakeMesh(2, ExchangeOptions(link_unwritten_bytes_max=1 << 20))
     here = mesh.nodes[1].exchange
     mesh.client(2).subscribe("q", role=Role.ANSWERS)

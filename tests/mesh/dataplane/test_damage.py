@@ -71,7 +71,7 @@ def test_a_message_whose_block_is_damaged_meanwhile_can_be_dropped(world: World)
 
 
 def test_reading_dead_letters_removes_none_that_lacks_a_piece(world: World) -> None:
-    """A reader that only attached had the dead letter dropped, which removes a dead letter for good."""
+    """A reader that only attached had the dead letter dropped, which removes a dead letter permanently."""
     worker(world).say(Durable.DETACH, 1)
     keep_body(world)
     (body,) = world.rows()

@@ -149,7 +149,7 @@ def test_the_cost_of_gaps_does_not_depend_on_the_number_of_known_publishers(
     monkeypatch.undo()
     assert ranges_of(table) == table._ranges <= 256 * deduplication.RANGES_MEAN
     assert table.forgotten == 0 and not take(one, 1998, 1)
-    assert all(not take(table.get(id, 1), 0, 1) for id in range(2, 256)), "nobody else paid"
+    assert all(not take(table.get(id, 1), 0, 1) for id in range(2, 256)), "no other publisher paid"
 
 
 def test_the_cost_of_a_new_publisher_does_not_depend_on_the_number_of_sessions(

@@ -551,7 +551,7 @@ def test_a_survey_by_the_brokers_program_gets_all_answers_and_the_names_of_silen
     mesh.held.clear()
     mesh.pump()
     mesh.turn(5.0)
-    assert len(answers) == 2 and over == [["node2"]], "what comes too late is nobody's any more"
+    assert len(answers) == 2 and over == [["node2"]], "late answers are dropped"
     assert not exchange._requests.open_questions
 
 
@@ -994,7 +994,7 @@ def test_a_client_that_never_reads_its_answers_loses_its_session() -> None:
     assert "unread" in client.pipe.closed
     assert len(client.pipe.data) < 200
     for _ in range(400):
-        assert len(good.ask("$sys.status").reply) == 100_000, "who reads may ask for ever"
+        assert len(good.ask("$sys.status").reply) == 100_000, "a client that reads may ask without end"
 
 
 def test_extending_again_and_again_costs_one_entry_and_ends_at_a_limit() -> None:

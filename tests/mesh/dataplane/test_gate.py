@@ -580,7 +580,7 @@ def test_a_session_leaves_no_state_after_its_blocks_moved_and_passed() -> None:
     assert not exchange._held._shares and not exchange._held._accepted and not exchange._held._passed
 
 
-# --- after this broker stood still
+# --- after this broker hung
 
 
 @pytest.mark.parametrize("first", ["tick", "read"])

@@ -1,6 +1,6 @@
 """A hypothesis machine plays publishers, consumers, a disk that fills up and fails, and kills of the broker.
 
-Whatever happens, a message reported as kept waits on disk, or a consumer that had it settled it, or it is a
+In every run, a message reported as kept waits on disk, or a consumer that had it settled it, or it is a
 dead letter. A refused message is nowhere. At the end a consumer gets everything that is left.
 """
 

@@ -88,7 +88,7 @@ def test_messages_that_a_session_cut_under_load_loses_are_counted(cut: str) -> N
 
 
 def test_a_broker_believed_dead_is_named_in_receipts_for_a_while() -> None:
-    """It stood still for 8 s: 1 228 messages were missing there, and their receipts named nobody."""
+    """It hung for 8 s: 1 228 messages were missing there, and their receipts named nobody."""
     reader = Reader()
     named: dict[bytes, tuple[float, tuple[str, ...]]] = {}
 

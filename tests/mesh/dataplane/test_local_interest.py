@@ -112,7 +112,7 @@ def test_a_subscription_that_is_over_is_not_confirmed(told: bool) -> None:
 
 
 def waiting_node(*clients: str) -> tuple[Node, list[FakeClient]]:
-    """Another broker stands still, so that no subscription is confirmed."""
+    """Another broker hangs, so that no subscription is confirmed."""
     mesh = FakeMesh(2)
     made = [mesh.client(1, name) for name in clients]
     node = mesh.nodes[1]

@@ -29,4 +29,4 @@ def test_an_answer_to_an_earlier_run_fits_no_question_of_the_present_one() -> No
     earlier, present = (run._questions.next_token for run in runs)
     assert abs(earlier - present) >= 2**32, "as many questions as no run asks"
     owed_before, owed_now = (run._pending._token for run in runs)
-    assert abs(owed_before - owed_now) >= 2**32, "the same holds for those who were asked"
+    assert abs(owed_before - owed_now) >= 2**32, "the same holds for the asked responders"

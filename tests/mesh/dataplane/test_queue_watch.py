@@ -42,7 +42,7 @@ def test_a_full_disk_is_reported_once_and_ends_once_it_accepts_messages_and_is_c
     assert told(world) == [("full", "begins", None)]
     world.journal.full = False
     world.keep(b"e")
-    assert told(world) == [], "a message now and then does not make it flicker"
+    assert told(world) == [], "an occasional message does not make it flicker"
 
 
 def test_a_consumer_that_settles_nothing_is_reported_while_others_are_served(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def attached(world: World, name: str, pattern: str) -> RawClient:
 
 
 def test_dead_letters_without_room_do_not_block_other_subscriptions(world: World) -> None:
-    """All that was settled shared one submission, which was refused as a whole again and again. Nobody's
+    """All that was settled shared one submission, which was refused as a whole again and again. No
     messages were removed any more, so there was never room."""
     mail, log = worker(world, window=4096, size=1 << 26), attached(world, "log", "jobs.#")
     other = attached(world, "other", "o.#")

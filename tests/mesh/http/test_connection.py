@@ -122,7 +122,7 @@ async def test_a_pipeline_is_not_read_faster_than_it_is_answered() -> None:
 
 
 async def test_a_head_that_arrives_byte_by_byte_times_out_after_ten_seconds() -> None:
-    """Slow loris: if each byte renewed the time limit, a byte now and then would keep a connection
+    """Slow loris: if each byte renewed the time limit, an occasional byte would keep a connection
     forever."""
     async with serving() as (http, site, _):
         caller = await Caller.dial(http.url)

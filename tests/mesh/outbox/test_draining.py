@@ -161,7 +161,7 @@ def test_rows_that_may_have_been_sent_before_are_marked() -> None:
 
 
 def test_the_lowest_number_rises_when_freeing_is_on_disk_and_not_before() -> None:
-    """A power loss brought back a row that homes were told would not come: they refused it for good."""
+    """A power loss brought back a row that homes were told would not come: they refused it permanently."""
     file, draining = filled(b"a", b"a", b"a")
     draining.session_began(1)
     read(file, draining)
@@ -336,7 +336,7 @@ def test_a_body_with_a_damaged_piece_is_damaged_and_nothing_waits_for_it() -> No
     draining.session_began(1)
     read(file, draining)
     sent = took(file, draining)
-    assert len(sent) == 3 and sent[-1] == 2, "two pieces were under way when the damaged one was read"
+    assert len(sent) == 3 and sent[-1] == 2, "two pieces were in flight when the damaged one was read"
     stored(file, draining, 2, 2)
     assert draining.drained and draining.damaged == 5
     assert sorted(file.rows) == [1, 2, 3, 4, 5]

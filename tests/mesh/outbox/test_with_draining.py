@@ -28,7 +28,7 @@ class Home:
     def take(self, block: bytes, below: int) -> bool:
         _, _, _, topic_size, _, _, first, _, boot = blocks.HEAD.unpack_from(block)
         topic = block[blocks.HEAD_SIZE : blocks.HEAD_SIZE + topic_size]
-        assert first >= self._marks.get(boot, 0), "the home would refuse it for ever"
+        assert first >= self._marks.get(boot, 0), "the home would refuse it forever"
         if topic in self.away:
             return False
         self._marks[boot] = max(self._marks.get(boot, 0), first - below)

@@ -47,7 +47,7 @@ class Model(Home):
         got = [(order.row, order.first + index) for index in range(order.count)]
         for message in got:
             assert message not in self.over, "nothing settled is delivered again"
-            assert message not in self.holder, "nobody else has it"
+            assert message not in self.holder, "no other consumer has it"
             assert self.not_before.get(message, 0.0) <= self.now, "not before its delay is over"
             assert order.attempt == self.attempts[message] + 1
             assert order.redelivered is (message in self.had)

@@ -34,7 +34,7 @@ def test_closing_does_not_wait_for_a_handshake() -> None:
 
 
 def test_closing_does_not_wait_for_an_address_that_does_not_answer() -> None:
-    """A connect is under way: a listener whose backlog is full drops new connections."""
+    """A connect is in progress: a listener whose backlog is full drops new connections."""
     import socket as sockets
 
     with sockets.socket() as full, sockets.socket() as one, sockets.socket() as two:

@@ -1,4 +1,4 @@
-"""Whatever a peer does, no error reaches the event loop's exception handler."""
+"""No error reaches the event loop's exception handler, whatever a peer does."""
 
 from __future__ import annotations
 

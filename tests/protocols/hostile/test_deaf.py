@@ -159,7 +159,7 @@ async def test_a_socket_whose_program_does_not_read_stops_reading_its_peers(
     scheme: str, tmp_path: Path
 ) -> None:
     """20 pushers flood an application that never calls recv: the inbox stops at its bound, plus one read of
-    64 KiB a peer, and the flood stands still in the kernel."""
+    64 KiB a peer, and the flood stops in the kernel."""
     async with Pull0(listen=listen_url(scheme, tmp_path), options=QUICK) as pull:
         with crowd(pull.listeners[0].url) as flood:
             await flood.join(20, encode_header(pull.peer))

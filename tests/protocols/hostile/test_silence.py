@@ -166,6 +166,6 @@ async def test_connections_that_are_opened_and_shut_leave_nothing(scheme: str, t
 
 
 def resident_bytes() -> int:
-    """Of this process, as the kernel counts."""
+    """The resident memory of this process, as the kernel counts it."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

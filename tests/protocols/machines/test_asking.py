@@ -213,7 +213,7 @@ class AskingMachine(RuleBasedStateMachine):
         if due is not None and due <= self.clock.now:
             self.asker.pattern.deadline_reached(self.clock.now)
             due = self.asker.pattern.next_deadline()
-            assert due is None or due > self.clock.now, "a timer would fire for ever"
+            assert due is None or due > self.clock.now, "a timer would fire forever"
 
     @invariant()
     def check(self) -> None:
@@ -299,7 +299,7 @@ class ReqRepMachine(AskingMachine):
         assert {*self.requester._due, *self.requester._unassigned} == set(requests)
         assert not {*self.requester._due} & {*self.requester._unassigned}
         due = [request.due for request in self.requester._due.values()]
-        assert due == sorted(due), "what is due first is not first"
+        assert due == sorted(due), "the earliest deadline is not first"
         for request in requests.values():
             if request.pipe is None:
                 assert all(pipe.full for pipe in self.asker.pipes.values()), (

@@ -70,7 +70,7 @@ class PipeMachine(RuleBasedStateMachine):
     # --- the model
 
     def model_flush(self) -> None:
-        """What a flush does if the kernel has room."""
+        """The effect of a flush if the kernel has room."""
         if self.cable.held or self.cable.ended:
             return
         self.left += self.controls + self.queued

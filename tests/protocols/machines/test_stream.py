@@ -364,7 +364,7 @@ class StreamMachine(RuleBasedStateMachine):
         for end in (0, 1):
             if (
                 first is None or end == first
-            ):  # the end that closes does not read what the other had under way
+            ):  # the end that closes does not read what the other had in flight
                 assert self.ends[1 - end].received == self.ends[end].sent, "not everything arrived"
         if first is not None:
             assert self.ends[1 - first].closed == ["closed by the peer"]

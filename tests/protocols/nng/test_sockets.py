@@ -174,7 +174,7 @@ async def test_a_context_of_a_surveyor_has_its_own_time() -> None:
     ("receiver", "sender"), [("Pull0", "Push0"), ("Pair0", "Pair0"), ("Bus0", "Bus0"), ("Pair1", "Pair1")]
 )
 async def test_a_cancelled_recv_loses_nothing(receiver: str, sender: str) -> None:
-    """Each round cancels a recv at another moment, with or without a message under way; all messages come, in
+    """Each round cancels a recv at another moment, with or without a message in flight; all messages come, in
     order.
     """
     async with joined((nng, nng), receiver, sender) as (receiving, sending):

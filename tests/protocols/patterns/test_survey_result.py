@@ -85,7 +85,7 @@ async def test_a_survey_ends_when_the_last_silent_peer_leaves() -> None:
 
 
 async def test_a_survey_without_peers_ends_at_once_and_is_not_complete() -> None:
-    """Nobody answered: that does not count as complete."""
+    """A survey without answers does not count as complete."""
     async with Surveyor0(options=LONG) as surveyor:
         result = await asyncio.wait_for(surveyor.survey(b"q"), 5.0)
         assert not result.complete and result.answers == ()

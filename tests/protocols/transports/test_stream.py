@@ -253,7 +253,7 @@ async def test_a_peer_that_does_not_read_fills_the_queue_and_loses_nothing(
         owner.pipes[0].resume(INBOX_FULL)
         await until(lambda: len(owner.received) == sent)
         assert [int.from_bytes(frame[:4], "big") for frame in owner.received] == list(range(sent))
-        assert dialer.writable > 0, "whoever was refused is told that there is room"
+        assert dialer.writable > 0, "a refused sender is told that there is room"
 
 
 async def test_close_drains_queued_frames(scheme: str, tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ async def test_a_connection_counts_at_the_listener_of_its_path_or_else_at_the_ol
                 assert second.statistics().refused == {}
                 assert second.statistics().broken and not first.statistics().broken
                 await first.aclose()
-                assert await silent.read_all() == b"", "nobody's: it goes with who watched it"
+                assert await silent.read_all() == b"", "it ends with the listener that watched it"
             async with raw_peer(second.url) as silent:
                 await until(lambda: second.statistics().headerless == 1)
 

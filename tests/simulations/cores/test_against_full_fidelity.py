@@ -1,4 +1,4 @@
-"""The cores alone tell the same story as brokers in full: who died, who came back, in which order, when."""
+"""The cores alone tell the same story as full brokers: the same deaths and returns, in order and time."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_both_see_the_same_deaths_and_returns_in_the_same_order_at_about_the_sam
 
 
 def deaths_seen(changes: list[Change], faults: list[Fault]) -> dict[str, list[str]]:
-    """Who was seen dead by whom while a fault lasted: after it, reports of a death and its refutation
+    """The deaths that each broker saw while a fault lasted. After it, reports of a death and its refutation
     race.
     """
     spans = [(fault.at_s, fault.at_s + (fault.for_s or math.inf)) for fault in faults]

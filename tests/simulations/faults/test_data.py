@@ -1,4 +1,4 @@
-"""Foreign input: strangers and liars lose their connection, and nobody else is affected."""
+"""Foreign input: strangers and liars lose their connection, and no other broker is affected."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ def test_packets_lost_at_a_full_queue_are_sent_again_by_tcp() -> None:
         ]
         assert len(gaps) >= 6  # it comes as the line carries it: three a round, then the rest again
         took_s = next(at_s for at_s, size in arrived_s if size == 20_000) - 0.2
-        assert took_s > 2.0  # twenty times 0.1 s, and some rounds in which the line stood still
+        assert took_s > 2.0  # twenty times 0.1 s, and some rounds in which the line was idle
 
 
 def test_the_narrowest_of_several_faults_counts() -> None:

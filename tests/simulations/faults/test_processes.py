@@ -184,7 +184,7 @@ def test_a_short_pause_causes_no_death_and_a_long_one_a_death_that_is_refuted() 
         assert states(world, "broker-1")["broker-2"] == states(world, "broker-3")["broker-2"] == "dead"
         world.run_for(6)
         assert all_alive(world)
-        assert "dead" not in states(world, "broker-2").values()  # it accuses nobody when it wakes
+        assert "dead" not in states(world, "broker-2").values()  # it declares no deaths when it wakes
 
 
 def test_timers_run_in_a_process_with_blocked_io_and_nothing_is_read_or_written() -> None:

@@ -1,4 +1,4 @@
-"""Whatever strikes a mesh, one seed gives one history, with any hash seed of Python."""
+"""One seed gives one history under every fault, with any hash seed of Python."""
 
 from __future__ import annotations
 

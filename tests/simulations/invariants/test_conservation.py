@@ -223,7 +223,7 @@ def test_a_message_accepted_by_its_own_broker_during_the_session_is_owed(
     accepted_s: float, right: bool
 ) -> None:
     """All messages published within seconds of a session's end were excused: nobody saw that brokers did not
-    count those under way.
+    count those in flight.
     """
     evidence = lost()
     evidence.sessions = {("near", 1): [(1.0, 12.0), (13.0, 22.0)]}

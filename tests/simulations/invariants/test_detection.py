@@ -80,7 +80,7 @@ def test_an_observer_that_was_away_or_cut_off_need_not_notice() -> None:
 def test_news_of_the_lost_one_held_back_by_a_cut_restarts_its_time(
     cut_from_s: float, dead_s: float, excused: bool
 ) -> None:
-    """Broker-3 refuted a suspicion and was killed at 4 s. Broker-1 heard of that from broker-2 at 5.4 s."""
+    """Broker-3 refuted a suspicion and was killed at 4 s. Broker-1 learned that from broker-2 at 5.4 s."""
 
     def heard_late(log: Log) -> None:
         log.member(ONE, 5.4, THREE, "suspect>alive", sub_inc=2, via=TWO)
@@ -237,7 +237,7 @@ def test_one_of_two_with_one_id_need_not_notice_while_there_are_two(
 
 
 def test_one_twin_that_is_killed_is_no_loss_while_the_other_lives() -> None:
-    """The first is gone for good, and the second goes later."""
+    """The first is gone permanently, and the second goes later."""
     evidence = history()
     first, second = twin_of(THREE, 3.0, 12.0), replace(twin_of(THREE, 8.0, 16.0), name="other")
     evidence.lives = [life for life in evidence.lives if life.name != THREE] + [first, second]
@@ -283,7 +283,7 @@ def test_a_broker_affected_only_by_lies_must_notice() -> None:
 
 
 def lone(*cuts: Fault) -> Evidence:
-    """Nobody is killed; broker-3 is cut off from 14 s on and nobody notices."""
+    """No broker is killed; broker-3 is cut off from 14 s on and no other notices."""
     evidence = history()
     evidence.faults = [Span(each, each.at_s, each.at_s + (each.for_s or 0)) for each in cuts]
     evidence.lives = [life for life in evidence.lives if life.how != "killed"]

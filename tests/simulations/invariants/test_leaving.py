@@ -100,7 +100,7 @@ def test_a_spoilt_history_is_found(spoilt: Spoilt) -> None:
 
 
 def test_a_dial_without_knowledge_of_a_leave_is_no_dial_of_the_leaver() -> None:
-    """It was under way at the goodbye, or goes to a configured address. Or it goes to an address of an
+    """It was in progress at the goodbye, or goes to a configured address. Or it goes to an address of an
     earlier run while there is no link, or to a broker that has lived or died there since.
     """
     left = replace(record(ONE, State.LEFT), peer_url=URL)

@@ -59,7 +59,7 @@ def _joined_twice(log: Log) -> None:
 
 
 class _FirstCome(MemberRecord):
-    """Of two records of one incarnation and state, the first wins."""
+    """The first of two records of one incarnation and state wins."""
 
     @property
     def key(self) -> tuple[int, int, int, str, str, str, str]:

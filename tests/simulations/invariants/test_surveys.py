@@ -114,7 +114,7 @@ def test_stalls_at_the_question_and_at_the_deadline_add_up() -> None:
 
 
 def test_no_client_waits_longer_than_a_second_beyond_its_deadline() -> None:
-    """Whatever its broker computes meanwhile."""
+    """This holds while its broker computes, too."""
     for ended_s, right in ((7.0, True), (7.2, False)):
         evidence = history()
         evidence.lives.append(Life("asker", 1, ONE, 1.0))

@@ -102,7 +102,7 @@ def test_a_crash_at_any_instant_keeps_each_commit_that_returned(kind: str) -> No
             assert list(found) == [b"body %d" % number for number in range(1, len(found) + 1)]
             after.add(len(found) - returned)
             assert not world.failures
-    assert after == {0, 1}  # a commit that was under way is there completely or not at all
+    assert after == {0, 1}  # a commit in progress is there completely or not at all
 
 
 def test_the_next_life_of_a_process_finds_its_journal_and_continues() -> None:

@@ -296,7 +296,7 @@ def test_a_paused_server_accepts_in_its_kernel_up_to_the_backlog() -> None:
 def test_connecting_can_be_cancelled_and_leaves_nothing_behind() -> None:
     async def main(process: Process) -> None:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.00055):  # while the packets are under way
+            async with asyncio.timeout(0.00055):  # while the packets are in flight
                 await process.loop.create_connection(Recorder, "server", PORT)
         await process.stopping.wait()
 

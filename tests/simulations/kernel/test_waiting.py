@@ -1,4 +1,4 @@
-"""What tasks wait for, in words that name the program's own lines."""
+"""The report of waiting tasks names the program's own lines."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_executors_with_bare_python_do_as_this_machine_does(
         said = run(tmp_path, java_home, cluster.url, "200", *SMALL)
         assert said.splitlines() == [PARTS, "None 1"], cluster.said()
         assert run(tmp_path, java_home, "local[2]", "200").splitlines() == [PARTS]
-        # More memory than a worker has: Spark alone waits for ever.
+        # More memory than a worker has: Spark alone waits forever.
         said = run(tmp_path, java_home, cluster.url, "3", "spark.executor.memory=2g")
     assert said.startswith(f"no executor of {cluster.url} came in 3 s; has a worker 2g of memory ")
     assert "at 127.0.0.1:" in said and "spark.driver.host" in said
@@ -187,7 +187,7 @@ def other_network() -> Iterator[tuple[str, str, list[str]]]:
 def test_a_worker_in_another_network_reaches_the_driver(
     tmp_path: Path, java_home: Path, python: Path, other_network: tuple[str, str, list[str]]
 ) -> None:
-    """The driver was pinned to loopback, and a worker on another host hung for ever without a word."""
+    """The driver was pinned to loopback, and a worker on another host hung forever without a message."""
     here, there, entering = other_network
     workers = [(there, entering)]
     with standalone(tmp_path / "cluster", java_home, python, address=here, workers=workers) as cluster:

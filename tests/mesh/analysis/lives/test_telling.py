@@ -233,7 +233,7 @@ RULES: dict[str, tuple[Any, str, Any, str]] = {
         lambda reason: True,
         "judged, then power lost",
     ),
-    "a link that came back was not closed for good": (
+    "a link that came back was not closed permanently": (
         endings,
         "closings",
         lambda known, stay: {row.node: row.at for row in known.linked if "reset" in row.reason},

@@ -63,7 +63,7 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """Each row once, by boot and number. Of rows with the same number, the first."""
+    """Each row once, by boot and number. The first of several rows with one number counts."""
     rows = {}
     for line in read_lines(folder):
         if line.row:

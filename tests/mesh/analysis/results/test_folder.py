@@ -1,4 +1,4 @@
-"""Where results are stored: which is current, which are kept, who owns the folder, and the errors."""
+"""The folder of results: the current one, the kept ones, its owner, and the errors."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def starved() -> Story:
 
 
 def unheard() -> Story:
-    """Nobody hears broker 0. Its links are given up after three seconds, and then it hears nobody."""
+    """No broker hears broker 0. Its links are given up after three seconds, and then it hears no other."""
     story = Story(4).cut(20, 40, (0,), (1, 2, 3), ways=1)
     return story.cut(23.2, 40, (1, 2, 3), (0,), ways=1)
 
@@ -187,7 +187,7 @@ def test_cuts_that_overlap_make_the_parts_they_make() -> None:
         ((2, 3, 4), (0,), (1,)),
         ((0, 2, 3, 4), (1,)),
     ]
-    assert found[0].end == found[1].start, "it gives way to the finer one"
+    assert found[0].end == found[1].start, "the finer one replaces it"
     assert found[1].end == found[2].start
     check_times(found[1], 20, 30)
 
@@ -379,7 +379,7 @@ def test_causes_of_outages() -> None:
     assert [found[src, 5].cause for src in range(5)] == ["down", "paused", "away", "unknown", "cut"]
     assert all(row.expected for row in found.values())
     assert (0, 1) not in found or found[0, 1].cause == "down"
-    assert (5, 1) not in found, "who is paused does not listen"
+    assert (5, 1) not in found, "a paused broker does not listen"
     heard = story.heard()
     assert found[4, 5].last == us(max(t for t in heard[4, 5] if t < 20))
     assert found[4, 5].next == us(min(t for t in heard[4, 5] if t > 40))
@@ -469,7 +469,7 @@ RULES: list[tuple[str, Any, str, Callable[[Any], Any], Callable[[], Story]]] = [
     ("a short state counts for its neighbours", sweep, "_extended", nothing_beside, rolling),
     ("it is one part while nobody changes sides", sweep, "merged_sides", never, death_on_a_side),
     ("a complete part explains its pairs", sweep, "without", everything_left, bridged_later),
-    ("who has heard nobody joins", outages, "_since_joined", joined_at_once, starts_alone),
+    ("a broker without heartbeats joins", outages, "_since_joined", joined_at_once, starts_alone),
     ("a link that was closed was not lost", outages, "_ought", always, given_up_neighbour),
 ]
 

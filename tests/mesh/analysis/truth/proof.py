@@ -134,7 +134,7 @@ def _lost(facts: Facts, lives: Mapping[str, Sequence[Told]]) -> Iterator[tuple[i
 
 
 def _excused(row: Scored, lost: Iterable[tuple[int, int]]) -> Scored:
-    """Of parts and pauses within a time of which rows are lost nobody can tell."""
+    """Parts and pauses within a time of lost rows cannot be judged."""
     wrong = row[0] in ("part", "pause") and row[3] in ("fn", "fp")
     if wrong and any(start <= row[4] + NEAR and row[4] <= end for start, end in lost):
         return (*row[:3], "log lost", *row[4:])

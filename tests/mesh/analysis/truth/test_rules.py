@@ -96,7 +96,7 @@ RULES: list[tuple[str, Any, str, Any, Callable[[], Any]]] = [
         mended_for_a_moment,
     ),
     ("a link carries once the last cut is gone", effects._Links, "_mend", never_mended, overlapping),
-    ("who has not joined is in no part", parts, "ran", at_once(parts.ran), before_joining),
+    ("a broker that has not joined is in no part", parts, "ran", at_once(parts.ran), before_joining),
     (
         "a silence lasts as long as its listener",
         scoring,

@@ -37,7 +37,7 @@ def test_tombstones_are_forgotten_after_a_day() -> None:
     for _ in range(4):  # to the end of a round
         driven.now = driven.machine.next_deadline()
         out += driven.machine.tick(driven.now)
-    assert MemberForgotten(record(4, 1, State.DEAD)) in out, "whoever else keeps something may let it go"
+    assert MemberForgotten(record(4, 1, State.DEAD)) in out, "other parts may drop what they keep of it"
     assert driven.state(4) is State.UNKNOWN
 
 
