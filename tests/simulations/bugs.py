@@ -158,7 +158,7 @@ def begin_anew(patch: pytest.MonkeyPatch) -> None:
     deaf(patch)
 
 
-def _forget_whoever_is(state: State) -> PutIn:
+def _forget_members_in_state(state: State) -> PutIn:
     def put_in(patch: pytest.MonkeyPatch) -> None:
         expire = Roster.expire
 
@@ -246,8 +246,8 @@ last_come: Final = both(
     instead(member_record, "outweighs", lambda new, old: True),
     instead(belief, "outweighs", lambda new, old: True),
 )
-forget_the_dead: Final = _forget_whoever_is(State.DEAD)
-forget_who_left: Final = _forget_whoever_is(State.LEFT)
+forget_the_dead: Final = _forget_members_in_state(State.DEAD)
+forget_members_that_left: Final = _forget_members_in_state(State.LEFT)
 
 
 def never_isolated(patch: pytest.MonkeyPatch) -> None:
@@ -516,7 +516,7 @@ EVERYWHERE: Final[dict[str, Bug]] = {
     "deaf": Bug("nobody answers an accusation", deaf),
     "grudging": Bug("a suspicion is never withdrawn", keep_suspecting),
     "forgets-dead": Bug("the dead are forgotten at once", forget_the_dead),
-    "forgets-left": Bug("a member that left is forgotten at once", forget_who_left),
+    "forgets-left": Bug("a member that left is forgotten at once", forget_members_that_left),
     "silent-leave": Bug("a member that leaves says no goodbye", leave_in_silence),
     "anew": Bug("a restarted broker begins with the first incarnation", begin_anew),
     "dials-left": Bug("a member that left is dialled again", dial_who_left),

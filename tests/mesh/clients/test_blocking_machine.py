@@ -200,7 +200,7 @@ TestBlocking = Blocking.TestCase
 # --- the broker would report it if they did not
 
 
-def refuses_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
+def refuses_messages_in_flight(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(blocking_client, "unacknowledged", lambda *given: NotAccepted("not in time"))
 
 
@@ -225,7 +225,7 @@ def waits_a_second_longer(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        (refuses_what_is_under_way, "refused, and delivered"),
+        (refuses_messages_in_flight, "refused, and delivered"),
         (does_not_wait_for_the_acknowledgement, "accepted, and lost"),
         (waits_a_second_longer, "it took"),
     ],
