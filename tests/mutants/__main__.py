@@ -1,7 +1,7 @@
 """Mutation testing: ``python -m tests.mutants clients --sample 60 --seed 1``.
 
 Each mutant is one small bug in one module; the module's tests run with it in a child, and have to fail. The
-survivors are shown. Mutants that change nothing anybody could notice are listed in ``equivalent.toml`` with the
+survivors are shown. Mutants without a noticeable effect are listed in ``equivalent.toml`` with the
 reason, and count for nothing. The exit status is 1 if fewer than ``--at-least`` percent of a module's group
 are killed.
 """
