@@ -131,12 +131,21 @@ def _start(options: SparkOptions, driver_host: str | None, java: DriverJava, scr
             builder = builder.config(key, value)
         with silently():
             spark = builder.getOrCreate()
+        _quieten(spark)
         if not options.local:
             spark.sparkContext.addPyFile(str(write_package(scratch / "mangrove.zip")))
         return spark
     except (PySparkException, Py4JError, MeshError, OSError, ValueError) as error:
         reason = reason_of(error, java.said)
         raise MeshError(f"Spark did not start with --master {options.chosen_master}: {reason}") from error
+
+
+def _quieten(spark: SparkSession) -> None:
+    """Print no traceback when the Java ends while Spark's server of counters waits for it. The work that the
+    Java was doing reports its end."""
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, client: None
 
 
 def _forget() -> None:

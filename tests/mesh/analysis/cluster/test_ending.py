@@ -34,6 +34,8 @@ def job(spark):
 print("begun", flush=True)
 try:
     with spark_session(SparkOptions(memory="1g", small=True)) as spark:
+        from pyspark.sql import functions as F
+        spark.range(2).select(F.udf(slow, "long", useArrow=False)("id")).collect()
         print("up", flush=True)
         with ThreadPoolExecutor(2) as pool:
             pool.submit(job, spark)
@@ -140,7 +142,8 @@ def test_the_processes_of_a_session_are_found() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("stage", ["starting", "starting Java", "up", "working", "twice"])
 def test_ctrl_c_leaves_nothing_behind(stage: str, tmp_path: Path) -> None:
-    """A Java remained in 7 of 8 tries, with tracebacks of py4j, since Spark's handler needs what it broke."""
+    """A Java remained in 7 of 8 tries, with tracebacks of py4j, since Spark's handler needs what it broke.
+    Once a Python worker had finished a task, Spark's server of counters printed another traceback."""
     pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
     rng = random.Random(stage)
     environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
