@@ -5,6 +5,7 @@ CPU time is a better measure than wall time while other programs run: it counts 
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,29 @@ def spent(pid: int) -> Spent:
         else:
             others_s += seconds
     return Spent(loop_s, others_s)
+
+
+def spent_by_tree(root: int) -> float:
+    """CPU seconds so far of a process and of all that it started, ended children included."""
+    return sum(spent_in_tree(root).values())
+
+
+def spent_in_tree(root: int) -> dict[int, float]:
+    """The same for each of these processes that runs, by its id."""
+    stats: dict[int, tuple[int, float]] = {}
+    ticks = os.sysconf("SC_CLK_TCK")
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it ended meanwhile
+                continue
+            ours = sum(int(field) for field in fields[11:15])  # its own, and that of ended children
+            stats[int(entry.name)] = (int(fields[1]), ours / ticks)
+    tree = {root}
+    while more := {pid for pid, (parent, _) in stats.items() if parent in tree} - tree:
+        tree |= more
+    return {pid: stats[pid][1] for pid in tree if pid in stats}
 
 
 def resident_mb(pid: int) -> float:

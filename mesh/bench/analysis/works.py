@@ -11,18 +11,18 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import quantiles
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.bench.analysis.generating import SECONDS_MIN, START_S, Truth, invent, write_logs, write_now
+from mesh.bench.analysis import writing
+from mesh.bench.analysis.following import BEHIND, run_following
+from mesh.bench.analysis.generating import SECONDS_MIN, START_S, Truth, invent, write_logs
 from mesh.bench.harness import Case, Figures, Target, workers
 from mesh.bench.measuring import Report
+from mesh.bench.processor import spent_by_tree, spent_in_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +33,7 @@ SUMMARY: Final = "summary logs of the same hours"
 SIZES: Final = "equal rows of more brokers, Parquet"
 LARGE: Final = "100 M heartbeats beside 20 M, Parquet"
 AGAIN: Final = "a run over the store of the one before"
+WRITER: Final = "a broker's log of heartbeats of 100 peers"
 FOLLOW: Final = "following 200 brokers, 4 000 rows a second"
 
 TIMES: Final = "times a scan"
@@ -41,12 +42,12 @@ SCAN: Final = "scan CPU s"
 ROW: Final = "us a row"
 GROWTH: Final = "a row, times that of 20 M"
 MEMORY_GB: Final = "driver, GB at most"
-BEHIND: Final = "s behind, p99"
 
 LINES_ROWS: Final = 2_000_000
 PARQUET_ROWS: Final = 20_000_000
 COPIES: Final = 5
 FOLLOW_S: Final = 120
+HEARTBEATS: Final = 1_000_000
 SEED: Final = 1
 MEMORY: Final = "6g"
 SILENT_S: Final = 7200.0
@@ -60,6 +61,8 @@ TARGETS: Final = (
     Target(SIZES, ROW, "1000 brokers", "100 brokers", 1.5, False),
     Target(LARGE, GROWTH, "analysis", None, 1.2, False),
     Target(LARGE, MEMORY_GB, "analysis", None, 6.0, False),
+    Target(WRITER, writing.COST, "each", None, 3.0, False),
+    Target(WRITER, writing.BYTES, "each", None, 270.0, False),
     Target(FOLLOW, BEHIND, "analysis", None, 10.0, False),
 )
 
@@ -79,6 +82,9 @@ def cases(scale: float, skipped: dict[str, str]) -> list[Case]:
         Case(AGAIN, "analysis", partial(_in_a_process, run_again, 200, 10, lines)),
         Case(FOLLOW, "analysis", partial(_in_a_process, run_following, 200, 10, FOLLOW_S * scale)),
     ]
+    for form in writing.FORMS:
+        work = partial(_in_a_process, writing.run_writing, form, int(HEARTBEATS * scale))
+        made.append(Case(WRITER, form, work))
     for brokers in (100, 1000):
         work = partial(_in_a_process, run_reading, brokers, 10, tables // 2, "parquet")
         made.append(Case(SIZES, f"{brokers} brokers", work))
@@ -146,50 +152,6 @@ def run_again(brokers: int, neighbours: int, rows: int, report: Report, gate: An
         first = _cpu_of(lambda: _all_tables(spark, folder, Store(spark, at)))
         again = _second_cpu(lambda: _all_tables(spark, folder, Store(spark, at)))
     report({"first CPU s": first, CPU: again})
-
-
-def run_following(brokers: int, neighbours: int, seconds: float, report: Report, gate: Any) -> None:
-    """A writer that keeps to the clock, and a follower; the first third of the time warms it up."""
-    from mesh.analysis.following.follower import follow
-    from mesh.analysis.following.health import Picture
-    from mesh.analysis.reading.reduced import Store
-    from mesh.analysis.results.folder import LocalPlace
-
-    behind: list[float] = []
-    ended = threading.Event()
-    with _spark() as spark, tempfile.TemporaryDirectory(prefix="mangrove-bench-") as place:
-        folder = Path(place) / "logs"
-        folder.mkdir()
-        truth = invent(brokers, neighbours, max(SECONDS_MIN, int(seconds)), SEED)
-
-        def write() -> None:
-            write_now(folder, truth, SEED, int(time.time()) + 1, _wait_until(ended))
-            ended.set()
-
-        def show(picture: Picture) -> None:
-            if picture.behind_s is not None:
-                behind.append(picture.behind_s)
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            store = Store(spark, LocalPlace(Path(place) / "store"))
-            follow(spark, folder, store, Path(place) / "scratch", show, until=ended.is_set)
-        finally:
-            ended.set()
-            writer.join()
-    counted = sorted(behind[len(behind) // 3 :]) or [float("nan")]
-    p99 = quantiles(counted, n=100)[98] if len(counted) > 1 else counted[0]
-    report(
-        {BEHIND: min(p99, counted[-1]), "s behind, median": counted[len(counted) // 2], "looks": len(behind)}
-    )
-
-
-def _wait_until(ended: threading.Event) -> Callable[[float], bool]:
-    def wait(at_s: float) -> bool:
-        return not ended.wait(max(0.0, at_s - time.time()))
-
-    return wait
 
 
 def _history(brokers: int, neighbours: int, rows: int) -> Truth:
@@ -311,20 +273,15 @@ def _second_cpu(work: Callable[[], None]) -> float:
 
 
 def _cpu_of(work: Callable[[], None]) -> float:
-    before = cpu_of_tree()
+    before = spent_by_tree(os.getpid())
     work()
-    return cpu_of_tree() - before
-
-
-def cpu_of_tree() -> float:
-    """Seconds of the processor that this process, and all that it started, have taken so far."""
-    return sum(spent for _, spent in _tree().values())
+    return spent_by_tree(os.getpid()) - before
 
 
 def peak_of_java() -> float:
     """Most memory of a Java that this process started, in GB."""
     peaks = [0.0]
-    for pid in _tree():
+    for pid in spent_in_tree(os.getpid()):
         try:
             said = Path(f"/proc/{pid}/status").read_text()
         except OSError:
@@ -332,22 +289,3 @@ def peak_of_java() -> float:
         if said.startswith("Name:\tjava\n"):
             peaks += [int(line.split()[1]) / 1e6 for line in said.splitlines() if line.startswith("VmHWM:")]
     return max(peaks)
-
-
-def _tree() -> dict[int, tuple[int, float]]:
-    """For this process and all that it started: the parent, and seconds of the processor, with those of
-    children that ended."""
-    stats: dict[int, tuple[int, float]] = {}
-    ticks = os.sysconf("SC_CLK_TCK")
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it ended meanwhile
-                continue
-            spent = sum(int(field) for field in fields[11:15])  # its own, and of children that ended
-            stats[int(entry.name)] = (int(fields[1]), spent / ticks)
-    mine = {os.getpid()}
-    while more := {pid for pid, (parent, _) in stats.items() if parent in mine} - mine:
-        mine |= more
-    return {pid: stats[pid] for pid in mine if pid in stats}
