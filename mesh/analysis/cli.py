@@ -240,6 +240,10 @@ def _follow(folder: str, out: str, spark: SparkOptions, json: bool, timeout: flo
         follow_logs(folder, out, spark, json=json, timeout_s=timeout)
     except OutputError as error:
         return _refuse(str(error), error.code)
+    except Locked as error:
+        return _refuse(str(error), CANNOT_CREATE)
+    except ConfigError as error:
+        return _refuse(str(error), USAGE)
     return 0
 
 

@@ -16,7 +16,7 @@ from mesh.analysis.cluster.settings import SparkOptions
 from mesh.analysis.following.health import Picture
 from mesh.analysis.following.view import as_json, view
 from mesh.analysis.reading.finding import NoLogs
-from mesh.errors import MeshError
+from mesh.errors import ConfigError, MeshError
 
 FOLDER_HINT: Final = "name the folder that brokers of this machine were given as --log-dir"
 
@@ -30,13 +30,14 @@ def follow_logs(
         NoLogs: there is no such folder on this machine.
         OutputError: the output belongs to another program, or cannot be written.
         Locked: another analysis writes there.
+        ConfigError: ``spark`` is a cluster's.
         MeshError: Spark did not start or gave up.
     """
     place = Path(folder.removeprefix("file://")).expanduser().resolve()
     if not place.is_dir():
         raise NoLogs(f"--follow reads files of this machine, and {folder} is no folder here; {FOLDER_HINT}")
     if not spark.local:
-        raise MeshError("--follow reads files of this machine; leave --master away, or name local[N]")
+        raise ConfigError("--follow reads files of this machine; leave --master away, or name local[N]")
     from mesh.analysis.results.folder import check_output
 
     check_output(out)
@@ -46,20 +47,21 @@ def follow_logs(
 
         from mesh.analysis.following.follower import follow
         from mesh.analysis.reading.reduced import Store
-        from mesh.analysis.results.folder import REDUCED, open_place, open_results
+        from mesh.analysis.results.folder import REDUCED, open_place, open_results, writing
 
         ends = None if timeout_s is None else time.monotonic() + timeout_s
         with open_results(session, out) as results, TemporaryDirectory(prefix="mangrove-follow-") as scratch:
             store = Store(session, open_place(session, f"{results.place.url}/{REDUCED}"))
             try:
-                follow(
-                    session,
-                    place,
-                    store,
-                    Path(scratch),
-                    show,
-                    until=lambda: ends is not None and time.monotonic() > ends,
-                )
+                with writing(out):
+                    follow(
+                        session,
+                        place,
+                        store,
+                        Path(scratch),
+                        show,
+                        until=lambda: ends is not None and time.monotonic() > ends,
+                    )
             except (PySparkException, Py4JError) as error:
                 raise MeshError(f"Spark gave up: {reason_of(error)}") from error
 
@@ -78,4 +80,4 @@ def _shown(json: bool) -> Iterator[Callable[[Picture], None]]:
         yield lambda picture: console.print(view(picture))
         return
     with Live(Text("starting Spark ..."), console=console, auto_refresh=False) as live:
-        yield lambda picture: live.update(view(picture), refresh=True)
+        yield lambda picture: live.update(view(picture, console.height), refresh=True)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from mesh.analysis.following.growing import Steps
-from mesh.analysis.following.health import Batch, Death, Health, HeardLast, Picture, Wrote
+from mesh.analysis.following.health import Health, Picture
+from mesh.analysis.following.lately import batch_of
 from mesh.analysis.following.source import NAME, GrowingLogs
-from mesh.analysis.reading.material import Direct
 from mesh.analysis.reading.sources import Lines
 
 if TYPE_CHECKING:
@@ -87,13 +87,11 @@ def _follow_once(
         lines = each.where("line != ''").persist()
         names = {piece.path: piece.name for piece in step.pieces}
         try:
-            store.append([Lines(lines)], step.seen, names, told)
+            store.append([Lines(lines)], step.seen, names)
         finally:
             lines.unpersist()
+        health.take(batch_of(step.lines(folder)), wall())
         show(health.picture(wall(), step.waiting_bytes))
-
-    def told(direct: Direct) -> None:
-        health.take(_batch(direct), wall())
 
     source = spark.readStream.format(NAME).options(path=str(folder), scratch=str(scratch / "steps"))
     writing = (
@@ -109,46 +107,3 @@ def _follow_once(
                 return
     finally:
         query.stop()
-
-
-def _batch(direct: Direct) -> Batch:
-    """The state of the mesh in a batch: a row for each broker and each link, and one for each death."""
-    parts, rows = direct.parts.where("ok"), direct.rows.where("kind != 'truth'")
-    wrote = (
-        parts.select("run", "node", "last_us", "n")
-        .unionByName(
-            rows.select("run", "node", F.col("us").alias("last_us"), F.lit(1).cast("long").alias("n"))
-        )
-        .groupBy("run", "node")
-        .agg(F.max("last_us").alias("last_us"), F.sum("n").alias("rows"))
-    )
-    told = (
-        rows.where("kind = 'meta'")
-        .groupBy("run", "node")
-        .agg(F.max_by("name", "us").alias("name"), (F.max_by("op", "us") == "stop").alias("stopped"))
-    )
-    summaries = rows.where("kind = 'heard'").select("run", "node", "src", F.col("us").alias("last_us"))
-    beats = parts.select("run", "node", "src", "last_us").unionByName(summaries)
-    heard = beats.groupBy("run", "node", "src").agg(F.max("last_us").alias("last_us"))
-    dead = (
-        rows.where("kind = 'mem' and to_state = 'dead'")
-        .groupBy("run", "subject", "subject_boot", "subject_inc")
-        .agg(
-            F.first("subject_name").alias("name"),
-            F.min("us").alias("at_us"),
-            F.count_distinct("node").alias("observers"),
-        )
-    )
-    return Batch(
-        wrote=tuple(
-            Wrote((row["run"], row["node"]), row["last_us"], row["rows"], row["name"], row["stopped"])
-            for row in wrote.join(told, ["run", "node"], "left").collect()
-        ),
-        heard=tuple(
-            HeardLast(row["run"], row["node"], row["src"], row["last_us"]) for row in heard.collect()
-        ),
-        deaths=tuple(
-            Death((row["run"], row["subject"]), row["name"] or row["subject"], row["at_us"], row["observers"])
-            for row in dead.collect()
-        ),
-    )

@@ -42,6 +42,12 @@ class Step(msgspec.Struct, frozen=True):
     waiting_bytes: int
     """Bytes that this step left for the next."""
 
+    def lines(self, folder: Path) -> Iterator[str]:
+        """The lines of all pieces."""
+        for piece in self.pieces:
+            for text in lines_of_piece(folder, piece.name, piece.start, piece.end):
+                yield from text.split("\n")
+
 
 class Steps:
     """The looks at a folder, recorded in ``scratch``. ``seen`` is the store's coverage before the first."""
@@ -92,12 +98,15 @@ class Steps:
             if each.stem not in wanted:
                 continue
             file, start, end = wanted[each.stem]
-            stop = end if end - start <= left else _cut(paths[file.name], start, left, end)
+            try:
+                stop = end if end - start <= left else _cut(paths[file.name], start, left, end)
+                first = each.first or first_line(paths[file.name])
+            except FileNotFoundError:  # removed, or finished under another name, since it was listed
+                continue
             waiting += end - stop
             left = max(0, left - (stop - start))
             if stop > start:
                 pieces.append(Piece(file.path, file.name, start, stop))
-                first = each.first or first_line(paths[file.name])
                 # Beyond the step's bound the file must be looked at again, which a different size ensures.
                 size = each.bytes if stop == end else stop
                 covered.append(msgspec.structs.replace(each, covered=stop, bytes=size, first=first))
@@ -114,15 +123,26 @@ class Steps:
 
 def logs_in(folder: Path) -> Iterator[LogFile]:
     """Event logs as text, ordered by name. A file that disappears meanwhile is left out."""
-    for path in sorted(folder.rglob("*")):
-        if path.name.endswith(SUFFIXES):
-            try:
-                stat = path.stat()
-            except OSError:
-                continue
-            # In milliseconds, like Spark's listing.
-            modified_us = stat.st_mtime_ns // 1_000_000 * 1000
-            yield LogFile(f"file:{path}", path.relative_to(folder).as_posix(), stat.st_size, modified_us)
+    found = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+    for path in sorted(path for path in found if path.name.endswith(SUFFIXES)):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        # In milliseconds, like Spark's listing.
+        modified_us = stat.st_mtime_ns // 1_000_000 * 1000
+        yield LogFile(f"file:{path}", path.relative_to(folder).as_posix(), stat.st_size, modified_us)
+
+
+def lines_of_piece(folder: Path, name: str, start: int, end: int) -> Iterator[str]:
+    """The lines of a piece. Its broker may have finished the file since, or removed it as too old: then there
+    are none."""
+    for path in (folder / name, folder / stem_of(name)):
+        try:
+            yield from lines_of(path, start, end)
+        except FileNotFoundError:
+            continue
+        return
 
 
 def lines_of(path: Path, start: int, end: int) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 A broker is up while it writes, since it writes each heartbeat that it hears. It is silent if its last row is
 `SILENT_S` older than the newest row, and gone if it reported its stop. The brokers that are up are in parts
-if none in one heard any in the other for that long.
+if none in one heard any in the other for that long. Where heartbeats are combined in windows, the length of a
+window is added.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Wrote:
     name: str | None
     stopped: bool | None
     """Its last `meta` row was a stop. None: it has none here."""
+    window_s: float = 0.0
+    """It combines heartbeats in windows of this length. 0: it writes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class HeardLast:
     dst: str
     src: str
     last_us: int
+    window_s: float = 0.0
+    """As in `Wrote`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class Batch:
     wrote: tuple[Wrote, ...]
     heard: tuple[HeardLast, ...]
     deaths: tuple[Death, ...]
+    corrupt: int = 0
+    """Lines that are not rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,8 @@ class Picture:
     deaths: tuple[Death, ...]
     """Deaths of the last minutes, the newest first."""
     rows: int
+    corrupt: int
+    """Lines that are not rows."""
     rows_per_s: float | None
     behind_s: float | None
     """From the newest row's time to now."""
@@ -94,10 +103,11 @@ class Health:
     def __init__(self, names: Mapping[Node, str] | None = None) -> None:
         self._names = dict(names or {})
         self._wrote: dict[Node, Wrote] = {}
-        self._heard: dict[tuple[str, str, str], int] = {}
+        self._heard: dict[tuple[str, str, str], HeardLast] = {}
         self._deaths: deque[Death] = deque(maxlen=DEATHS_KEPT)
         self._batches: deque[tuple[float, int]] = deque(maxlen=RATE_BATCHES)
         self._rows = 0
+        self._corrupt = 0
 
     def take(self, batch: Batch, now_s: float) -> None:
         """``now_s`` is the wall clock, in seconds since the epoch."""
@@ -106,11 +116,15 @@ class Health:
             name = new.name or (old.name if old else None)
             stopped = new.stopped if new.stopped is not None else (old.stopped if old else None)
             last_us = max(new.last_us, old.last_us if old else 0)
-            self._wrote[new.node] = Wrote(new.node, last_us, new.rows, name, stopped)
+            window_s = max(new.window_s, old.window_s if old else 0.0)
+            self._wrote[new.node] = Wrote(new.node, last_us, new.rows, name, stopped, window_s)
             self._rows += new.rows
         for pair in batch.heard:
             key = (pair.run, pair.dst, pair.src)
-            self._heard[key] = max(pair.last_us, self._heard.get(key, 0))
+            last = self._heard.get(key)
+            if last is None or last.last_us <= pair.last_us:
+                self._heard[key] = pair
+        self._corrupt += batch.corrupt
         self._deaths.extend(sorted(batch.deaths, key=lambda death: death.at_us))
         self._batches.append((now_s, sum(wrote.rows for wrote in batch.wrote)))
 
@@ -128,6 +142,7 @@ class Health:
             parts=self._parts(brokers, newest),
             deaths=tuple(reversed(recent)),
             rows=self._rows,
+            corrupt=self._corrupt,
             rows_per_s=self._rate(),
             behind_s=max(0.0, now_s - newest / 1e6) if newest else None,
             waiting_bytes=waiting_bytes,
@@ -136,7 +151,7 @@ class Health:
     def _broker(self, wrote: Wrote, newest: int) -> BrokerNow:
         silent_s = (newest - wrote.last_us) / 1e6
         state: Literal["up", "silent", "stopped"]
-        state = "stopped" if wrote.stopped else "silent" if silent_s > SILENT_S else "up"
+        state = "stopped" if wrote.stopped else "silent" if silent_s > SILENT_S + wrote.window_s else "up"
         name = wrote.name or self._names.get(wrote.node, wrote.node[1])
         return BrokerNow(wrote.node, name, state, silent_s)
 
@@ -146,9 +161,9 @@ class Health:
         up = {broker.node: broker.name for broker in brokers if broker.state == "up"}
         graph = networkx.Graph()
         graph.add_nodes_from(up)
-        for (run, dst, src), last_us in self._heard.items():
+        for (run, dst, src), last in self._heard.items():
             ends = (run, dst), (run, src)
-            if newest - last_us <= SILENT_S * 1e6 and all(end in up for end in ends):
+            if newest - last.last_us <= (SILENT_S + last.window_s) * 1e6 and all(end in up for end in ends):
                 graph.add_edge(*ends)
         parts = [tuple(sorted(up[node] for node in part)) for part in networkx.connected_components(graph)]
         return tuple(sorted(parts, key=lambda part: (-len(part), part)))

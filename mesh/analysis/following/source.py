@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from mesh.analysis.following.growing import Piece, Steps, lines_of
+from mesh.analysis.following.growing import Piece, Steps, lines_of_piece
 
 NAME: Final = "mangrove-logs"
 COLUMNS: Final = "path string, lines string"
@@ -64,10 +64,7 @@ class _Reader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
         assert isinstance(partition, _Pieces)
         for path, name, start, end in partition.pieces:
-            place = self._folder / name
-            if not place.exists():  # its broker finished it meanwhile, or is about to
-                place = place.with_name(place.name.removesuffix(".part"))
-            for lines in lines_of(place, start, end):
+            for lines in lines_of_piece(self._folder, name, start, end):
                 yield path.replace("%", "%25"), lines
 
 

@@ -6,21 +6,41 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from mesh.analysis.following.health import Picture
+from mesh.analysis.following.health import BrokerNow, Picture
+from mesh.analysis.reporting.findings import natural
 
-BROKERS_SHOWN: Final = 40
-DEATHS_SHOWN: Final = 10
+HEIGHT: Final = 40
+"""Lines where there is no terminal."""
 PARTS_SHOWN: Final = 6
 NAMES_SHOWN: Final = 8
 MARKS: Final = {"up": ("●", "green"), "silent": ("✕", "red"), "stopped": ("○", "dim")}
 
 
-def view(picture: Picture) -> RenderableType:
-    """A line that says whether all is well, then brokers that are not up, then deaths."""
-    return Group(_head(picture), _flow(picture), *_parts(picture), _brokers(picture), *_deaths(picture))
+def view(picture: Picture, height: int = HEIGHT) -> RenderableType:
+    """A line that says whether all is well, then parts, brokers that are not up, deaths, and the others.
+
+    It has at most ``height`` lines. What is wrong comes first and says how much of it is not shown.
+    """
+    top = [_head(picture), _flow(picture), *_parts(picture)]
+    room = max(3, height - len(top) - 1)  # the last line is for the names of those that are up
+    missing = sorted(
+        (broker for broker in picture.brokers if broker.state != "up"),
+        key=lambda broker: (broker.state != "silent", -broker.silent_s, natural(broker.name)),
+    )
+    deaths = _first(_deaths(picture), max(room // 3, room - len(missing)), "deaths")
+    return Group(
+        *top, *_first([_missing(each) for each in missing], room - len(deaths)), *deaths, *_up(picture)
+    )
+
+
+def _first(lines: list[Text], room: int, what: str = "") -> list[Text]:
+    """These lines, or so many that their number fits below them."""
+    if len(lines) <= room:
+        return lines
+    kept = max(0, room - 1)
+    return [*lines[:kept], Text(f"and {len(lines) - kept} more {what}".rstrip(), style="dim")]
 
 
 def as_json(picture: Picture) -> dict[str, Any]:
@@ -36,6 +56,7 @@ def as_json(picture: Picture) -> dict[str, Any]:
             for death in picture.deaths
         ],
         "rows": picture.rows,
+        "corrupt": picture.corrupt,
         "rows_per_s": picture.rows_per_s,
         "behind_s": picture.behind_s,
         "waiting_bytes": picture.waiting_bytes,
@@ -57,7 +78,8 @@ def _flow(picture: Picture) -> Text:
     rate = "-" if picture.rows_per_s is None else f"{picture.rows_per_s:,.0f}"
     behind = "-" if picture.behind_s is None else f"{picture.behind_s:.1f} s"
     waiting = f", {picture.waiting_bytes / 1e6:.0f} MB wait" if picture.waiting_bytes else ""
-    return Text(f"{picture.rows:,} rows, {rate} a second, {behind} behind{waiting}")
+    corrupt = f", {picture.corrupt:,} lines are not rows" if picture.corrupt else ""
+    return _line(Text(f"{picture.rows:,} rows, {rate} a second, {behind} behind{waiting}{corrupt}"))
 
 
 def _parts(picture: Picture) -> list[Text]:
@@ -70,29 +92,32 @@ def _parts(picture: Picture) -> list[Text]:
 
 def _part(names: tuple[str, ...]) -> Text:
     more = " ..." if len(names) > NAMES_SHOWN else ""
-    return Text(f"part of {len(names)}: {', '.join(names[:NAMES_SHOWN])}{more}")
+    return _line(Text(f"part of {len(names)}: {', '.join(names[:NAMES_SHOWN])}{more}"))
 
 
-def _brokers(picture: Picture) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    ordered = sorted(picture.brokers, key=lambda broker: (broker.state == "up", broker.name))
-    for broker in ordered[:BROKERS_SHOWN]:
-        mark, style = MARKS[broker.state]
-        since = f"for {broker.silent_s:.0f} s" if broker.state == "silent" else ""
-        table.add_row(
-            Text(mark, style=style), Text(broker.name), Text(broker.state, style=style), Text(since)
-        )
-    more = len(ordered) - BROKERS_SHOWN
-    if more > 0:
-        table.add_row("", Text(f"and {more} more"), "", "")
-    return table
+def _missing(broker: BrokerNow) -> Text:
+    mark, style = MARKS[broker.state]
+    since = f" for {broker.silent_s:.0f} s" if broker.state == "silent" else ""
+    return _line(Text.assemble((mark, style), f" {broker.name} ", (broker.state, style), since))
+
+
+def _up(picture: Picture) -> list[Text]:
+    names = ", ".join(sorted((each.name for each in picture.brokers if each.state == "up"), key=natural))
+    mark, style = MARKS["up"]
+    return [_line(Text.assemble((mark, style), f" {names}"))] if names else []
 
 
 def _deaths(picture: Picture) -> list[Text]:
     return [
-        Text(f"{_time(death.at_us)} {death.name} was reported dead by {death.observers}", style="red")
-        for death in picture.deaths[:DEATHS_SHOWN]
+        _line(Text(f"{_time(death.at_us)} {death.name} was reported dead by {death.observers}", style="red"))
+        for death in picture.deaths
     ]
+
+
+def _line(text: Text) -> Text:
+    """One line, cut where the terminal ends."""
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def _time(at_us: int) -> str:

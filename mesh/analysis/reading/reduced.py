@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -120,10 +120,9 @@ class Store:
         sources: Sequence[Source],
         seen: Sequence[Seen],
         names: dict[str, str],
-        told: Callable[[Direct], None] = lambda direct: None,
     ) -> None:
         """Add one batch: the data of the sources, and what it covers. ``names`` are the files' by their
-        paths. ``told`` is called with the data once it is stored.
+        paths.
 
         An unfinished batch, of this process or another, is overwritten.
         """
@@ -147,7 +146,6 @@ class Store:
             written = {name: _marked(frame, marks) for name, frame in frames.items()}
             written["periods"] = periods_of(direct.rows)
             self._write((number, number), written, list(seen))
-            told(direct)
         finally:
             direct.close()
         self._merge()

@@ -293,6 +293,7 @@ def check_output(out: str) -> None:
 
     Raises:
         OutputError: it is somebody else's, or cannot be written.
+        Locked: another analysis writes to it.
     """
     if URL.match(out):
         return
@@ -304,6 +305,9 @@ def check_output(out: str) -> None:
             folder = folder.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if LOCK in place.names():
+        with _lock(place, out):
+            pass
 
 
 def result_id(files: DataFrame, settings: Mapping[str, object]) -> str:

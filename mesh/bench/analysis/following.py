@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -102,7 +103,7 @@ def _measured(process: subprocess.Popen[str], seconds: float) -> dict[str, float
 def ages_of(looks: Sequence[Look], moment_s: float) -> list[float]:
     """The age of the newest row in view, at moments from the first look up to the last."""
     ages = []
-    for look, following in zip(looks, looks[1:], strict=False):
+    for look, following in pairwise(looks):
         moments = max(1, round((following.at_s - look.at_s) / moment_s))
         ages += [
             look.behind_s + (following.at_s - look.at_s) * place / moments for place in range(1, moments + 1)

@@ -52,11 +52,14 @@ def run_writing(form: str, heartbeats: int, report: Report, gate: Any) -> None:
             await _write(log, clock, rounds)
             spent_s = time.process_time() - before
             await storage.aclose()
-            size = sum(path.stat().st_size for path in Path(folder).iterdir())
             written = rounds * 2 * PEERS
-            report({COST: spent_s / written * 1e6, BYTES: size / written})
+            report({COST: spent_s / written * 1e6, BYTES: _size(folder) / written})
 
     run_async(main())
+
+
+def _size(folder: str) -> int:
+    return sum(path.stat().st_size for path in Path(folder).iterdir())
 
 
 async def _write(log: EventLog, clock: _Clock, rounds: int) -> None:

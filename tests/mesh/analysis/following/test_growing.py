@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.analysis.following import growing
-from mesh.analysis.following.growing import Steps, lines_of
+from mesh.analysis.following.growing import Steps, lines_of_piece
 
 DEEDS = st.lists(
     st.tuples(
@@ -74,7 +74,7 @@ class Reader:
             return False
         step = self._steps.read(following)
         for piece in step.pieces:
-            for text in lines_of(self._folder / piece.name, piece.start, piece.end):
+            for text in lines_of_piece(self._folder, piece.name, piece.start, piece.end):
                 self.lines += text.split("\n")
         self._seen.update((seen.stem, seen) for seen in step.seen)
         self._at = following
@@ -145,3 +145,42 @@ def test_a_step_is_bounded_and_reports_the_bytes_that_wait(
     first = steps.read(steps.after(0))
     assert [(piece.start, piece.end) for piece in first.pieces] == [(0, 12)]
     assert first.waiting_bytes == 18
+
+
+def test_a_file_that_is_finished_between_look_and_reading_is_read_under_its_new_name(tmp_path: Path) -> None:
+    growing_file = tmp_path / "a-1.jsonl.part"
+    growing_file.write_text("one\ntwo\n")
+    growing_file.rename(tmp_path / "a-1.jsonl")
+    assert list(lines_of_piece(tmp_path, "a-1.jsonl.part", 4, 8)) == ["two"]
+
+
+def test_a_file_that_its_broker_removed_as_too_old_has_no_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file removed between the listing and the look, or before it was read, ended the follower."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for name in ("a-1.jsonl", "b-1.jsonl.part"):
+        (logs / name).write_text("one\n")
+    listed = list(growing.logs_in(logs))
+    (logs / "a-1.jsonl").unlink()
+    assert list(lines_of_piece(logs, "a-1.jsonl", 0, 4)) == []
+    monkeypatch.setattr(growing, "logs_in", lambda folder: listed)
+    reader = Reader(logs, tmp_path)
+    assert reader.look()
+    assert reader.lines == ["one"]
+    assert set(reader._seen) == {"b-1.jsonl"}
+
+
+def test_logs_are_followed_again_when_their_folder_is_back(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    reader = Reader(logs, tmp_path)
+    assert not reader.look()
+    (logs / "host-1").mkdir(parents=True)
+    (logs / "host-1" / "a-1.jsonl.part").write_text("one\n")
+    assert reader.look()
+    (logs / "host-1" / "a-1.jsonl.part").unlink()
+    (logs / "host-1").rmdir()
+    logs.rmdir()
+    assert not reader.look()
+    assert reader.lines == ["one"]

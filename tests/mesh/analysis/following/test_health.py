@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
@@ -25,9 +26,9 @@ def batch(second: int, writers: str, pairs: str = "", *, stopped: str = "", dead
     )
 
 
-def shown(health: Health, second: float) -> str:
+def shown(health: Health, second: float, height: int = 40) -> str:
     console = Console(file=StringIO(), width=80, _environ={})
-    console.print(view(health.picture(START_US / 1e6 + second)))
+    console.print(view(health.picture(START_US / 1e6 + second), height))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
@@ -76,3 +77,30 @@ def test_old_deaths_are_forgotten() -> None:
     health.take(batch(0, "ab", dead="c"), 0.0)
     health.take(batch(301, "ab"), 301.0)
     assert health.picture(0.0).deaths == ()
+
+
+def test_lines_that_are_not_rows_are_counted() -> None:
+    health = Health()
+    health.take(replace(batch(0, "ab"), corrupt=2), 0.0)
+    assert "lines are not rows" not in shown(Health(), 0)
+    assert "20 rows, - a second, 0.0 s behind, 2 lines are not rows" in shown(health, 0)
+    assert as_json(health.picture(0.0))["corrupt"] == 2
+
+
+def test_a_large_mesh_fits_a_small_terminal_and_what_is_wrong_comes_first() -> None:
+    """Forty brokers that were up hid the deaths below the end of the screen."""
+    health = Health()
+    at = START_US + 10_000_000
+    names = {f"{number:03d}": f"broker-{number}" for number in range(200)}
+    wrote = [Wrote(("run", node), START_US, 1, name, None) for node, name in names.items()]
+    late = [Wrote(each.node, at, 1, None, None) for each in wrote[30:]]
+    heard = tuple(HeardLast("run", "030", node, at) for node in names)
+    deaths = tuple(Death(("run", f"{number:03d}"), f"broker-{number}", at, 199) for number in range(30))
+    health.take(Batch((*wrote, *late), heard, deaths), 0.0)
+    said = shown(health, 10, height=24).splitlines()
+    assert len(said) == 24
+    assert max(map(len, said)) <= 80
+    assert said[0] == "170 up, 30 silent, 0 stopped"
+    assert said[2] == "✕ broker-0 silent for 10 s"
+    assert "and 17 more" in said and "and 24 more deaths" in said
+    assert said[-1].startswith("● broker-30, broker-31, ") and said[-1].endswith("…")
