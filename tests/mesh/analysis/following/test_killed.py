@@ -142,8 +142,9 @@ def wait_a_look(follower: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_follower_killed_between_write_and_commit_loses_and_doubles_nothing(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Spark's file source doubled 1 982 rows of 8 679, or missed the killed broker's last 79."""
     logs, out, scratch = tmp_path / "logs", tmp_path / "out", tmp_path / "scratch"
     scratch.mkdir()
     writer = Writer(logs, tmp_path / "whole")
@@ -184,7 +185,9 @@ def test_a_follower_killed_between_write_and_commit_loses_and_doubles_nothing(
 
     while javas(scratch):  # those of the killed ones end by themselves
         time.sleep(LOOK_S)
-    found = tables(spark, logs, Store(spark, open_place(spark, str(out / REDUCED))))
+    stored = Store(spark, open_place(spark, str(out / REDUCED)))
+    monkeypatch.setattr(stored, "append", lambda *arguments: pytest.fail("rows are read a second time"))
+    found = tables(spark, logs, stored)
     assert found == tables(spark, logs), "a batch analysis reads the same rows"
     lines = [path.read_bytes().splitlines(keepends=True) for path in logs.iterdir()]
     assert sum(row["rows"] for row in found["files"]) == sum(len(each) for each in lines) - 1
