@@ -160,9 +160,16 @@ def _analyze(
     console.print(f"report: {done.where}/report.html", soft_wrap=True, markup=False)
     if scenario is not None:
         console.print(
-            f"scenario: {scenario}; play it with mesh simulate ./{scenario}", soft_wrap=True, markup=False
+            f"scenario: {scenario}; play it with mesh simulate {_as_path(scenario)}",
+            soft_wrap=True,
+            markup=False,
         )
     return 0
+
+
+def _as_path(file: Path) -> str:
+    """A form that `mesh simulate` does not take for the name of a scenario."""
+    return str(file) if "/" in str(file) else f"./{file}"
 
 
 @app.command

@@ -62,7 +62,9 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
     }
     thought = opinions(told.said, life, outages, periods=periods, window_s=window_s)
     say("counting messages")
-    stats = logs.stats.join(F.broadcast(clock.select("run", "boot", "rough", "pieces")), ["run", "boot"])
+    stats = logs.stats.join(
+        F.broadcast(clock.select("run", "boot", "first_seq", "rough", "pieces")), ["run", "boot"]
+    )
     stats = made(stats.withColumn("at", at("mono_ns")))
     scored = matches(
         logs.truth,
@@ -89,7 +91,7 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
         "detector": thought.detector,
         "views": thought.views,
         "brokers": brokers(told.boots, stats),
-        "links": links(stats, logs.heard),
+        "links": links(stats, logs.heard, logs.mem),
         "traffic": traffic(stats, window_s),
         "drops": drops(stats),
         "matches": scored,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mesh.analysis.cluster.ending import silently
 from mesh.analysis.cluster.session import reason_of, spark_session
 from mesh.analysis.cluster.settings import SparkOptions
 from mesh.analysis.incident.writing import WITHIN_S, moment_of, write_scenario
 from mesh.analysis.progress import Say, Stages
-from mesh.analysis.reading.finding import LINES, PARQUET, NoLogs, NoRows
+from mesh.analysis.reading.finding import LINES, PARQUET, NoLogs, NoRows, is_skipped
 from mesh.analysis.reporting.findings import Findings, findings_of
 from mesh.analysis.reporting.gathering import digest_of
 from mesh.analysis.results.folder import (
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 WINDOW_S: Final = 5.0
 WINDOW_MIN_S: Final = 0.1
 WINDOW_MAX_S: Final = 86_400.0
+WITHIN_MAX_S: Final = 1e9
 SMALL_BYTES: Final = 16 << 20
 """Logs up to this size are read with Spark's settings for few rows."""
 TABLES_FOLDER: Final = "tables"
@@ -80,7 +83,7 @@ def analyse(
     Raises:
         NoLogs: nothing is there, or nothing that is a log.
         NoRows: not one line is a row; they all are in quarantine, and what was current still is.
-        ConfigError: ``window_s`` is not between 0.1 s and a day.
+        ConfigError: ``window_s`` is not between 0.1 s and a day, or the scenario's time is no time.
         NoScenario: there is nothing to make a scenario of; the result is current all the same.
         OutputError: ``out`` is somebody else's, or cannot be written.
         Locked: another analysis writes to ``out``.
@@ -89,6 +92,8 @@ def analyse(
     """
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
         raise ConfigError(f"a window of {window_s:g} s is not between {WINDOW_MIN_S} s and a day")
+    if scenario is not None and not 0 < scenario.within_s <= WITHIN_MAX_S:
+        raise ConfigError(f"--within {scenario.within_s:g} is not a number of seconds above zero")
     check_output(str(out))
     _check_input(logs)
     options = spark or SparkOptions()
@@ -120,7 +125,7 @@ class _Job:
         kept = open_place(self._spark, f"{self._results.place.url}/{REDUCED}")
         logs = read_logs(self._spark, self._logs, Store(self._spark, kept))
         try:
-            id = result_id(logs.files, {"window_s": self._window_s})
+            id = result_id(logs.files, {"window_s": self._window_s, "program": _program()})
             known = self._results.has(id)
             if not known:
                 self._check_rows(logs.boots_raw, logs.files, logs.quarantine, id)
@@ -191,6 +196,17 @@ def read_tables(spark: SparkSession, result: str) -> dict[str, DataFrame]:
     }
 
 
+def _program() -> str:
+    """This version of the program, which may decide otherwise than another one."""
+    from mesh.analysis.results.spark_types import table_schema
+
+    try:
+        version = importlib.metadata.version("mangrove-mesh")
+    except importlib.metadata.PackageNotFoundError:
+        version = "unknown"
+    return f"{version} {[table_schema(record).json() for record in TABLES.values()]}"
+
+
 def _check_input(logs: str | Path) -> None:
     """Refuse a folder on this machine without a log before Spark is started."""
     folder = Path(logs).expanduser()
@@ -199,8 +215,15 @@ def _check_input(logs: str | Path) -> None:
     hint = "name the folder that brokers were given as --log-dir"
     if not folder.exists():
         raise NoLogs(f"there is no folder {folder}; {hint}")
-    if folder.is_dir() and not any(path.name.endswith((*LINES, *PARQUET)) for path in folder.rglob("*")):
-        raise NoLogs(f"{folder} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {hint}")
+    if folder.is_dir():
+        suffixes = (*LINES, *PARQUET)
+        found = [path.relative_to(folder) for path in folder.rglob("*") if path.name.endswith(suffixes)]
+        if not found:
+            raise NoLogs(f"{folder} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {hint}")
+        if skipped := [path for path in found if is_skipped(path)]:
+            raise NoLogs(
+                f"Spark reads nothing whose name begins with _, such as {folder / min(skipped)}; rename it"
+            )
 
 
 def _is_small(logs: str | Path) -> bool:
@@ -224,6 +247,7 @@ def _in_a_sentence() -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with silently():
+            yield
     except (PySparkException, Py4JError) as error:
         raise MeshError(f"Spark gave up: {reason_of(error)}") from error

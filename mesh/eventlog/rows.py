@@ -16,10 +16,20 @@ from msgspec import Meta
 VERSION: Final = 1
 Id = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 """16 hex digits."""
-Time = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z$")]
-"""RFC 3339 in UTC."""
-Count = Annotated[int, Meta(ge=0)]
-Micros = Annotated[int, Meta(ge=0, le=10**13)]
+Time = Annotated[str, Meta(pattern=r"^(19[7-9]|2\d\d)\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z$")]
+"""RFC 3339 in UTC, from 1970 to 2999."""
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+"""Sums of many fit into 64 bits."""
+NANOS_MAX: Final = 10**18
+Nanos = Annotated[int, Meta(ge=0, le=NANOS_MAX)]
+"""On the monotonic clock: 31 years at most."""
+ROUND_MAX: Final = 2**53
+Round = Annotated[int, Meta(ge=0, le=ROUND_MAX)]
+SEQ_MAX: Final = 2**43
+"""70 years of 4,000 rows a second."""
+Seconds = Annotated[float, Meta(ge=1e-6, le=1e6)]
+MICROS_MAX: Final = 10**13
+Micros = Annotated[int, Meta(ge=0, le=MICROS_MAX)]
 """Four months at most, so that sums of many fit into 64 bits."""
 Counters = Annotated[int, Meta(ge=0, lt=2**60)]
 """Five counters of 12 bits."""
@@ -35,7 +45,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_un
     """name of the mesh"""
     ts: Time
     """wall clock, RFC 3339, UTC, microseconds, `Z`"""
-    mono_ns: Count
+    mono_ns: Nanos
     """monotonic clock of the writer; compare only within one boot"""
     node: Id
     """id of the broker that wrote the row, 16 hex digits"""
@@ -43,7 +53,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_un
     """drawn at each start of the broker, 16 hex digits"""
     inc: int
     """the writer's incarnation"""
-    seq: Annotated[int, Meta(ge=1, le=2**53)]
+    seq: Annotated[int, Meta(ge=1, le=SEQ_MAX)]
     """1, 2, 3 ... without a gap for one (`node`, `boot`)"""
 
 
@@ -60,11 +70,11 @@ class MetaRow(Row, frozen=True, kw_only=True, tag="meta", omit_defaults=True):
     """id of its process"""
     version: str | None = None
     """version of the program"""
-    period_s: float | None = None
+    period_s: Seconds | None = None
     """seconds between two surveys"""
-    deadline_s: float | None = None
+    deadline_s: Seconds | None = None
     """seconds within which a survey must be answered"""
-    stats_s: float | None = None
+    stats_s: Annotated[float, Meta(ge=1e-6, le=1e12)] | None = None
     """seconds between two `stats` rows"""
     url: str | None = None
     """where peers dial it"""
@@ -81,7 +91,7 @@ class HbRow(Row, frozen=True, kw_only=True, tag="hb"):
     """id of the sender"""
     dst: Id
     """id of the receiver, which is `node`"""
-    hb_seq: int
+    hb_seq: Round
     """the round, numbered by the broker that asked"""
     rtt_us: Micros | None = None
     """answers: round trip in microseconds; surveys: null"""
@@ -93,7 +103,7 @@ class HeardRow(Row, frozen=True, kw_only=True, tag="heard"):
 
     src: Id
     """id of the peer"""
-    window: int
+    window: Nanos
     """number of the window: `mono_ns` divided by its length, rounded down"""
     window_ns: Annotated[int, Meta(ge=64)]
     """length of the window: 16 periods of the writer"""
@@ -101,13 +111,13 @@ class HeardRow(Row, frozen=True, kw_only=True, tag="heard"):
     """surveys of the peer that arrived"""
     answers: Annotated[int, Meta(ge=0, lt=2**31)]
     """answers of the peer that arrived"""
-    first_ns: int
+    first_ns: Nanos
     """`mono_ns` of the first heartbeat"""
-    last_ns: int
+    last_ns: Nanos
     """`mono_ns` of the last heartbeat"""
-    first_round: int | None = None
+    first_round: Round | None = None
     """lowest round of the surveys"""
-    last_round: int | None = None
+    last_round: Round | None = None
     """highest round of the surveys"""
     rtt_sum_us: Micros = 0
     """sum of the round trips"""
@@ -123,13 +133,13 @@ class HeardRow(Row, frozen=True, kw_only=True, tag="heard"):
     """below 51.2, 102.4, 204.8 ms, 1 s, and longer"""
     slots: int
     """64 bits, signed: bit `i` is set if anything was heard in the i-th 64th of the window"""
-    survey_round: int | None = None
+    survey_round: Round | None = None
     """round of the last survey whose round is a multiple of 16 or a power of two"""
-    survey_ns: int | None = None
+    survey_ns: Nanos | None = None
     """`mono_ns` of its arrival"""
-    answer_round: int | None = None
+    answer_round: Round | None = None
     """round of the last answer to such a round"""
-    answer_ns: int | None = None
+    answer_ns: Nanos | None = None
     """`mono_ns` of its arrival"""
     answer_rtt_us: Micros | None = None
     """its round trip"""
@@ -175,17 +185,17 @@ class LinkCounters(msgspec.Struct, frozen=True):
 
     peer: Id
     """id of the other broker"""
-    msgs_in: int | None = None
+    msgs_in: Count | None = None
     """messages from it"""
-    msgs_out: int | None = None
+    msgs_out: Count | None = None
     """messages to it"""
-    bytes_in: int | None = None
+    bytes_in: Count | None = None
     """bytes from it"""
-    bytes_out: int | None = None
+    bytes_out: Count | None = None
     """bytes to it"""
-    dropped: int | None = None
+    dropped: Count | None = None
     """messages that were not sent to it"""
-    lost: int | None = None
+    lost: Count | None = None
     """gaps in the numbering of messages from it"""
     rtt_us: int | None = None
     """round trip in microseconds; null if unknown"""
@@ -234,11 +244,11 @@ class StatsRow(Row, frozen=True, kw_only=True, tag="stats", omit_defaults=True):
     """how late the event loop ran its timers: the median of the interval"""
     loop_late_ms_max: float | None = None
     """the same: the worst of the interval"""
-    rss_bytes: int | None = None
+    rss_bytes: Count | None = None
     """memory of the process at that time"""
     links: list[LinkCounters] | None = None
     """a list of objects, one for each link that is up or carried something since boot"""
-    drops: dict[str, int] | None = None
+    drops: dict[str, Count] | None = None
     """an object: reason to count"""
     queues: list[QueueCounters] | None = None
     """only with a journal: the 32 durable subscriptions with most messages"""

@@ -37,9 +37,10 @@ def brokers(boots: DataFrame, stats: DataFrame) -> DataFrame:
             *(F.max(name).alias(name) for name in ("rss_bytes_max", "loop_late_ms_p50", "loop_late_ms_max")),
         )
     )
+    told = F.nullif(F.nullif("name", F.lit("")), "node")  # a boot without a `meta` row has its id for a name
     latest = (F.max_by(name, "first").alias(name) for name in ("period_s", "deadline_s", "stats_s"))
     known = boots.groupBy("run", "node").agg(
-        F.coalesce(F.max(F.nullif("name", F.lit(""))), F.first("node")).alias("name"),
+        F.coalesce(F.max_by(told, F.when(told.isNotNull(), F.col("first"))), F.first("node")).alias("name"),
         F.max_by("host", "first").alias("host"),
         F.max_by("version", "first").alias("version"),
         F.countDistinct("boot").alias("boots"),
@@ -55,7 +56,7 @@ def drops(stats: DataFrame) -> DataFrame:
     return of_boot.groupBy("run", "node", "reason").agg(F.sum("count").alias("count"))
 
 
-def links(stats: DataFrame, heard: DataFrame) -> DataFrame:
+def links(stats: DataFrame, heard: DataFrame, mem: DataFrame) -> DataFrame:
     """The table ``links``."""
     each = stats.select("run", "node", "boot", F.explode("links").alias("link"))
     of_boot = each.groupBy("run", "node", "boot", F.col("link.peer").alias("peer")).agg(
@@ -63,12 +64,14 @@ def links(stats: DataFrame, heard: DataFrame) -> DataFrame:
     )
     counted = of_boot.groupBy("run", "node", "peer").agg(*(F.sum(name).alias(name) for name in LINK_COUNTERS))
     both = counted.join(_round_trips(heard), ["run", "node", "peer"], "full").join(
-        _missed(heard), ["run", "node", "peer"], "left"
+        _missed(heard, mem), ["run", "node", "peer"], "left"
     )
-    zero = (*LINK_COUNTERS, "answers")
-    return both.select(
+    # A broker lists each link that carried something. One that never wrote its counters tells nothing.
+    told = F.broadcast(stats.select("run", "node", F.lit(0).alias("least")).distinct())
+    return both.join(told, ["run", "node"], "left").select(
         *("run", "node", "peer"),
-        *(F.coalesce(name, F.lit(0)).alias(name) for name in zero),
+        *(F.coalesce(name, "least").alias(name) for name in LINK_COUNTERS),
+        F.coalesce("answers", F.lit(0)).alias("answers"),
         *("rtt_p50_us", "rtt_p99_us", "missed"),
     )
 
@@ -76,7 +79,8 @@ def links(stats: DataFrame, heard: DataFrame) -> DataFrame:
 def traffic(stats: DataFrame, window_s: float) -> DataFrame:
     """The table ``traffic``: the growth in each window, up to the last `stats` row in it.
 
-    ``stats`` has a column ``at``: microseconds in mesh time.
+    ``stats`` has a column ``at``: microseconds in mesh time, and ``first_seq``: the first number of its boot
+    that is there.
     """
     window_us = round(window_s * 1e6)
     boot = Window.partitionBy("run", "node", "boot").orderBy("seq")
@@ -84,7 +88,7 @@ def traffic(stats: DataFrame, window_s: float) -> DataFrame:
         name: F.expr(f"aggregate(links, 0L, (sum, link) -> sum + coalesce(link.{name}, 0L))") for name in SENT
     }
     counted = stats.select(
-        *("run", "node", "boot", "seq", "at", "loop_late_ms_max", "rss_bytes", *BROKER_COUNTERS),
+        *("run", "node", "boot", "first_seq", "seq", "at", "loop_late_ms_max", "rss_bytes", *BROKER_COUNTERS),
         *(F.coalesce(total, F.lit(0)).alias(name) for name, total in sent.items()),
     )
     grown = [_grown(name, boot).alias(name) for name in BROKER_COUNTERS]
@@ -138,25 +142,43 @@ def _quantile(*columns: Any) -> Column:
     return F.udf(quantile_us, "double", useArrow=False)(*columns)
 
 
-def _missed(heard: DataFrame) -> DataFrame:
-    """Rounds of each peer without a survey, within windows and between one window and the next."""
+def _missed(heard: DataFrame, mem: DataFrame) -> DataFrame:
+    """Rounds of each peer without a survey, within windows and between one window and the next.
+
+    A restarted peer counts its rounds anew. The rounds of a window with two of its boots tell nothing.
+    """
     in_order = Window.partitionBy("run", "dst", "boot", "src").orderBy("window")
     gap = F.col("first_round") - F.lag("last_round").over(in_order) - 1
     follows = F.col("window") == F.lag("window").over(in_order) + 1
     within = F.col("last_round") - F.col("first_round") + 1 - F.col("surveys")
-    # A restarted peer counts its rounds anew, so a window may contain two of its boots.
-    lost = F.greatest(within, F.lit(0)) + F.when(follows & (gap > 0), gap).otherwise(0)
+    lost = F.when(
+        ~F.col("mixed"), F.greatest(within, F.lit(0)) + F.when(follows & (gap > 0), gap).otherwise(0)
+    )
+    mixed = F.exists("met", lambda ns: F.expr("window") == F.floor(ns / F.col("window_ns")))
     return (
         heard.where(F.col("first_round").isNotNull())
+        .join(F.broadcast(_restarts(mem)), ["run", "dst", "boot", "src"], "left")
+        .withColumn("mixed", F.coalesce(mixed, F.lit(False)))
         .select("run", "dst", "src", lost.alias("lost_rounds"))
         .groupBy("run", F.col("dst").alias("node"), F.col("src").alias("peer"))
         .agg(F.sum("lost_rounds").alias("missed"))
     )
 
 
+def _restarts(mem: DataFrame) -> DataFrame:
+    """When each boot met further boots of a peer, as ``met``: nanoseconds of its clock."""
+    first = mem.groupBy(
+        "run", F.col("node").alias("dst"), "boot", F.col("subject").alias("src"), "subject_boot"
+    )
+    times = first.agg(F.min("mono_ns").alias("ns")).groupBy("run", "dst", "boot", "src")
+    met = times.agg(F.array_sort(F.collect_list("ns")).alias("met")).where(F.size("met") > 1)
+    return met.withColumn("met", F.slice("met", 2, F.size("met")))
+
+
 def _grown(name: str, boot: WindowSpec) -> Column:
-    """Growth since the row before. Negative if the counter fell."""
-    return F.col(name) - F.coalesce(F.lag(name).over(boot), F.lit(0))
+    """Growth since the row before. Negative if the counter fell. NULL if the boot's first files are gone: the
+    first row left has the sum of all that was before."""
+    return F.col(name) - F.coalesce(F.lag(name).over(boot), F.when(F.col("first_seq") == 1, F.lit(0)))
 
 
 def _added(name: str, boot: WindowSpec) -> Column:

@@ -99,7 +99,10 @@ def at(ns: str) -> Column:
 def _boots(measured: DataFrame) -> DataFrame:
     """A boot without a `meta` row gets the values that are most frequent in its run."""
     usual = measured.groupBy("run").agg(
-        *(F.mode(name).alias(f"usual_{name}") for name in ("period_s", "deadline_s", "stats_s"))
+        *(
+            F.mode(name, deterministic=True).alias(f"usual_{name}")
+            for name in ("period_s", "deadline_s", "stats_s")
+        )
     )
     rows = measured.join(F.broadcast(usual), "run")
     given = {"period_s": 1.0, "deadline_s": 0.5, "stats_s": 5.0}

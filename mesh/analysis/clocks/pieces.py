@@ -8,13 +8,15 @@ uses that of the nearest one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mesh.analysis.clocks.offsets import Offset
 
 PIECE: Final = 600_000_000
 """Ten minutes, in microseconds."""
+PIECES_MOST: Final = 100_000
+"""Two years. A longer life has only the pieces with samples, its first and its last."""
 
 
 def piece_of(ns: int, rough: int) -> int:
@@ -26,9 +28,12 @@ def filled(first: int, last: int, rough: Offset, known: Mapping[int, Offset]) ->
     """An offset for each piece of a boot's life, including ``first`` and ``last``. ``known`` has the pieces
     with samples."""
     sampled = {piece: offset for piece, offset in known.items() if offset.error is not None}
+    pieces: Iterable[int] = range(first, last + 1)
+    if last - first >= PIECES_MOST:
+        pieces = sorted({first, *sampled, last})
     if not sampled:
-        return {piece: rough for piece in range(first, last + 1)}
+        return dict.fromkeys(pieces, rough)
     return {
         piece: sampled[min(sampled, key=lambda known_piece: (abs(known_piece - piece), known_piece))]
-        for piece in range(first, last + 1)
+        for piece in pieces
     }

@@ -104,7 +104,12 @@ def _say_nothing(said: object) -> None:
 @contextmanager
 def silently() -> Iterator[None]:
     """Suppress what libraries log about an error that is reported in a sentence."""
-    loggers = [logging.getLogger(name) for name in ("py4j", "pyspark", "SQLQueryContextLogger")]
+    from pyspark.logger import PySparkLogger
+
+    loggers = [logging.getLogger(name) for name in ("py4j", "pyspark")]
+    # An error with a query's context fails in its own logging if its logger is a plain one.
+    contexts = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+    loggers += [PySparkLogger.getLogger(name) for name in contexts]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)

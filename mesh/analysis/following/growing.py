@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from mesh.analysis.reading.coverage import GROWING, Head, Seen, plan, stem_of, to_look_at
+from mesh.analysis.reading.coverage import GROWING, Head, Seen, plan, stem_of, to_look_at, without_copies
 from mesh.analysis.reading.finding import LogFile
 
 SUFFIXES: Final = (".jsonl", f".jsonl{GROWING}")
@@ -84,7 +84,7 @@ class Steps:
         return seen
 
     def _look(self, seen: Mapping[str, Seen]) -> Step:
-        files = list(logs_in(self._folder))
+        files = without_copies(logs_in(self._folder))
         paths = {file.name: self._folder / file.name for file in files}
         heads = {}
         for file in to_look_at(files, seen):

@@ -94,7 +94,7 @@ def incident(
     if not of_node:
         raise ValueError("there is no broker in the logs, so there is nothing to make a scenario of")
     for stretches in of_node.values():
-        stretches.sort(key=lambda life: life.start)
+        stretches.sort(key=lambda life: (life.start, life.no))
     born = {node: stretches[0].start for node, stretches in of_node.items()}
     order = sorted(born, key=lambda node: (born[node], node))
     struck = _of_lives(of_node)
@@ -147,7 +147,7 @@ def _of_lives(of_node: Mapping[str, Sequence[Life]]) -> tuple[list[Happening], l
             fault = FAULT_OF.get(life.cause or "")
             if fault is not None:
                 back = next(
-                    (other.start for other in stretches if other.start >= life.end and other.state == "up"),
+                    (other.start for other in stretches if other.no > life.no and other.state == "up"),
                     None,
                 )
                 happenings.append(Happening(life.end, fault, (node,), until=back))

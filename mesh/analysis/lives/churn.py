@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mesh.analysis.results.tables import Life
 
 ALIVE: Final = ("up", "paused")
+WINDOWS_MOST: Final = 100_000
+"""A longer run has windows only where something changed. A clock that is wrong by years makes such runs."""
 
 
 class Told(NamedTuple):
@@ -50,8 +52,8 @@ class _Moment:
 
 
 def churn(lives: Iterable[Life], window_s: float) -> list[Told]:
-    """All windows from the first stretch's start to the last one's end. They begin at multiples of their
-    length."""
+    """All windows from the first stretch's start to the last one's end, or only those with a change if there
+    were more than `WINDOWS_MOST`. They begin at multiples of their length."""
     moments: dict[int, _Moment] = defaultdict(_Moment)
     begin, end = None, 0
     for life in lives:
@@ -64,8 +66,10 @@ def churn(lives: Iterable[Life], window_s: float) -> list[Told]:
     by_window: dict[int, list[_Moment]] = defaultdict(list)
     for at in sorted(moments):
         by_window[at // window].append(moments[at])
+    first, last = begin // window, max(max(begin, end - 1) // window, *by_window)
+    numbers = range(first, last + 1)
     alive, found = 0, []
-    for number in range(begin // window, max(begin, end - 1) // window + 1):
+    for number in numbers if len(numbers) <= WINDOWS_MOST else sorted({first, *by_window}):
         found.append(_window(number * window, window_s, alive, by_window.get(number, [])))
         alive += sum(moment.step for moment in by_window.get(number, []))
     return found

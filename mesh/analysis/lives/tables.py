@@ -49,7 +49,9 @@ def lives(facts: Facts) -> DataFrame:
         "late": (facts.late.withColumnRenamed("node", "who"), "boot at late_s"),
     }
     of_run = facts.boots.groupBy("run").agg(
-        F.min("first").alias("begin"), F.max("last").alias("end"), F.mode("period_s").alias("usual_s")
+        F.min("first").alias("begin"),
+        F.max("last").alias("end"),
+        F.mode("period_s", deterministic=True).alias("usual_s"),
     )
     of_broker = gathered(("run", "who"), lists).withColumnRenamed("who", "node")
     of_broker = of_broker.join(F.broadcast(of_run), "run")

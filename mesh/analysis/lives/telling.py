@@ -51,7 +51,7 @@ def tell(evidence: Evidence) -> list[Told]:
     """The stretches of one broker in order, from its first sign to the end of the logs."""
     boots = stays(evidence)
     stretches = [stretch for stay in boots for stretch in _of_boot(evidence, stay)]
-    lasting = [stretch for stretch in stretches if stretch.end > stretch.start]
+    told = [stretch for stretch in stretches if _is_told(stretch)]
     return [
         Told(
             number,
@@ -64,8 +64,13 @@ def tell(evidence: Evidence) -> list[Told]:
             each.cause is None,
             each.error / SECOND,
         )
-        for number, each in enumerate(lasting, 1)
+        for number, each in enumerate(told, 1)
     ]
+
+
+def _is_told(stretch: _Stretch) -> bool:
+    """False if it has no length. But a process that ended with its first sign failed like any other."""
+    return stretch.end > stretch.start or (stretch.state == "up" and stretch.cause in AFTER)
 
 
 def _of_boot(evidence: Evidence, stay: Stay) -> Iterator[_Stretch]:

@@ -52,7 +52,7 @@ class Opinions:
 def runs_of(lives: DataFrame) -> dict[str, Run]:
     """The part of all lives that `opinions` needs, by run."""
     of_node: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for row in lives.select("run", "node", "boot", "state", "start", "end", "cause").collect():
+    for row in lives.select("run", "node", "no", "boot", "state", "start", "end", "cause").collect():
         of_node[row.run][row.node].append(row)
     return {run: _run(nodes) for run, nodes in of_node.items()}
 
@@ -62,7 +62,7 @@ def _run(nodes: Mapping[str, list[Any]]) -> Run:
     ends: dict[str, list[int]] = {}
     failures = []
     for node, stretches in nodes.items():
-        stretches.sort(key=lambda row: row.start)
+        stretches.sort(key=lambda row: (row.start, row.no))
         spans: list[tuple[int, int]] = []
         for row in stretches:
             if row.state not in RAN or row.end <= row.start:

@@ -65,15 +65,16 @@ def views(
     rows = []
     next_step = next_edge = 0
     first = started - started % window_us
-    windows = range(first, ended, window_us)
-    few = len(windows) > WINDOWS_MOST
+    windows: Iterable[int] = range(first, ended, window_us)
+    if len(range(first, ended, window_us)) > WINDOWS_MOST:
+        moments = {at for at, *_ in edges} | {step.at for step in steps}
+        starts = {first + max(0, at - first - 1) // window_us * window_us for at in moments}
+        windows = sorted(start for start in starts if start < ended)
     for start in windows:
         until = start + window_us
-        changed = False
         while next_edge < len(edges) and edges[next_edge][0] <= until:
             _, step, node = edges[next_edge]
             next_edge += 1
-            changed = True
             if step > 0 and node not in running:
                 running.add(node)
                 counted[number.setdefault(node, number_of(node))] += 1
@@ -83,7 +84,6 @@ def views(
         while next_step < len(steps) and steps[next_step].at <= until:
             each = steps[next_step]
             next_step += 1
-            changed = True
             before = number.get(each.observer, number_of(each.observer))
             if boots.get(each.observer) != each.boot:
                 boots[each.observer] = each.boot
@@ -99,7 +99,7 @@ def views(
                 _less(counted, before)
                 counted[after] += 1
             number[each.observer] = after
-        if running and until <= ended + window_us and (changed or not few):
+        if running:
             most = max(counted.values())
             rows.append(Agreement(start, window_us / 1e6, len(running), len(counted), most / len(running)))
     return rows

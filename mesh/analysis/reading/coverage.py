@@ -71,6 +71,17 @@ def stem_of(name: str) -> str:
     return name.removesuffix(GROWING)
 
 
+def without_copies(files: Iterable[LogFile]) -> list[LogFile]:
+    """One file of each stem, the larger one: a tool that copies logs may leave a copy of the growing file
+    beside the finished one."""
+    of_stem: dict[str, LogFile] = {}
+    for file in sorted(files, key=lambda file: file.name):
+        known = of_stem.setdefault(stem_of(file.name), file)
+        if file.bytes > known.bytes:
+            of_stem[stem_of(file.name)] = file
+    return sorted(of_stem.values(), key=lambda file: file.name)
+
+
 def to_look_at(files: Iterable[LogFile], seen: Mapping[str, Seen]) -> list[LogFile]:
     """Files that need a `Head`: those that grow, or grew before they were finished."""
     found = []

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+from mesh.analysis.reading.coverage import without_copies
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 LINES: Final = (".jsonl", ".jsonl.part", ".jsonl.gz", ".jsonl.part.gz")
 PARQUET: Final = (".parquet",)
 PATTERN: Final = "{" + ",".join(f"*{suffix}" for suffix in (*LINES, *PARQUET)) + "}"
+RESULTS: Final = re.compile(r"(^|/)([0-9a-f]{16}/tables|reduced/\d{9}-\d{9})/")
+"""Files that an earlier analysis wrote into a folder below the logs."""
 SAME: Final = re.compile("^file:/+")
 """Spark writes it with one slash or with three."""
 SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
@@ -67,12 +71,21 @@ def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
             raise
         raise NoLogs(f"there is no folder {place}; {hint}") from None
     root = _tail(os.path.abspath(place) if os.path.exists(place) else place).rstrip("/")
-    files = [LogFile(path, _name(path, root), *known) for path, known in found.items()]
+    files = without_copies(LogFile(path, _name(path, root), *known) for path, known in found.items())
+    files = [file for file in files if RESULTS.search(file.name) is None]
     if not files:
         raise NoLogs(f"{place} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {hint}")
     if not any(file.bytes for file in files):
         raise NoLogs(f"the {len(files)} event logs in {place} are all empty")
-    return sorted(files, key=lambda file: file.name)
+    return files
+
+
+def is_skipped(path: PurePath) -> bool:
+    """True for a file within the analysed folder that only Spark takes for a hidden one. A name that begins
+    with a dot is hidden for everybody."""
+    if any(part.startswith(".") for part in path.parts) or RESULTS.search(path.as_posix()) is not None:
+        return False
+    return any(part.startswith("_") and "=" not in part for part in path.parts)
 
 
 def literal(place: str) -> str:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 PERIOD_S: Final = 1.0
 """Used if no `meta` row has a period."""
-PERIOD_MIN_S: Final = 1e-6
-PERIOD_MAX_S: Final = 1e6
 BOOT: Final = ("run", "node", "boot")
 
 
@@ -103,7 +101,7 @@ class Windows:
 
 def periods_of(rows: DataFrame) -> DataFrame:
     """``run``, ``node``, ``boot`` and ``period_s`` from `meta` rows."""
-    told = rows.where((F.col("kind") == "meta") & F.col("period_s").between(PERIOD_MIN_S, PERIOD_MAX_S))
+    told = rows.where((F.col("kind") == "meta") & F.col("period_s").isNotNull())
     return told.select(*BOOT, "period_s").distinct()
 
 

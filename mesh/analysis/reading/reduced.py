@@ -34,7 +34,7 @@ from mesh.analysis.reading.coverage import (
 )
 from mesh.analysis.reading.finding import escaped
 from mesh.analysis.reading.material import Direct, Windows, periods_of, union
-from mesh.analysis.reading.schema import row_type
+from mesh.analysis.reading.schema import rules
 from mesh.analysis.reading.slices import heads_of, lines_of_slices
 from mesh.analysis.reading.sources import Lines, Parquet, lines_of, listed
 
@@ -65,7 +65,7 @@ class Store:
     def __init__(self, spark: SparkSession, place: Place) -> None:
         self._spark = spark
         self._place = place
-        self._format = f"{FORMAT}-{hashlib.sha256(row_type().json().encode()).hexdigest()[:8]}"
+        self._format = f"{FORMAT}-{hashlib.sha256(rules().encode()).hexdigest()[:8]}"
         self._spans: list[Span] = []
         self._schemas: dict[str, StructType] = {}
         """Of what is stored, by name; Spark starts a job to ask a file."""

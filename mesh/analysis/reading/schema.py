@@ -82,6 +82,12 @@ def _first_of(reasons: Mapping[str, str]) -> Column:
     return F.expr(_case({**reasons, **_malformed(common_checks())}, rest))
 
 
+def rules() -> str:
+    """All columns and checks as a text: two programs with the same one read lines alike."""
+    checks = {name: kind_checks(record) for name, record in KINDS.items()}
+    return f"{row_type().json()} {common_checks()} {checks}"
+
+
 def _malformed(checks: Mapping[str, str]) -> dict[str, str]:
     return {f"not coalesce({good}, false)": f"missing or malformed {name}" for name, good in checks.items()}
 
@@ -112,17 +118,24 @@ def _check(name: str, info: inspect.Type) -> str:
     if isinstance(info, inspect.Metadata):
         return _check(name, info.type)
     if isinstance(info, inspect.UnionType):
-        (of,) = (each for each in info.types if not isinstance(each, inspect.NoneType))
-        return _check(name, of)
+        options = [each for each in info.types if not isinstance(each, inspect.NoneType)]
+        return _check(name, options[0]) if len(options) == 1 else ""
     if isinstance(info, inspect.LiteralType):
         return f"{name} in ({', '.join(repr(value) for value in info.values)})"
     if isinstance(info, inspect.ListType) and isinstance(info.item_type, inspect.StructType):
         each = " and ".join(_checks(info.item_type.cls, "each.").values())
         return f"forall({name}, each -> coalesce({each}, false))" if each else ""
+    if isinstance(info, inspect.DictType):
+        each = _check("each", info.value_type)
+        return f"forall(map_values({name}), each -> coalesce({each}, false))" if each else ""
     if isinstance(info, inspect.StrType):
         conditions = [f"{name} rlike r'{info.pattern}'"] if info.pattern else []
         conditions += [f"length({name}) >= {info.min_length}"] if info.min_length else []
         return " and ".join(conditions)
+    if isinstance(info, inspect.FloatType):
+        if info.ge is not None and info.le is not None:
+            return f"{name} between {info.ge!r}D and {info.le!r}D"
+        return f"abs({name}) < double('infinity')"  # which JSON's 1e400 is; Spark holds NaN for larger
     if isinstance(info, inspect.IntType):
         conditions = [f"{name} >= {info.ge}"] if info.ge is not None else []
         conditions += [f"{name} <= {info.le}"] if info.le is not None else []

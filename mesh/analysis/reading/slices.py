@@ -27,7 +27,7 @@ def lines_of_slices(spark: SparkSession, slices: Sequence[Slice]) -> DataFrame:
     ends = spark.createDataFrame(spans, "listed string, start int, stop int")
     cut = _contents(spark, [part.file for part in slices]).join(F.broadcast(ends), "listed")
     text = F.expr("cast(substring(content, start + 1, stop - start) as string)")
-    lines = cut.select("path", F.explode(F.split(text, "\n")).alias("line"))
+    lines = cut.select("path", F.explode(F.split(text, "\r?\n")).alias("line"))
     return lines.where(F.col("line") != "")
 
 

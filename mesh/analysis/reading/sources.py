@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from mesh.analysis.reading.finding import escaped
 from mesh.analysis.reading.schema import problem, row_type, value_problem
-from mesh.eventlog.rows import VERSION
+from mesh.eventlog.rows import MICROS_MAX, NANOS_MAX, ROUND_MAX, SEQ_MAX, VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 HEARTBEAT: Final = "run ts mono_ns node boot seq msg src hb_seq rtt_us".split()
 MARK: Final = '"kind":"hb"'
 BEGINS: Final = '{"v":1,'
-RTT_MAX_US: Final = 10**13
-SEQ_MAX: Final = 2**53
+US_MAX: Final = 32_503_680_000_000_000
+"""The year 3000, where the times of rows end."""
 ID: Final = "^[0-9a-f]{16}$"
 
 
@@ -158,12 +158,12 @@ def _is_sound(sound: Column) -> Column:
     ok = (
         sound
         & (F.length("run") > 0)
-        & F.col("us").isNotNull()
-        & (F.col("mono_ns") >= 0)
+        & F.col("us").between(0, US_MAX)
+        & F.col("mono_ns").between(0, NANOS_MAX)
         & F.col("seq").between(1, SEQ_MAX)
         & F.col("msg").isin("survey", "answer")
-        & F.col("hb_seq").isNotNull()
-        & (rtt.isNull() | rtt.between(0, RTT_MAX_US))
+        & F.col("hb_seq").between(0, ROUND_MAX)
+        & (rtt.isNull() | rtt.between(0, MICROS_MAX))
     )
     return F.coalesce(ok, F.lit(False))
 

@@ -6,6 +6,7 @@ of the run, since two runs are rarely at the same time of day.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -35,10 +36,11 @@ class Difference(NamedTuple):
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
     """All differences of two summaries, which have the form of ``summary.json``."""
     olds, news = ({run["run"]: run for run in summary["runs"]} for summary in (before, after))
+    found = []
     if len(olds) == len(news) == 1 and olds.keys() != news.keys():
         (old,), (new,) = olds.values(), news.values()
-        return [Difference("", "run", old["run"], new["run"]), *_of_run(new["run"], old, new)]
-    found = []
+        found += [Difference("", "run", old["run"], new["run"]), *_of_run(new["run"], old, new)]
+        olds = news = {}
     for run in sorted({*olds, *news}, key=natural):
         if run not in olds or run not in news:
             verdicts = (runs[run]["verdict"] if run in runs else None for runs in (olds, news))
@@ -62,7 +64,7 @@ def _of_run(run: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterato
         elif not _same(old[name], new[name]):
             yield Difference(run, name, old[name], new[name])
     yield from _parts(run, old, new)
-    olds, news = ({broker["name"]: broker for broker in each["brokers"]} for each in (old, new))
+    olds, news = (_by_name(each["brokers"]) for each in (old, new))
     for name in sorted({*olds, *news}, key=natural):
         one, other = olds.get(name), news.get(name)
         if one is None or other is None:
@@ -71,6 +73,18 @@ def _of_run(run: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterato
         for measure in OF_BROKER:
             if not _same(one[measure], other[measure]):
                 yield Difference(run, f"broker {name}: {measure}", one[measure], other[measure])
+
+
+def _by_name(brokers: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """A broker that lost its state returns with another id and its old name: it is the second of that
+    name."""
+    count: Counter[str] = Counter()
+    found = {}
+    for broker in brokers:
+        name = broker["name"]
+        count[name] += 1
+        found[name if count[name] == 1 else f"{name} ({count[name]})"] = broker
+    return found
 
 
 def _parts(run: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:

@@ -20,6 +20,8 @@ from mesh.analysis.results.tables import Change, Instant, Life, PartKind
 
 SCHEMA: Final = "mangrove.analysis/2"
 FAILURES: Final = ("crash", "power_off")
+ALIVE: Final = ("paused", "cut off", "mistaken")
+"""Causes of reported deaths of processes that had not ended."""
 WHAT_OF: Final[Mapping[str, str]] = {
     "crash": "crash",
     "power_off": "power loss",
@@ -28,7 +30,9 @@ WHAT_OF: Final[Mapping[str, str]] = {
     "log lost": "log lost",
 }
 """The words for each cause that ended a life."""
-NUMBERS: Final = re.compile(r"(\d+)")
+NUMBERS: Final = re.compile("([0-9]+)")
+LETTERS: Final = 1 << 62
+"""In the order of names, letters come after numbers."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -46,6 +50,8 @@ class Event(msgspec.Struct, frozen=True):
     """Seconds until the first member reported one of them dead."""
     told_by: int
     """Maximum number of members that reported it."""
+    part: int | None = None
+    """The number of the part."""
 
 
 class PartFound(msgspec.Struct, frozen=True):
@@ -103,6 +109,7 @@ class RunFound(msgspec.Struct, frozen=True):
     """The smallest share of members with the most common view at a window's end. None: they agreed."""
     heartbeats: dict[str, float | int | None]
     traffic: dict[str, int]
+    """Empty if no broker wrote its counters."""
     drops: dict[str, int]
     late_ms: float | None
     """The maximum lateness of a loop."""
@@ -153,9 +160,16 @@ def time_text(at: Instant) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at % 1_000_000:06d}Z"
 
 
-def natural(name: str) -> list[tuple[int, int | str]]:
-    """A key by which ``broker-2`` comes before ``broker-10``."""
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in NUMBERS.split(name) if part]
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key by which ``broker-2`` comes before ``broker-10``. A number with more digits is larger."""
+    key = []
+    for place, part in enumerate(NUMBERS.split(name)):
+        if place % 2:
+            digits = part.lstrip("0")
+            key.append((len(digits), digits))
+        elif part:
+            key.append((LETTERS, part))
+    return key
 
 
 def findings_of(digest: Digest) -> Findings:
@@ -257,8 +271,9 @@ def _run(run: str, digest: Digest) -> RunFound:
         if beats is None
         else {name: value for name, value in msgspec.structs.asdict(beats).items() if name not in HIDDEN},
         traffic={
-            name: sum(getattr(row, name) or 0 for row in carried)
+            name: sum(counts)
             for name in ("published", "delivered", "dropped")
+            if (counts := [count for row in carried if (count := getattr(row, name)) is not None])
         },
         drops=dict(drops.most_common()),
         late_ms=max(late, default=None),
@@ -304,9 +319,7 @@ def _events(
             what = WHAT_OF.get(life.cause or "")
             if what is None:
                 continue
-            back = next(
-                (each.start for each in stretches if each.start >= life.end and each.state == "up"), None
-            )
+            back = next((each.start for each in stretches if each.no > life.no and each.state == "up"), None)
             of_boot = [each for each in told[node, life.boot or ""] if each.at == life.end]
             firsts = [each.first_s for each in of_boot if each.first_s is not None]
             single.append(
@@ -335,6 +348,7 @@ def _events(
             None if part.end is None else (part.end - part.start) / 1e6,
             None,
             0,
+            part.no,
         )
         for part in parts
     ]
@@ -365,14 +379,13 @@ def verdict(found: RunFound) -> str:
     said.append(_count(len(complete), "partition") if complete else "no partition")
     if other:
         said.append(f"{_count(other, 'cut')} of single links")
-    wrong = sum(count for cause, count in found.deaths_told.items() if cause not in (*FAILURES, "left"))
+    wrong = {cause: count for cause, count in found.deaths_told.items() if cause in ALIVE}
     if wrong:
-        causes = ", ".join(
-            f"{count} {cause}"
-            for cause, count in found.deaths_told.items()
-            if cause not in (*FAILURES, "left")
-        )
-        said.append(f"{_count(wrong, 'death')} reported for brokers that had not failed ({causes})")
+        causes = ", ".join(f"{count} {cause}" for cause, count in wrong.items())
+        deaths = _count(sum(wrong.values()), "death")
+        said.append(f"{deaths} reported for brokers that had not failed ({causes})")
+    if lost := found.deaths_told.get("log lost"):
+        said.append(f"{_count(lost, 'death')} that no log explains")
     if found.availability is not None:
         said.append(f"availability {share(found.availability)}")
     return ", ".join(said) + "."

@@ -112,7 +112,8 @@ def _worst_links(links: DataFrame | None) -> DataFrame | None:
 
     if links is None:
         return None
-    lost = F.col("lost") + F.col("dropped") + F.coalesce("missed", F.lit(0))
+    counts = [F.coalesce(name, F.lit(0)) for name in ("lost", "dropped", "missed")]
+    lost = counts[0] + counts[1] + counts[2]
     worst = Window.partitionBy("run").orderBy(lost.desc(), F.desc_nulls_last("rtt_p99_us"), "node", "peer")
     return (
         links.withColumn("rank", F.row_number().over(worst)).where(F.col("rank") <= LINKS_MOST).drop("rank")

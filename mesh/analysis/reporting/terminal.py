@@ -65,8 +65,8 @@ def _events(run: RunFound) -> Table:
 
 
 def _who(event: Event, run: RunFound) -> str:
-    if event.what == "part":
-        part = next(part for part in run.parts if part.start == event.at)
+    if event.part is not None:
+        part = next(part for part in run.parts if part.no == event.part)
         kind = "" if part.kind == "complete" else f"{part.kind}: "
         return kind + " | ".join(_named(side) for side in part.sides)
     return _named(event.brokers)
@@ -123,7 +123,7 @@ def _opinions(run: RunFound) -> Text:
 
 
 def _carried(run: RunFound) -> Text:
-    said = ", ".join(f"{count:,} {name}" for name, count in run.traffic.items())
+    said = ", ".join(f"{count:,} {name}" for name, count in run.traffic.items()) or "not counted"
     why = ", ".join(f"{reason} {count:,}" for reason, count in run.drops.items() if count)
     return Text(f"messages: {said}" + (f" (dropped: {why})" if why else ""))
 

@@ -241,8 +241,8 @@ class Results:
         return f"{self.place.url}/{id}"
 
     def has(self, id: str) -> bool:
-        """True if this result was finished earlier and still exists."""
-        return id in self.current.kept
+        """True if this result was finished earlier and nobody removed it since."""
+        return id in self.current.kept and id in self.place.names()
 
     def write_table(self, id: str, name: str, table: DataFrame) -> None:
         """Write a table of a result."""
@@ -281,10 +281,10 @@ def open_results(spark: SparkSession, out: str) -> Iterator[Results]:
     """
     place = open_place(spark, out)
     with writing(out):
-        names = place.names()
-        _check_ours(place, names, out)
-        current = Current.of(place.read(CURRENT))
+        _check_ours(place, place.names(), out)
     with _lock(place, out):
+        with writing(out):
+            current = Current.of(place.read(CURRENT))
         yield Results(place, current)
 
 
@@ -372,7 +372,7 @@ def _check_ours(place: Place, names: set[str], out: str) -> None:
     if CURRENT in names:
         try:
             Current.of(place.read(CURRENT))
-        except (ValueError, KeyError, OSError):
+        except (ValueError, KeyError, TypeError, OSError):
             strangers = [CURRENT]
         else:
             return

@@ -317,16 +317,16 @@ class Clock(Record, frozen=True):
 
 
 class Link(Record, frozen=True):
-    """A link, with the counters of ``node``."""
+    """A link, with the counters of ``node``, which are None if it wrote no `stats` row."""
 
     node: str
     peer: str
-    msgs_in: int
-    msgs_out: int
-    bytes_in: int
-    bytes_out: int
-    dropped: int
-    lost: int
+    msgs_in: int | None
+    msgs_out: int | None
+    bytes_in: int | None
+    bytes_out: int | None
+    dropped: int | None
+    lost: int | None
     answers: int
     rtt_p50_us: float | None
     rtt_p99_us: float | None
@@ -335,18 +335,19 @@ class Link(Record, frozen=True):
 
 
 class Traffic(Record, frozen=True):
-    """The traffic of a broker in one window."""
+    """The traffic of a broker in one window. The counts are None if the files before it are gone, since
+    brokers write sums."""
 
     start: Instant
     window_s: float
     node: str
-    published: int
-    delivered: int
+    published: int | None
+    delivered: int | None
     owed: int | None
     """Messages that should have been delivered: delivered ones, and drops that were counted."""
-    dropped: int
-    msgs_out: int
-    bytes_out: int
+    dropped: int | None
+    msgs_out: int | None
+    bytes_out: int | None
     loop_late_ms_max: float | None
     rss_bytes: int | None
 

@@ -100,9 +100,16 @@ def _strains(row: Row) -> bool:
     if row.of == "lossy_link":
         return value > LOST_SHARE
     if row.of == "slow_link":
-        longest = value + float(row.more.get("jitter_s", 0.0)) + float(row.more.get("tail_s", 0.0))
-        return longest >= SLOW_S
+        return value + _number(row.more, "jitter_s") + _number(row.more, "tail_s") >= SLOW_S
     return row.of in STRAINS
+
+
+def _number(more: Mapping[str, Any], name: str) -> float:
+    """Zero if it is missing, or no number."""
+    try:
+        return float(more.get(name, 0.0))
+    except ValueError:
+        return 0.0
 
 
 class _Lives:
@@ -130,7 +137,7 @@ class _Lives:
                 self._enter(name, "start", row.at)
         elif row.op in ENDS:
             self._enter(name, ENDS[row.op], row.at)
-        elif row.op == "ended":
+        elif row.op == "ended" and row.of in ENDS:
             self._enter(name, ENDS[row.of], row.at)
         elif row.op == "pause":
             self._pause(name, row.at)

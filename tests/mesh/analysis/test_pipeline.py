@@ -148,3 +148,9 @@ def test_a_window_must_make_sense(tmp_path: Path) -> None:
 def test_missing_logs_are_reported_before_spark_starts(tmp_path: Path) -> None:
     with pytest.raises(NoLogs, match="there is no folder"):
         analyse(tmp_path / "nowhere", tmp_path / "out")
+
+
+@pytest.mark.parametrize("within_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_time_around_must_make_sense(tmp_path: Path, within_s: float) -> None:
+    with pytest.raises(ConfigError, match="is not a number of seconds above zero"):
+        analyse(tmp_path, tmp_path / "out", scenario=ScenarioWish(around="12:00", within_s=within_s))

@@ -264,3 +264,10 @@ async def test_a_broker_listens_on_several_addresses_and_all_serve_alike() -> No
                     await client.publish("a.b", b"%d" % number)
             bodies = [(await asyncio.wait_for(anext(subscription), 5)).body for _ in range(3)]
             assert bodies == [b"0", b"1", b"2"]
+
+
+async def test_the_log_of_a_broker_whose_name_begins_with_an_underscore_is_no_hidden_file() -> None:
+    """Spark passes over such files, and so the analysis did not see the broker."""
+    async with Cluster(log_dir=LOGS) as cluster:
+        await cluster.broker("_edge")
+        assert [path.rpartition("/")[2].partition("-")[0] for path in disk().under(LOGS)] == ["@_edge"]

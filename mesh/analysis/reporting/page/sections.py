@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mesh.analysis.reporting.digest import Digest
 from mesh.analysis.reporting.findings import (
+    ALIVE,
     FAILURES,
     Findings,
     RunFound,
@@ -101,14 +102,15 @@ class _Run:
     def _tiles(self) -> list[Tile]:
         found = self._found
         failures = sum(found.failures.values())
-        wrong = sum(count for cause, count in found.deaths_told.items() if cause not in (*FAILURES, "left"))
+        wrong = sum(found.deaths_told.get(cause, 0) for cause in ALIVE)
         tiles = [
             Tile("brokers", f"{len(found.brokers):,}"),
             Tile("failures", f"{failures:,}", "bad" if failures else ""),
             Tile("parts", f"{len(found.parts):,}", "bad" if found.parts else ""),
             Tile("deaths told wrongly", f"{wrong:,}", "warn" if wrong else ""),
-            Tile("delivered", short(found.traffic.get("delivered", 0))),
         ]
+        if "delivered" in found.traffic:
+            tiles.append(Tile("delivered", short(found.traffic["delivered"])))
         if found.availability is not None:
             tiles.insert(3, Tile("availability", share(found.availability)))
         if dropped := found.traffic.get("dropped", 0):
@@ -189,7 +191,8 @@ class _Run:
     def _lateness(self, traffic: Sequence[Traffic]) -> Figure:
         worst: dict[int, float] = {}
         for row in traffic:
-            worst[row.start] = max(worst.get(row.start, 0.0), row.loop_late_ms_max or 0.0)
+            if row.loop_late_ms_max is not None:
+                worst[row.start] = max(worst.get(row.start, 0.0), row.loop_late_ms_max)
         deadline = self._found.deadline_s
         line = plots.Line("latest timer", "three", _with_gaps(list(worst.items()), traffic[0].window_s))
         drawing = plots.lines(
@@ -411,15 +414,18 @@ class _Run:
             return None
         figures = self._matrices(links)
         worst = sorted(
-            links, key=lambda row: (-(row.lost + row.dropped + (row.missed or 0)), -(row.rtt_p99_us or 0))
+            links,
+            key=lambda row: (
+                -((row.lost or 0) + (row.dropped or 0) + (row.missed or 0)),
+                -(row.rtt_p99_us or 0),
+            ),
         )
         rows = [
             [
                 f"{self._name(row.node)} → {self._name(row.peer)}",
-                *(f"{value:,}" for value in (row.msgs_out, row.msgs_in)),
-                *(size(value) for value in (row.bytes_out, row.bytes_in)),
-                *(f"{value:,}" for value in (row.dropped, row.lost)),
-                "-" if row.missed is None else f"{row.missed:,}",
+                *("-" if value is None else f"{value:,}" for value in (row.msgs_out, row.msgs_in)),
+                *("-" if value is None else size(value) for value in (row.bytes_out, row.bytes_in)),
+                *("-" if value is None else f"{value:,}" for value in (row.dropped, row.lost, row.missed)),
                 *(
                     "-" if value is None else _milliseconds(value / 1e3)
                     for value in (row.rtt_p50_us, row.rtt_p99_us)
@@ -465,7 +471,7 @@ class _Run:
         place = {node: number for number, node in enumerate(nodes)}
         names = [self._name(node) for node in nodes]
         slowest = max((row.rtt_p99_us or 0 for row in links), default=0) or 1.0
-        most = max((row.msgs_out for row in links), default=0)
+        most = max((row.msgs_out or 0 for row in links), default=0)
         trips = {
             (place[row.node], place[row.peer]): (
                 row.rtt_p99_us / slowest,

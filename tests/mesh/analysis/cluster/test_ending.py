@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.analysis.cluster.ending import Interrupts, processes_of_session
+from mesh.analysis.cluster.ending import Interrupts, processes_of_session, silently
 
 SLOW_JOB = """
 import sys
@@ -198,3 +199,14 @@ def javas(scratch: Path) -> list[str]:
         if mark in environ and SLOW_JOB not in line:
             found.append(line)
     return found
+
+
+def test_loggers_that_are_silenced_can_still_be_used_by_spark() -> None:
+    """They were made as plain loggers, and each error of a query became a TypeError in its own logging."""
+    pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
+    from pyspark.logger import PySparkLogger
+
+    with silently():
+        pass
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        assert isinstance(logging.getLogger(name), PySparkLogger)

@@ -168,3 +168,21 @@ def test_kaplan_meier_of_freireich_1963() -> None:
     curve = {row.t_s: round(row.survival, 3) for row in survival(lives) if row.method == "kaplan-meier"}
 
     assert curve == {6: 0.857, 7: 0.807, 10: 0.753, 13: 0.690, 16: 0.627, 22: 0.538, 23: 0.448}
+
+
+def test_a_clock_that_is_wrong_by_years_makes_no_window_for_each_five_seconds() -> None:
+    """One broker without a set clock made 350 million windows, more than any machine holds."""
+    years = 1_790_000_000
+    lives = [life("a", 1, "up", 0, 60, "crash"), life("b", 1, "up", years, years + 60, None)]
+    found = churn(lives, 5.0)
+    assert [(row.start // SECOND, row.alive, row.joins, row.failures) for row in found] == [
+        (0, 0, 1, 0),
+        (60, 1, 0, 1),
+        (years, 0, 1, 0),
+    ]
+
+
+def test_what_happens_with_the_last_row_counts_even_at_the_end_of_a_window() -> None:
+    """A leave at 60.000000 s, with which the logs end, was in no window."""
+    found = churn([life("a", 1, "up", 3, 60, "leave")], 5.0)
+    assert sum(row.leaves for row in found) == 1

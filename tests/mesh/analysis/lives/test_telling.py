@@ -413,3 +413,9 @@ def test_an_hour_added_to_every_clock_shifts_all_times_and_changes_no_state() ->
     )
     for known, expected in EXPECTED.values():
         assert states(shift(known)) == expected
+
+
+def test_a_boot_that_ended_with_its_first_row_failed_like_any_other() -> None:
+    """Stretches without length were left out, and the failures of a crash loop with them."""
+    boots = [boot("1", 10, 10), boot("2", 12, 12), boot("3", 14, 14), boot("4", 16, 100)]
+    assert states(of(boots=boots)) == [("up", "crash"), ("down", "restart")] * 3 + [("up", None)]

@@ -21,7 +21,21 @@ class Stats:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.of_boot: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        self.whole: set[tuple[str, str]] = set()
+        """Boots of which the first row is there."""
+        self.met: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        """When a boot met each further boot of a peer."""
+        named: set[tuple[str, ...]] = set()
         for row in sorted(rows, key=lambda row: int(row["seq"])):
+            if row["seq"] == 1:
+                self.whole.add((row["node"], row["boot"]))
+            if (
+                row["kind"] == "mem"
+                and (key := (row["boot"], row["subject"], row["subject_boot"])) not in named
+            ):
+                if any(each[:2] == key[:2] for each in named):
+                    self.met[row["node"], row["boot"], row["subject"]].append(row["mono_ns"])
+                named.add(key)
             if row["kind"] == "stats":
                 self.of_boot[row["node"], row["boot"]].append(row)
 
@@ -40,7 +54,7 @@ def brokers(stats: Stats, boots: Sequence[Boot]) -> list[Row]:
             {
                 "run": own[-1].run,
                 "node": node,
-                "name": max(boot.name for boot in own),
+                "name": next((boot.name for boot in reversed(own) if boot.name not in ("", node)), node),
                 "host": own[-1].host,
                 "version": own[-1].version,
                 "boots": len({boot.boot for boot in own}),
@@ -73,6 +87,7 @@ def traffic(stats: Stats, clocks: Clocks, window_s: float) -> list[Row]:
     window = round(window_s * 1e6)
     table: dict[tuple[int, str], Row] = {}
     for (node, boot), rows in stats.of_boot.items():
+        assert (node, boot) in stats.whole
         before: Mapping[str, int] = defaultdict(int)
         for row in rows:
             start = clocks.at(boot, row["mono_ns"]) // window * window
@@ -107,7 +122,8 @@ def links(stats: Stats, heard: Sequence[Row]) -> list[Row]:
     def line(run: str, node: str, peer: str) -> Row:
         return table.setdefault(
             (run, node, peer),
-            {"run": run, "node": node, "peer": peer, **dict.fromkeys((*OF_LINK, "answers"), 0)}
+            {"run": run, "node": node, "peer": peer, "answers": 0}
+            | dict.fromkeys(OF_LINK, 0 if stats.of(node) else None)
             | dict.fromkeys(("rtt_p50_us", "rtt_p99_us", "missed")),
         )
 
@@ -129,24 +145,28 @@ def links(stats: Stats, heard: Sequence[Row]) -> list[Row]:
         for share, name in ((0.5, "rtt_p50_us"), (0.99, "rtt_p99_us")):
             found[name] = round_trip(windows, share)
         if any(row["first_round"] is not None for row in windows):
-            found["missed"] = missed(windows)
+            found["missed"] = missed(windows, stats)
     return list(table.values())
 
 
-def missed(windows: Iterable[Row]) -> int:
-    """Rounds that were not heard, in a window and between windows."""
-    total = 0
+def missed(windows: Iterable[Row], stats: Stats) -> int | None:
+    """Rounds that were not heard, in a window and between windows. None: the peer began anew in each."""
+    total, told = 0, False
     by_boot: dict[str, dict[int, Row]] = defaultdict(dict)
     for row in windows:
         if row["first_round"] is not None:
             by_boot[row["boot"]][row["window"]] = row
     for own in by_boot.values():
         for number, row in own.items():
+            met = stats.met[row["dst"], row["boot"], row["src"]]
+            if any(ns // row["window_ns"] == number for ns in met):
+                continue
+            told = True
             total += max(0, row["last_round"] - row["first_round"] + 1 - row["surveys"])
             before = own.get(number - 1)
             if before is not None:
                 total += max(0, row["first_round"] - before["last_round"] - 1)
-    return total
+    return total if told else None
 
 
 def round_trip(windows: Sequence[Row], share: float) -> float | None:

@@ -46,6 +46,8 @@ def churn(lives: Sequence[Any], window_s: float) -> list[dict[str, Any]]:
     window = round(window_s * SECOND)
     begin = min(life.start for life in lives) // window
     end = (max(max(life.end for life in lives) - 1, min(life.start for life in lives))) // window
+    ends = [life.end for life in lives if life.cause in (*FAILED, "leave", "start", "restart")]
+    end = max(end, max(ends, default=0) // window)
     return [_churn(lives, number * window, window) for number in range(begin, end + 1)]
 
 

@@ -16,6 +16,7 @@ from mesh.analysis.reading.coverage import (
     to_look_at,
     to_merge,
     visible,
+    without_copies,
 )
 from mesh.analysis.reading.finding import LogFile
 
@@ -163,3 +164,11 @@ def test_batches_are_merged_so_that_few_folders_hold_all_of_them(count: int) -> 
 
 def test_a_folder_that_stands_for_others_hides_them() -> None:
     assert visible([(1, 1), (2, 2), (1, 2), (3, 3)]) == [(1, 2), (3, 3)]
+
+
+def test_a_copy_of_the_growing_file_beside_the_finished_one_is_left_out() -> None:
+    """Copying logs twice leaves both. They had one stem, and each third run lost the end of the file."""
+    done, copy = file("a.jsonl", 100), file("a.jsonl.part", 60)
+    assert without_copies([copy, done, file("b.jsonl.part", 9)]) == [done, file("b.jsonl.part", 9)]
+    half = file("a.jsonl", 40)  # the copy of the finished file has not arrived yet
+    assert without_copies([half, copy]) == [copy]

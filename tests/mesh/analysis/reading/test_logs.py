@@ -97,6 +97,49 @@ def test_bad_lines_cost_only_themselves_and_are_kept_with_their_reasons(read: Re
     assert plain(logs.heard) == expected(oracle.heard(tmp_path))
 
 
+INFINITE = "infinite"
+HUGE = 2**63 - 1
+BEYOND: list[tuple[str, str, Any]] = [
+    ("hb", "hb_seq", -HUGE - 1),
+    ("hb", "mono_ns", HUGE),
+    ("hb", "ts", "0000-01-01T00:00:00Z"),
+    ("hb", "seq", 2**53),
+    ("meta", "ts", "9999-12-31T00:00:00Z"),
+    ("meta", "period_s", INFINITE),
+    ("meta", "stats_s", 0),
+    ("stats", "loop_late_ms_max", INFINITE),
+    ("stats", "published", HUGE),
+    ("stats", "drops", {"queue full": HUGE}),
+    ("stats", "links", [{"peer": "0" * 16, "msgs_out": HUGE}]),
+]
+
+
+def test_numbers_beyond_all_bounds_cost_only_their_rows(read: Read, tmp_path: Path) -> None:
+    """Each of these overflowed a sum or a product, or was infinite, and ended the whole analysis."""
+    write_logs(SMALL, tmp_path)
+    before = plain(read(tmp_path).heard)
+    (path, *_) = sorted(tmp_path.glob("alpha*"))
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    of_kind = {row["kind"]: row for row in rows}
+    bad = {
+        json.dumps({**of_kind[kind], name: value}, separators=(",", ":")).replace(
+            f'"{INFINITE}"', "1e400"
+        ): name
+        for kind, name, value in BEYOND
+    }
+    last = {**of_kind["meta"], "boot": "f" * 16, "seq": 2**43, "mono_ns": 10**18}
+    (tmp_path / "bad.jsonl").write_text("\n".join([*bad, json.dumps(last), ""]))
+    logs = read(tmp_path)
+    found = logs.quarantine.where(F.col("file") == "bad.jsonl").collect()
+    assert {row.line: row.problem for row in found} == {
+        line: "malformed heartbeat" if name in ("hb_seq",) else f"missing or malformed {name}"
+        for line, name in bad.items()
+    }
+    assert plain(logs.files) == expected(oracle.files(tmp_path))
+    assert plain(logs.heard) == before
+    assert "f" * 16 in {row["boot"] for row in plain(logs.boots_raw)}
+
+
 def test_order_copies_and_names_of_files_change_nothing_that_was_heard(read: Read, tmp_path: Path) -> None:
     write_logs(demo_mesh(), tmp_path / "one")
     shuffle_logs(tmp_path / "one", tmp_path / "other", seed=3)

@@ -62,3 +62,20 @@ def test_single_runs_are_compared_under_any_names(before: dict[str, Any]) -> Non
     after = copy.deepcopy(before)
     after["runs"][0]["run"] = "replay-7"
     assert differences(before, after) == [Difference("", "run", RUN, "replay-7")]
+
+
+def test_the_logs_are_compared_too_if_runs_have_other_names(before: dict[str, Any]) -> None:
+    after = copy.deepcopy(before)
+    after["runs"][0]["run"] = "replay-7"
+    after["quality"]["gaps"] = 9
+    assert Difference("", "logs: gaps", 2, 9) in differences(before, after)
+
+
+def test_two_brokers_of_one_name_are_compared_each_with_its_own(before: dict[str, Any]) -> None:
+    """A broker that lost its state returns with another id. Only the last one of a name was compared."""
+    (run,) = before["runs"]
+    run["brokers"].append({**copy.deepcopy(run["brokers"][0]), "node": "z"})
+    after = copy.deepcopy(before)
+    after["runs"][0]["brokers"][0]["failures"] = 7
+    name = run["brokers"][0]["name"]
+    assert differences(before, after) == [Difference(RUN, f"broker {name}: failures", 0, 7)]

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from mesh.analysis.reporting.findings import duration, findings_of, natural, share
 from mesh.analysis.reporting.terminal import summary
-from tests.mesh.analysis.reporting.tables_by_hand import at, broker, digest, life
+from mesh.analysis.results.tables import Part, PartSide
+from tests.mesh.analysis.reporting.tables_by_hand import RUN, at, broker, dead, digest, life
 
 
 def text_of(found: object, width: int = 100) -> str:
@@ -148,3 +149,37 @@ def test_durations(seconds: float, text: str) -> None:
 )
 def test_a_share_is_never_rounded_to_all(value: float, text: str) -> None:
     assert share(value) == text
+
+
+@pytest.mark.parametrize("names", [["run²", "1²"], ["1" * 5000, "2"], ["007", "7", "07a"]])
+def test_any_name_has_its_place(names: list[str]) -> None:
+    """A digit that is no decimal, and a number of more than 4,300 digits, ended the report."""
+    assert sorted(sorted(names), key=natural)
+
+
+def test_a_death_that_no_log_explains_is_neither_a_failure_nor_a_mistake() -> None:
+    """It was counted among the deaths of brokers that had not failed."""
+    (run,) = findings_of(digest(changes=[dead("c", "c-1", None, "log lost", 1, 0.0)])).runs
+    assert run.verdict == (
+        "3 brokers in 1 min 40 s, 1 crash, 1 partition, 1 death that no log explains, availability 98.0 %."
+    )
+
+
+def test_parts_that_began_together_are_told_with_their_own_sides() -> None:
+    """The terminal showed the sides of the first one for all of them."""
+    parts = [Part(RUN, no, at(60), at(70), "one-way", False) for no in (1, 2)]
+    sides = [
+        PartSide(RUN, 1, "a", 0),
+        PartSide(RUN, 1, "c", 1),
+        PartSide(RUN, 2, "b", 0),
+        PartSide(RUN, 2, "c", 1),
+    ]
+    said = text_of(findings_of(digest(parts=parts, part_sides=sides)))
+    assert "one-way: broker-10 | broker-1" in said and "one-way: broker-2 | broker-1" in said
+
+
+def test_what_nobody_counted_is_not_zero() -> None:
+    nothing = {"published": None, "delivered": None, "dropped": None}
+    found = findings_of(digest(brokers=[broker(node, node, **nothing) for node in "abc"], drops=[]))
+    assert found.runs[0].traffic == {}
+    assert "messages: not counted" in text_of(found)

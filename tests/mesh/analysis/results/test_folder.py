@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,13 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
 
 from mesh.analysis.reading.finding import escaped
+from mesh.analysis.results import folder
 from mesh.analysis.results.folder import (
     KEPT,
     Current,
     LocalPlace,
     OutputError,
+    Results,
     check_output,
     open_results,
     result_id,
@@ -47,7 +50,10 @@ def test_a_current_file_is_read_as_written_and_the_highest_number_counts() -> No
     assert json.loads(second.as_json()) == {"format": 1, "no": 2, "current": IDS[1], "kept": IDS[1::-1]}
 
 
-@pytest.mark.parametrize("text", ["no json", "[]", "{}", '{"format": 2, "no": 1, "kept": []}'])
+OTHERS = ["no json", "[]", "{}", '{"format": 2, "no": 1, "kept": []}']
+
+
+@pytest.mark.parametrize("text", OTHERS)
 def test_another_programs_file_is_no_current_file(text: str) -> None:
     with pytest.raises(ValueError):
         Current.of(text)
@@ -126,10 +132,35 @@ def test_an_output_that_is_ours_new_or_left_by_a_broken_run_will_do(tmp_path: Pa
     check_output(str(tmp_path))
 
 
-def test_a_current_file_of_another_program_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "current.json").write_text("[]")
+@pytest.mark.parametrize("text", [*OTHERS, '{"format": 1, "no": null, "kept": []}'])
+def test_a_current_file_of_another_program_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "current.json").write_text(text)
     with pytest.raises(OutputError, match="contains files that no analysis"):
         check_output(str(tmp_path))
+
+
+def test_a_result_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
+    """It was taken for known, and its missing tables ended the analysis each time."""
+    results = Results(LocalPlace(tmp_path), Current().next(IDS[0]))
+    assert not results.has(IDS[0])
+    (tmp_path / IDS[0]).mkdir()
+    assert results.has(IDS[0])
+
+
+def test_what_another_analysis_made_current_while_this_one_waited_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current result was read before the lock was held."""
+    first = Current().next(IDS[0])
+    locked = folder._lock
+
+    def late(place: folder.Place, out: str) -> AbstractContextManager[None]:
+        place.add("current.json", first.as_json())  # by the one that held the lock until now
+        return locked(place, out)
+
+    monkeypatch.setattr(folder, "_lock", late)
+    with open_results(None, str(tmp_path)) as results:  # type: ignore[arg-type]
+        assert results.current == first
 
 
 @pytest.mark.spark

@@ -8,6 +8,7 @@ import pytest
 
 from mesh.analysis.truth import effects as module
 from mesh.analysis.truth.effects import Effects, Row, effects
+from mesh.analysis.truth.scoring import truth_row
 
 NAMES = ("a", "b", "c")
 S = 1_000_000
@@ -154,3 +155,14 @@ def test_a_cut_is_no_strain_without_its_rule(monkeypatch: pytest.MonkeyPatch) ->
     assert not follow(fault).cut
     monkeypatch.setattr(module, "CUTS", (*module.CUTS, "lossy_link"))
     assert follow(fault).cut
+
+
+def test_a_damaged_row_of_the_truth_has_no_effect() -> None:
+    """An end of an unknown kind, and a word for a number, ended the analysis with a traceback."""
+    rows = [
+        truth_row(0, "start", "start", "a", None, None, {}),
+        truth_row(1, "ended", None, "a", None, None, {}),
+        truth_row(2, "slow_link", "slow_link", "a", "b", 0.1, {"jitter_s": "much"}),
+    ]
+    found = effects(rows, ["a", "b"], 10)
+    assert [effect.what for effect in found.done] == ["start"] and not found.strained

@@ -1,0 +1,49 @@
+"""Which files of a folder are event logs that can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePath
+
+import pytest
+
+from mesh.analysis.pipeline import analyse
+from mesh.analysis.reading.finding import RESULTS, NoLogs, is_skipped
+
+
+@pytest.mark.parametrize(
+    ("path", "skipped"),
+    [
+        ("a-1.jsonl", False),
+        ("_a-1.jsonl", True),
+        ("_east/a-1.jsonl", True),
+        ("_day=3/a.parquet", False),
+        ("._a-1.jsonl", False),
+        (".old/_a-1.jsonl", False),
+        ("mesh-report/0123456789abcdef/tables/lives/_temporary/0/a.parquet", False),
+    ],
+)
+def test_a_log_that_only_spark_holds_for_hidden_is_known(path: str, skipped: bool) -> None:
+    assert is_skipped(PurePath(path)) is skipped
+
+
+def test_a_log_that_spark_would_pass_over_is_told(tmp_path: Path) -> None:
+    """The log of a broker named _edge was not read, and nothing said so."""
+    for name in ("hub-1.jsonl", "_edge-1.jsonl.part"):
+        (tmp_path / "logs" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "logs" / name).write_text("{}\n")
+    with pytest.raises(NoLogs, match=r"begins with _, such as .*/_edge-1.jsonl.part; rename it"):
+        analyse(tmp_path / "logs", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_result"),
+    [
+        ("mesh-report/0123456789abcdef/tables/lives/part-0.parquet", True),
+        ("reduced/000000001-000000016/rows/part-0.parquet", True),
+        ("tables/a.parquet", False),
+        ("0123456789abcdef-0.jsonl", False),
+    ],
+)
+def test_results_below_the_logs_are_no_logs(name: str, is_result: bool) -> None:
+    """`mesh analyze .` took the tables of the run before for logs."""
+    assert (RESULTS.search(name) is not None) is is_result
