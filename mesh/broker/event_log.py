@@ -110,6 +110,8 @@ class EventLog:
         self._file_number = 0
         self._file_size = 0
         self._file_since = 0.0
+        self._about: Fields | None = None
+        """The start row, which each further file has too. None: not started, or stopped."""
         self._windows: HeardWindows | None = None
         self.sum_up(summary_of_s)
 
@@ -132,9 +134,13 @@ class EventLog:
         """Add a row. Never waits, and never raises because of the disk."""
         if kind is MetaRow:
             self._end_windows()  # heartbeats come before the stop
+            self._about = fields if fields["op"] == "start" else None
         row = self.rows.row(kind, fields, now=self._clock(), wall=self._wall_time())
         if kind is not StatsRow and kind is not HeardRow:
             self.events.append(msgspec.to_builtins(row))
+        self._add(row)
+
+    def _add(self, row: Row) -> None:
         if self._folder is None:
             return
         if len(self._buffer) + self._writing < ROWS_MAX:
@@ -247,6 +253,9 @@ class EventLog:
             self._end_windows()
             await self._append_rows()
             await self._finish_file()
+            if self._about is not None:
+                about = {**self._about, "op": "continue"}
+                self._add(self.rows.row(MetaRow, about, now=self._clock(), wall=self._wall_time()))
 
     async def _append_rows(self) -> None:
         rows, self._buffer = self._buffer, []

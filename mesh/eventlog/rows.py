@@ -58,10 +58,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_un
 
 
 class MetaRow(Row, frozen=True, kw_only=True, tag="meta", omit_defaults=True):
-    """The broker starts or stops. A boot without a stop row ended without a shutdown."""
+    """The broker starts or stops, or goes on with a further file, so that files can be read when earlier ones
+    are removed. A boot without a stop row ended without a shutdown."""
 
-    op: Literal["start", "stop"]
-    """start or stop"""
+    op: Literal["start", "continue", "stop"]
+    """start, continue or stop"""
     name: str | None = None
     """name of the broker"""
     host: str | None = None

@@ -20,7 +20,7 @@ from mesh.broker import event_log, log_rows
 from mesh.broker.event_log import FLUSH_PAUSE_S, EventLog, LogStatus, stem_of
 from mesh.broker.log_rows import Heard, RowBuilder, link_fields, member_fields
 from mesh.errors import StorageError
-from mesh.eventlog.rows import HbRow, LinkRow, MemRow, MetaRow, StatsRow, decode
+from mesh.eventlog.rows import ROUND_MAX, SEQ_MAX, HbRow, LinkRow, MemRow, MetaRow, StatsRow, decode
 from mesh.storage import Storage, ThreadStorage
 from simulations import Mesh, World
 from tests.mesh.faulty_storage import FaultyStorage
@@ -111,9 +111,9 @@ def test_surveys_have_no_round_trip_time_and_answers_have() -> None:
     run=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
     survey=st.booleans(),
     source=IDS,
-    number=st.integers(0, 2**63 - 1),
+    number=st.integers(0, ROUND_MAX),
     rtt_s=st.none() | st.floats(0, 1e6),
-    seq=st.integers(1, 2**53),
+    seq=st.integers(1, SEQ_MAX),
     incarnation=st.integers(0, 2**63 - 1),
     now=st.floats(0, 1e9),
     wall=st.floats(0, 4e9),
@@ -240,6 +240,25 @@ async def test_files_are_rotated_by_size_and_by_age_without_losing_a_number(
     in_order = sorted(names, key=lambda name: int(name.split("-")[2].split(".")[0]))
     seqs = [row["seq"] for name in in_order for row in rows_of(storage.contents[f"/log/{name}"])]
     assert seqs == list(range(1, 13))
+
+
+async def test_each_file_tells_who_wrote_it_and_in_what_rhythm() -> None:
+    """Only the first one did. Where old files are removed, a running broker had no name and no period."""
+    storage, clock = FaultyStorage(), Clock()
+    log = make(storage, clock=clock)
+    log.write(MetaRow, {"op": "start", "name": "alpha", "period_s": 3.0})
+    await log.flush()
+    clock.now += event_log.FILE_AGE_MAX_S
+    log.write(LinkRow, UP)
+    await log.flush()
+    log.write(MetaRow, {"op": "stop", "name": "alpha", "reason": "leave"})
+    clock.now += event_log.FILE_AGE_MAX_S
+    await log.aclose()
+    assert [row.get("op") for row in log.events] == ["start", None, "stop"], "for people it is no event"
+    first, second = (rows_of(storage.contents[name]) for name in sorted(storage.contents))
+    assert [row.get("op") for row in first] == ["start", None]
+    assert [row["op"] for row in second] == ["continue", "stop"]
+    assert (second[0]["name"], second[0]["period_s"], second[0]["seq"]) == ("alpha", 3.0, 3)
 
 
 async def test_a_failing_disk_is_counted_and_reported_once_and_loses_no_row_that_fits_in_memory(
