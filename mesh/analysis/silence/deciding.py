@@ -6,10 +6,10 @@ Brokers are numbered here, since their ids are texts and there are many pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mesh.analysis.silence.apart import Ties, Times, clip, components
+from mesh.analysis.silence.apart import Ties, Times, clip, components, without
 from mesh.analysis.silence.outages import Gap, Lived, Outage, Ran, outages, ran
 from mesh.analysis.silence.sweep import Part, Silence, limits, parts
 
@@ -37,6 +37,8 @@ class Facts(NamedTuple):
     """The brokers that each broker ever heard, or was heard by. None: the mesh is full."""
     closed: Mapping[tuple[int, int], list[int]]
     """When links went down, by src and dst, in order."""
+    logged: Mapping[int, Times]
+    """The times of which each broker's log tells."""
     period: Mapping[int, int]
     end: int
     """The end of the logs."""
@@ -47,8 +49,20 @@ def decide(facts: Facts) -> Found:
     did = ran(facts.lives, facts.joined_at)
     gaps = [*facts.gaps, *_never_heard(facts, did)]
     rows, silences = outages(gaps, did, facts.period, facts.ties, facts.closed)
+    silences += list(_presumed(silences, did.presence, facts.logged))
     period = max(facts.period.values(), default=0)
     return Found(rows, _parts(did.presence, silences, facts.ties, period, facts.end))
+
+
+def _presumed(
+    silences: Sequence[Silence], presence: Mapping[int, Times], logged: Mapping[int, Times]
+) -> Iterator[Silence]:
+    """What a broker heard while its log is lost is not known. One that is not heard is presumed not to hear
+    either: the log of one broker must not turn a mesh in two into a cut of single links."""
+    unknown = {node: without(times, logged.get(node, [])) for node, times in presence.items()}
+    for each in silences:
+        for begin, until in clip(unknown.get(each.src, []), each.start, each.end):
+            yield Silence(each.dst, each.src, begin, until, each.expected, each.fresh and begin == each.start)
 
 
 def _parts(

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from mesh.analysis.silence.apart import Ties, Times, clip, joined
 from mesh.analysis.silence.sweep import SILENT_PERIODS, Silence
 
+UNWRITTEN: Final = 2_000_000
+"""Microseconds of rows that a kill loses: they reach the file within a second, and a busy loop may take
+another."""
 Cause = Literal["down", "paused", "away", "unknown", "cut"]
 
 
@@ -151,13 +154,11 @@ def outages(
 
 
 def _whole(gap: Gap, stays: Times) -> Gap:
-    """A silence at the start or end of a boot's log lasted as long as the process. A log ends before its
-    writer does if that was killed, and begins later if its first files are gone."""
+    """A silence at the end of a log lasted as long as its writer, of whose last rows a kill loses some. What
+    was heard when more of a log is lost is not known."""
     for begin, until in stays:
         if gap.next is None and begin < gap.until < until:
-            gap = gap._replace(until=until)
-        if gap.last is None and begin < gap.begin < until:
-            gap = gap._replace(begin=begin)
+            return gap._replace(until=min(until, gap.until + UNWRITTEN))
     return gap
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from mesh.analysis.silence.apart import Ties
+from mesh.analysis.silence.apart import joined as joined_times
 from mesh.analysis.silence.deciding import Facts, decide, is_full
 from mesh.analysis.silence.outages import Gap, Lived, ran
 
@@ -30,12 +31,14 @@ def tables(
     periods: Iterable[tuple[str, float]],
     ties: Iterable[tuple[str, str]] | None,
     closed: Iterable[tuple[str, str, int]],
+    logs: Iterable[tuple[str, int, int]],
 ) -> Tables:
     """All three tables.
 
     ``lives``: node, state, start, end. ``gaps``: the fields of `Gap`. ``joined``: a broker, and when a boot
     of it first heard any other. ``periods``: a broker's, in seconds, for each boot. ``ties``: pairs of which
     one ever heard the other; None: the mesh is full. ``closed``: src, dst and when the link went down at dst.
+    ``logs``: a broker, and the first and the last row of a boot of it.
     """
     told = list(lives)
     names = sorted({node for node, *_ in told})
@@ -61,6 +64,10 @@ def tables(
     for src, dst, at in sorted(closed):
         if src in number and dst in number:
             shut.setdefault((number[src], number[dst]), []).append(at)
+    logged: dict[int, list[tuple[int, int]]] = {}
+    for node, first, last in logs:
+        if node in number:
+            logged.setdefault(number[node], []).append((first, last))
     found = decide(
         Facts(
             lives=lived,
@@ -73,6 +80,7 @@ def tables(
             unheard=unheard,
             ties=tied,
             closed=shut,
+            logged={node: joined_times(times) for node, times in logged.items()},
             period=period,
             end=max((end for *_, end in told), default=0),
         )

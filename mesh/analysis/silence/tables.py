@@ -70,6 +70,7 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
         "periods": (boots, "node period_s"),
         "ties": (pairs.where(neighbours), "src dst"),
         "closed": (closed, "src dst at"),
+        "logs": (wrote, "dst begin until"),
     }
     shape = StructType(
         [
@@ -87,8 +88,8 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
     return Silences(table("outages"), table("parts"), table("sides"))
 
 
-def _decided(lives: Any, gaps: Any, joined: Any, periods: Any, ties: Any, closed: Any) -> Any:
-    return tuple(tables(lives, gaps, joined, periods, ties or None, closed))  # no ties: the mesh is full
+def _decided(lives: Any, gaps: Any, joined: Any, periods: Any, ties: Any, closed: Any, logs: Any) -> Any:
+    return tuple(tables(lives, gaps, joined, periods, ties or None, closed, logs))  # no ties: the mesh is full
 
 
 def _gaps(heard: DataFrame, wrote: DataFrame) -> DataFrame:

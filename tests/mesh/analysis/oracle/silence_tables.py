@@ -71,16 +71,13 @@ class Oracle:
                 found.append((max(start, begin), min(life.end, end)))
         return sorted(found)
 
-    def stay(self, node: str, first: int, last: int) -> tuple[int, int]:
-        """From the start to the end of the process that wrote from ``first`` to ``last``."""
+    def ended(self, node: str, last: int) -> int:
+        """The end of the process that wrote until ``last``."""
         there = [life for life in self.lives if life.node == node and life.state in ("up", "paused")]
-        begin = min((life.start for life in there if life.start <= first < life.end), default=first)
-        while any(life.end == begin for life in there):
-            begin = next(life.start for life in there if life.end == begin)
         end = max((life.end for life in there if life.start < last <= life.end), default=last)
         while any(life.start == end for life in there):
             end = next(life.end for life in there if life.start == end)
-        return begin, end
+        return end
 
     def gaps(self) -> Iterator[tuple[str, str, int | None, int | None, int, int]]:
         """Every time of more than 2.2 periods in which one boot heard nothing from a broker."""
@@ -97,9 +94,8 @@ class Oracle:
                     begin = boot.first if last is None else last
                     until = boot.last if following is None else following
                     if until - begin > self.silent:
-                        stay = self.stay(boot.node, boot.first, boot.last)
-                        begin = min(begin, stay[0]) if last is None else begin
-                        until = max(until, stay[1]) if following is None else until
+                        if following is None:
+                            until = max(until, min(self.ended(boot.node, boot.last), until + 2 * SECOND))
                         yield src, boot.node, last, following, begin, until
 
     def errors(self) -> dict[tuple[str, str, int | None, int | None], float]:
@@ -149,6 +145,9 @@ class Oracle:
             listened = self.runs(dst, begin, until)
             if any(stop - start > self.silent for start, stop in listened):
                 dark.setdefault((src, dst), []).append((begin, until))
+        for (src, dst), spans in list(dark.items()):
+            for begin, until in list(spans):
+                dark.setdefault((dst, src), []).extend(self.unlogged(src, begin, until))
         changes = {moment for spans in (*ran.values(), *dark.values()) for span in spans for moment in span}
         found = []
         for start, stop in pairwise(sorted(changes)):
@@ -164,6 +163,13 @@ class Oracle:
                         graph.add_edge(one, other)
             found.append((start, stop, [frozenset(group) for group in nx.connected_components(graph)]))
         return found
+
+    def unlogged(self, node: str, begin: int, until: int) -> list[tuple[int, int]]:
+        """The times between two moments of which its log does not tell."""
+        logs = sorted((boot.first, boot.last) for boot in self.facts.boots if boot.node == node)
+        marks = [begin, *(moment for log in logs for moment in log), until]
+        spans = zip(marks[::2], marks[1::2], strict=True)
+        return [(max(a, begin), min(b, until)) for a, b in spans if max(a, begin) < min(b, until)]
 
     def check(self, parts: Sequence[Any], sides: Iterable[tuple[int, str, int]]) -> None:
         """``parts`` have the columns of their table.

@@ -39,4 +39,5 @@ def silence_of(facts: Facts, lives: Sequence[Life]) -> Tables:
         [(boot.node, boot.period_s) for boot in facts.boots],
         None,
         (),
+        [(boot.node, boot.first, boot.last) for boot in facts.boots],
     )

@@ -40,6 +40,8 @@ class Story:
     closed: dict[Link, list[float]] = field(default_factory=dict)
     period_s: dict[int, float] = field(default_factory=dict)
     seed: int = 1
+    logs_end: dict[int, float] = field(default_factory=dict)
+    """Brokers whose logs tell nothing from this time on."""
     windows: bool = False
     """Heartbeats are known by windows of 16 periods and quarters of one, as in reduced logs."""
 
@@ -91,17 +93,24 @@ class Story:
         heard = self.heard()
         joined_at: dict[int, list[int]] = {}
         gaps: list[Gap] = []
+        logged: dict[int, list[tuple[int, int]]] = {}
         for broker in range(self.brokers):
             for begin, end in self._boots(broker):
+                until = min(end, self.logs_end.get(broker, end))
+                logged.setdefault(broker, []).append((us(begin), us(until)))
                 first = [
-                    t for (_, dst), times in heard.items() if dst == broker for t in times if begin <= t < end
+                    t
+                    for (_, dst), times in heard.items()
+                    if dst == broker
+                    for t in times
+                    if begin <= t < until
                 ]
                 if first:
                     joined_at.setdefault(broker, []).append(us(min(first)))
                 for src in range(self.brokers):
                     if src != broker:
-                        times = [t for t in heard[src, broker] if begin <= t < end]
-                        gaps += self._gaps(src, broker, times, begin, end)
+                        times = [t for t in heard[src, broker] if begin <= t < until]
+                        gaps += self._gaps(src, broker, times, begin, until)
         lives = [
             Lived(broker, state, us(start), us(end))
             for broker in range(self.brokers)
@@ -119,6 +128,7 @@ class Story:
             unheard=[],
             ties=None if self.neighbours is None else ties,
             closed=closed,
+            logged=logged,
             period={broker: us(self.period_s.get(broker, 1.0)) for broker in range(self.brokers)},
             end=us(self.seconds),
         )

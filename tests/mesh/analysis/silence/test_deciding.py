@@ -238,6 +238,15 @@ def test_a_log_that_ends_before_its_writer_died_in_a_cut_does_not_end_it() -> No
     check_times(part, 15, 40)
 
 
+@pytest.mark.parametrize("end", [0.0, 15.0, 25.0])
+def test_the_lost_log_of_one_broker_makes_no_single_links_of_a_cut(end: float) -> None:
+    """A broker whose log did not tell what it heard counted as one that heard all: the mesh was never apart,
+    and the cut was partial and one-way."""
+    told = halves(logs_end={0: end}).parts()
+    assert [(part.kind, part.sides) for part in told] == [("complete", ((2, 3, 4), (0, 1)))]
+    check_times(told[0], 20, 30)
+
+
 def test_a_process_that_follows_another_at_once_did_not_listen_before() -> None:
     story = Story(4, lives=[(3, "up", 0, 20), (3, "up", 20, 60)], joins_s={})
     facts = story.facts()
