@@ -185,6 +185,7 @@ def findings_of(digest: Digest) -> Findings:
         found,
         Quality(
             files=len({row.file for row in files}),
+            bytes=sum({row.file: row.bytes for row in files}.values()),  # a file of two runs has two rows
             **{name: sum(getattr(row, name) for row in files) for name in COUNTED},
         ),
     )
@@ -192,7 +193,7 @@ def findings_of(digest: Digest) -> Findings:
 
 HIDDEN: Final = ("run", "rtt_counts")
 """Fields of the heartbeats that programs do not get."""
-COUNTED: Final = ("bytes", "lines", "rows", "corrupt", "unknown", "duplicates", "conflicts", "gaps")
+COUNTED: Final = ("lines", "rows", "corrupt", "unknown", "duplicates", "conflicts", "gaps")
 """Fields of a file's row that are summed."""
 
 

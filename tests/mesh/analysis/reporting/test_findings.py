@@ -10,7 +10,7 @@ from rich.console import Console
 
 from mesh.analysis.reporting.findings import duration, findings_of, natural, share
 from mesh.analysis.reporting.terminal import summary
-from mesh.analysis.results.tables import Part, PartSide
+from mesh.analysis.results.tables import FileRow, Part, PartSide
 from tests.mesh.analysis.reporting.tables_by_hand import RUN, at, broker, dead, digest, life
 
 
@@ -183,3 +183,9 @@ def test_what_nobody_counted_is_not_zero() -> None:
     found = findings_of(digest(brokers=[broker(node, node, **nothing) for node in "abc"], drops=[]))
     assert found.runs[0].traffic == {}
     assert "messages: not counted" in text_of(found)
+
+
+def test_a_file_of_two_runs_has_its_bytes_once() -> None:
+    rows = [FileRow(run, "a.jsonl", 1000, 5, 5, 0, 0, 0, 0, 0, at(0), at(9)) for run in (RUN, "south")]
+    assert (quality := findings_of(digest(files=rows)).quality).bytes == 1000
+    assert (quality.files, quality.lines) == (1, 10)
