@@ -33,6 +33,8 @@ Micros = Annotated[int, Meta(ge=0, le=MICROS_MAX)]
 """Four months at most, so that sums of many fit into 64 bits."""
 Counters = Annotated[int, Meta(ge=0, lt=2**60)]
 """Five counters of 12 bits."""
+Lateness = Annotated[float, Meta(ge=-1e12, le=1e12)]
+"""Milliseconds, 31 years at most."""
 State = Literal["unknown", "alive", "suspect", "dead", "left"]
 
 
@@ -241,9 +243,9 @@ class StatsRow(Row, frozen=True, kw_only=True, tag="stats", omit_defaults=True):
     """messages delivered to clients here; it falls by those that were in flight on a lost link or session"""
     dropped: Count
     """messages that were dropped"""
-    loop_late_ms_p50: float | None = None
+    loop_late_ms_p50: Lateness | None = None
     """how late the event loop ran its timers: the median of the interval"""
-    loop_late_ms_max: float | None = None
+    loop_late_ms_max: Lateness | None = None
     """the same: the worst of the interval"""
     rss_bytes: Count | None = None
     """memory of the process at that time"""

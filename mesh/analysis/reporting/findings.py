@@ -116,6 +116,8 @@ class RunFound(msgspec.Struct, frozen=True):
     clock_error_s: float | None
     wall_off_s: float | None
     """The maximum distance of a wall clock from mesh time."""
+    unlogged: list[str]
+    """Brokers without a log. What is known of them is what others heard and reported."""
     matches: dict[str, int]
     """Comparison with the truth of a simulation, by verdict. Empty if there is none."""
 
@@ -280,6 +282,7 @@ def _run(run: str, digest: Digest) -> RunFound:
         late_ms=max(late, default=None),
         clock_error_s=max(errors, default=None),
         wall_off_s=max((abs(row.wall_s) for row in clocks), default=None),
+        unlogged=sorted((names[node] for node in names if node not in known), key=natural),
         matches=dict(Counter(row.verdict for row in digest.matches if row.run == run)),
     )
     return msgspec.structs.replace(found, verdict=verdict(found))
@@ -373,6 +376,8 @@ def verdict(found: RunFound) -> str:
     """The run in one sentence: failures, parts, mistaken deaths, and the availability of brokers."""
     lasted = duration((found.ended - found.started) / 1e6)
     said = [f"{_count(len(found.brokers), 'broker')} in {lasted}"]
+    if found.unlogged:
+        said.append(f"no log of {len(found.unlogged):,} of them")
     failed = [_count(count, WHAT_OF[cause], "es") for cause, count in found.failures.items()]
     said.append(" and ".join(failed) if failed else "no failure")
     complete = [part for part in found.parts if part.kind == "complete"]

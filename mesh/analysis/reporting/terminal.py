@@ -33,7 +33,11 @@ def summary(found: Findings) -> RenderableType:
         pieces.append(Text(title, style="bold"))
         if run.events:
             pieces.append(_events(run))
-        pieces += [_brokers(run), _opinions(run), _carried(run)]
+        pieces.append(_brokers(run))
+        if run.unlogged:
+            named = _named(run.unlogged)
+            pieces.append(Text(f"no log of {named}: told by others; what they heard is not known", "yellow"))
+        pieces += [_opinions(run), _carried(run)]
     pieces.append(_quality(found))
     return Group(*pieces)
 

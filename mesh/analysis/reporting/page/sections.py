@@ -286,11 +286,14 @@ class _Run:
             "up, a broker that left is not expected, and unknown time is neither."
         )
         said = []
+        if found.unlogged:
+            missing = f"There is no log of {_named(found.unlogged)}."
+            said.append(Said(f"{missing} Others tell of them; what they heard is not known.", "warn"))
         if found.mttf_s is not None:
             repair = "" if found.mttr_s is None else f", and the mean time to repair {duration(found.mttr_s)}"
-            said = [
+            said.append(
                 Said(f"The mean time to failure was {duration(found.mttf_s)} of a broker's time up{repair}.")
-            ]
+            )
         return Section(
             "Availability", said, grids=[Grid(columns, rows, what=what, more=more).without_zeros()]
         )

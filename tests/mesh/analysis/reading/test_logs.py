@@ -108,6 +108,7 @@ BEYOND: list[tuple[str, str, Any]] = [
     ("meta", "period_s", INFINITE),
     ("meta", "stats_s", 0),
     ("stats", "loop_late_ms_max", INFINITE),
+    ("stats", "loop_late_ms_p50", 1e307),
     ("stats", "published", HUGE),
     ("stats", "drops", {"queue full": HUGE}),
     ("stats", "links", [{"peer": "0" * 16, "msgs_out": HUGE}]),

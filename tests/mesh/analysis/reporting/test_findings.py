@@ -189,3 +189,11 @@ def test_a_file_of_two_runs_has_its_bytes_once() -> None:
     rows = [FileRow(run, "a.jsonl", 1000, 5, 5, 0, 0, 0, 0, 0, at(0), at(9)) for run in (RUN, "south")]
     assert (quality := findings_of(digest(files=rows)).quality).bytes == 1000
     assert (quality.files, quality.lines) == (1, 10)
+
+
+def test_brokers_without_a_log_are_named() -> None:
+    """The log of one broker alone was reported as if all was known."""
+    found = findings_of(digest(brokers=[broker("b", "oslo")]))
+    assert found.runs[0].unlogged == ["a", "c"]
+    assert found.verdict.startswith("3 brokers in 1 min 40 s, no log of 2 of them, 1 crash")
+    assert "no log of a, c: told by others; what they heard is not known" in text_of(found)
