@@ -81,9 +81,10 @@ def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
 
 
 def is_skipped(path: PurePath) -> bool:
-    """True for a file within the analysed folder that only Spark takes for a hidden one. A name that begins
-    with a dot is hidden for everybody."""
-    if any(part.startswith(".") for part in path.parts) or RESULTS.search(path.as_posix()) is not None:
+    """True for a broker's file within the analysed folder that only Spark takes for a hidden one. A name that
+    begins with a dot is hidden for everybody, and Parquet in a folder such as _delta_log is another
+    program's."""
+    if any(part.startswith(".") for part in path.parts) or not path.name.endswith(LINES):
         return False
     return any(part.startswith("_") and "=" not in part for part in path.parts)
 

@@ -16,10 +16,10 @@ from mesh.analysis.reading.finding import RESULTS, NoLogs, is_skipped
         ("a-1.jsonl", False),
         ("_a-1.jsonl", True),
         ("_east/a-1.jsonl", True),
-        ("_day=3/a.parquet", False),
+        ("_day=3/a.jsonl.gz", False),
         ("._a-1.jsonl", False),
         (".old/_a-1.jsonl", False),
-        ("mesh-report/0123456789abcdef/tables/lives/_temporary/0/a.parquet", False),
+        ("lake/_delta_log/10.checkpoint.parquet", False),
     ],
 )
 def test_a_log_that_only_spark_holds_for_hidden_is_known(path: str, skipped: bool) -> None:
