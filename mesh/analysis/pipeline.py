@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -95,13 +96,14 @@ def analyse(
     if scenario is not None and not 0 < scenario.within_s <= WITHIN_MAX_S:
         raise ConfigError(f"--within {scenario.within_s:g} is not a number of seconds above zero")
     check_output(str(out))
+    logs = os.path.expanduser(str(logs))
     _check_input(logs)
     options = spark or SparkOptions()
     stages = Stages(say)
     stages.begin("starting Spark")
     with spark_session(replace(options, small=options.small or _is_small(logs))) as session:
         with _in_a_sentence(), open_results(session, str(out)) as results:
-            return _Job(session, results, str(logs), window_s, stages).run(scenario)
+            return _Job(session, results, logs, window_s, stages).run(scenario)
 
 
 class _Job:
@@ -207,10 +209,10 @@ def _program() -> str:
     return f"{version} {[table_schema(record).json() for record in TABLES.values()]}"
 
 
-def _check_input(logs: str | Path) -> None:
+def _check_input(logs: str) -> None:
     """Refuse a folder on this machine without a log before Spark is started."""
-    folder = Path(logs).expanduser()
-    if ":" in str(logs):
+    folder = Path(logs)
+    if ":" in logs:
         return
     hint = "name the folder that brokers were given as --log-dir"
     if not folder.exists():
@@ -226,9 +228,9 @@ def _check_input(logs: str | Path) -> None:
             )
 
 
-def _is_small(logs: str | Path) -> bool:
+def _is_small(logs: str) -> bool:
     """True if the logs are a few megabytes in a folder on this machine."""
-    folder = Path(logs).expanduser()
+    folder = Path(logs)
     if not folder.is_dir():
         return folder.is_file() and folder.stat().st_size <= SMALL_BYTES
     total = 0

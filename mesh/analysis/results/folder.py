@@ -226,7 +226,12 @@ def open_place(spark: SparkSession, out: str) -> Place:
     """The folder of this machine, or the URL, that a user named."""
     if URL.match(out):
         return SparkPlace(spark, out)
-    return LocalPlace(Path(out.removeprefix("file://").removeprefix("file:")).expanduser().resolve())
+    return _local_place(out)
+
+
+def _local_place(out: str) -> LocalPlace:
+    # Path.expanduser raises if no user has the name; then it is a folder's.
+    return LocalPlace(Path(os.path.expanduser(out.removeprefix("file://").removeprefix("file:"))).resolve())
 
 
 class Results:
@@ -297,7 +302,7 @@ def check_output(out: str) -> None:
     """
     if URL.match(out):
         return
-    place = LocalPlace(Path(out.removeprefix("file://").removeprefix("file:")).expanduser().resolve())
+    place = _local_place(out)
     with writing(out):
         _check_ours(place, place.names(), out)
         folder = Path(place.url.removeprefix("file://"))

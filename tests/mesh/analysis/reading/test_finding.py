@@ -47,3 +47,13 @@ def test_a_log_that_spark_would_pass_over_is_told(tmp_path: Path) -> None:
 def test_results_below_the_logs_are_no_logs(name: str, is_result: bool) -> None:
     """`mesh analyze .` took the tables of the run before for logs."""
     assert (RESULTS.search(name) is not None) is is_result
+
+
+def test_a_folder_may_be_named_from_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder below ~ passed the check and was then not found; an unknown user was a traceback."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(NoLogs, match=f"{tmp_path}/logs holds no event log"):
+        analyse("~/logs", "~/out")
+    with pytest.raises(NoLogs, match="there is no folder ~nobody-of-this-name/logs"):
+        analyse("~nobody-of-this-name/logs", "~nobody-of-this-name/out")
