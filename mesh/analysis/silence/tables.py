@@ -89,7 +89,9 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
 
 
 def _decided(lives: Any, gaps: Any, joined: Any, periods: Any, ties: Any, closed: Any, logs: Any) -> Any:
-    return tuple(tables(lives, gaps, joined, periods, ties or None, closed, logs))  # no ties: the mesh is full
+    return tuple(
+        tables(lives, gaps, joined, periods, ties or None, closed, logs)
+    )  # no ties: the mesh is full
 
 
 def _gaps(heard: DataFrame, wrote: DataFrame) -> DataFrame:

@@ -133,8 +133,7 @@ def test_numbers_beyond_all_bounds_cost_only_their_rows(read: Read, tmp_path: Pa
     logs = read(tmp_path)
     found = logs.quarantine.where(F.col("file") == "bad.jsonl").collect()
     assert {row.line: row.problem for row in found} == {
-        line: "malformed heartbeat" if name in ("hb_seq",) else f"missing or malformed {name}"
-        for line, name in bad.items()
+        line: f"missing or malformed {name}" for line, name in bad.items()
     }
     assert plain(logs.files) == expected(oracle.files(tmp_path))
     assert plain(logs.heard) == before
