@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from collections import Counter
+from typing import Final
 
 import pytest
 
-from mesh import BlockingClient, Client, Disconnected
+from mesh import BlockingClient, Broker, Client, Disconnected
 from mesh.clients.blocking_subscription import BlockingSubscription
+from mesh.clients.subscription import Subscription
 from protocols import AddressError
-from tests.mesh.loopback import Cluster, crash, eventually
+from tests.mesh.loopback import Cluster, crash, eventually, linked
 
+KILLS: Final = int(os.environ.get("MANGROVE_KILLS", "5"))
 NOBODY = "tcp://127.0.0.1:1"
 
 
@@ -168,3 +173,56 @@ async def test_a_leaving_broker_waits_a_second_for_a_blocking_client_that_makes_
         assert asyncio.get_running_loop().time() - began < 50.0
         assert (await asyncio.to_thread(blocking.publish, "a", b"x", timeout=60)).broker == other.name
         await asyncio.to_thread(blocking.close)
+
+
+@pytest.mark.virtual
+async def test_a_client_loses_and_duplicates_nothing_however_often_its_broker_is_killed() -> None:
+    """``MANGROVE_KILLS=100`` for a hundred kills. What the lost broker alone had was not accepted."""
+    async with Cluster() as cluster:
+        brokers = {broker.name: broker for broker in await cluster.mesh("alpha", "bravo", "charlie")}
+        urls = {name: broker.url for name, broker in brokers.items()}
+        async with Client(urls["alpha"]) as reader, Client(list(urls.values())) as publisher:
+            async with reader.subscribe("a") as subscription:
+                got: Counter[bytes] = Counter()
+                accepted: set[bytes] = set()
+                reading = asyncio.create_task(read_all(subscription, got))
+                publishing = asyncio.create_task(publish_on(publisher, accepted))
+                kills = 0
+                while kills < KILLS:
+                    before = len(accepted)
+                    await eventually(lambda before=before: len(accepted) > before + 20, "it publishes", 120)
+                    there = publisher.broker
+                    if there == "alpha":  # the reader's broker stays
+                        pipe = publisher._connection.writer.pipe
+                        assert pipe is not None
+                        pipe.close("cut by the test")
+                        continue
+                    await crash(brokers[there])
+                    kills += 1
+                    brokers[there] = await cluster.broker(there, list(urls.values()), listen=urls[there])
+                    await eventually(lambda: all(map(has_all_links, brokers.values())), "all links", 120)
+                publishing.cancel()
+                await asyncio.wait([publishing])
+                await eventually(lambda: accepted <= set(got), "all came", 120)
+                reading.cancel()
+                await asyncio.wait([reading])
+                assert subscription.interrupted == 0 and max(got.values()) == 1
+                assert len(set(got) - accepted) <= 1, "the one that was cancelled"
+
+
+def has_all_links(broker: Broker) -> bool:
+    return {*linked(broker), broker.name} == {"alpha", "bravo", "charlie"}
+
+
+async def read_all(subscription: Subscription, got: Counter[bytes]) -> None:
+    async for batch in subscription.batches():
+        got.update(batch.bodies)
+
+
+async def publish_on(publisher: Client, accepted: set[bytes]) -> None:
+    number = 0
+    while True:
+        number += 1
+        await publisher.publish("a", b"%d" % number, timeout=120)
+        accepted.add(b"%d" % number)
+        await asyncio.sleep(0.01)
