@@ -116,7 +116,7 @@ class BlockingSession:
         )
         self.conversation.recent.keeps = self._place.moves
         if self._place.moves:
-            self.conversation.offer(SESSION)
+            self.conversation.introduction.offer(SESSION)
         self._calling_back = False
         self._pending_warnings = PendingWarnings(time.monotonic)
         self.conversation.pendings.most = self._pending_max

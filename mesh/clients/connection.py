@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from mesh.clients.addresses import Addresses, Place
 from mesh.clients.calls import LINGER_S
-from mesh.clients.conversation import MOVING_LATER, Conversation
+from mesh.clients.conversation import Conversation
 from mesh.clients.finding import dialable, why_no_session
+from mesh.clients.introduction import MOVING_LATER
 from mesh.clients.moving import Mover
 from mesh.clients.moving_conversation import MovingConversation
 from mesh.clients.session_schedule import SessionSchedule
@@ -62,7 +63,7 @@ class ClientConnection:
         self._moving = conversation if isinstance(conversation, MovingConversation) else None
         conversation.recent.keeps = place.moves
         if place.moves:
-            conversation.offer(MOVING_LATER if self._moving is None else SESSION)
+            conversation.introduction.offer(MOVING_LATER if self._moving is None else SESSION)
         self._mover: Mover | None = None
         self.writer = Writer(self.conversation, self.loop)
         self._socket = RawSocket(Req0, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)

@@ -5,9 +5,9 @@ States: *away* (no connection, or no WELCOME yet) and *settled*. A shell reports
 After WELCOME everything that outlives a connection is said again: subscriptions, unacknowledged blocks
 (unchanged, marked ``AGAIN``), and questions that were not asked yet.
 
-The base class in ``publishing`` holds what is published, ``feeds`` what arrives, ``work_feeds`` what arrives
-of durable subscriptions, and ``questions`` what was asked. This module holds what they share: one connection,
-one order of frames, one end.
+``introduction`` holds who the client is, the base class in ``publishing`` what is published, ``feeds`` what
+arrives, ``work_feeds`` what arrives of durable subscriptions, and ``questions`` what was asked. This module
+holds what they share: one connection, one order of frames, one end.
 
 After each call a shell looks at the frames to send (`take_control`, `take_frames`) and wakes what the call
 returned.
@@ -19,11 +19,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from mesh.access.credentials import Credential
-from mesh.access.proofs import statement
 from mesh.clients.feeds import Feed, Feeds, Run, Token
+from mesh.clients.introduction import Introduction
 from mesh.clients.publishing import Publishing
 from mesh.clients.questions import Question, Questions
 from mesh.clients.tickets import Waitable
@@ -32,13 +32,9 @@ from mesh.errors import MeshError, NotAccepted, SessionError
 from mesh.printable import listed
 from mesh.wire.capabilities import (
     FIRST,
-    GOAWAY,
-    MOVES,
     PUBLISHER_SECRET,
-    SESSION,
     STORED,
     Agreed,
-    Offer,
     VersionMismatch,
 )
 from mesh.wire.durable_frames import WORK, Durable
@@ -58,18 +54,10 @@ from mesh.wire.session_frames import (
 )
 from mesh.wire.session_opening import (
     SECRET_SIZE,
-    TOO_LONG_FOR_FIRST,
     Welcome,
-    client_id,
-    hello,
     publisher_of,
     read_welcome,
 )
-
-STAYING: Final = SESSION.without(GOAWAY, MOVES)
-"""The offer of a client that stays with its broker."""
-MOVING_LATER: Final = SESSION.without(MOVES)
-"""The offer of a client that goes to another broker only when its own is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +105,9 @@ class Conversation(Publishing):
         credential: Credential | None = None,
     ) -> None:
         super().__init__(publisher=publisher_of(secret), boot=boot, prefix=prefix)
-        self._secret = secret
-        self._credential = credential
-        self._hello = b""
-        """The last HELLO, over which a proof is made."""
+        self.introduction = Introduction(secret, name, keepalive_s, credential)
         self.principal = ""
         """The principal that the broker sees in this client; empty if it knows none."""
-        self._full = self._offer = self._offered = STAYING
-        """The client's offer, that of the next HELLO, and that of the last HELLO."""
         self.agreed = Agreed(FIRST.newest, FIRST.capabilities)
         """The protocol agreed upon in the current or last session."""
         self.name = name
@@ -182,15 +165,11 @@ class Conversation(Publishing):
             credential=credential,
         )
 
-    def offer(self, offer: Offer) -> None:
-        """Offer this from now on."""
-        self._full = self._offer = offer
-
     @property
     def falls_back(self) -> bool:
         """True if the broker refused an unknown capability. Then dial again at once: the next HELLO suits
         it."""
-        return self._offer == FIRST != self._offered
+        return self.introduction.falls_back
 
     def standing(self, url: str) -> str:
         """The broker of the current session, or why there is none with ``url``: part of a sentence."""
@@ -208,17 +187,10 @@ class Conversation(Publishing):
         self.keepalive = Keepalive(self.keepalive_s, now)
         self._control.clear()
         self._frames.clear()
-        # Only a session of version 1 recognises a resend of what was published under version 1.
-        sticks = bool(self._unacked) and self.publisher == client_id(self._secret)
-        self._offered = FIRST if sticks else self._offer
         self.leaves_at = inf
         self.said_bye = False
-        self._hello = self._hello_to(self._offered)
-        self._control.append(self.prefix + self._hello)
-
-    def _hello_to(self, offer: Offer) -> bytes:
-        claim = None if self._credential is None else self._credential.claim
-        return hello(offer, self._secret, self.boot, self.name, self.keepalive_s, claim)
+        unacknowledged = self.publisher if self._unacked else None
+        self._control.append(self.prefix + self.introduction.begin(self.boot, unacknowledged))
 
     def disconnected(self, why: str = "") -> list[Waitable]:
         """The pipe is gone. ``why`` tells the reason, unless the broker has told it. Questions that had been
@@ -226,8 +198,7 @@ class Conversation(Publishing):
         if why and not self._told:
             self.last_error = why
         self.attached = False
-        if self._offered == FIRST:
-            self._offer = self._full  # the next broker may be of a later version
+        self.introduction.over()
         self.settled = False
         self.credit = SendCredit()
         self.shut()
@@ -473,7 +444,7 @@ class Conversation(Publishing):
             case [Durable.PAST, first, last, homes]:
                 return self._is_past(first, last, homes, now)
             case [Kind.WELCOME, *fields]:
-                return self._welcomed(read_welcome(fields, self._offered), now)
+                return self._welcomed(read_welcome(fields, self.introduction.offered), now)
             case [Kind.SUBSCRIBED, number, unreached]:
                 feed = self.feeds.get(number)
                 if feed is None:
@@ -509,8 +480,7 @@ class Conversation(Publishing):
                 self._say(Kind.PONG, stamp)
             case [Kind.ERROR, code, sentence]:
                 self.last_error, self._told = f"{code}: {sentence}", True
-                if sentence == TOO_LONG_FOR_FIRST:
-                    self._offer = FIRST
+                self.introduction.refused(sentence)
                 raise SessionError(f"the broker ended the session ({code}): {sentence}")
             case [Kind.BYE, reason]:
                 self.last_error, self._told = f"broker {self.broker} left: {reason}", True
@@ -527,24 +497,16 @@ class Conversation(Publishing):
                 raise SessionError(f"a {name_of(kind)} frame is not for a broker to send")
         return []
 
-    def _proof(self, hello: bytes, challenge: bytes) -> bytes:
-        """The answer to CHALLENGE: proof that this client has what its HELLO named."""
-        if self._credential is None:
-            raise SessionError("the broker challenges a client that named no proof")
-        return encode(Kind.PROVE, self._credential.prove(statement(hello, challenge)))
-
     def _prove(self, challenge: bytes) -> None:
         if self.settled:
             raise SessionError("the broker challenges a client that it has let in")
-        self._control.append(self.prefix + self._proof(self._hello, challenge))
+        self._control.append(self.prefix + self.introduction.proof(challenge))
 
     def _welcomed(self, welcome: Welcome, now: float, *, announce: bool = True) -> list[Waitable]:
         self.broker, self.mesh, self.agreed = welcome.broker, welcome.mesh, welcome.agreed
         self.principal = welcome.principal
         verified = self.agreed.has(PUBLISHER_SECRET)
-        failed = self._identify(
-            publisher_of(self._secret, self.principal) if verified else client_id(self._secret)
-        )
+        failed = self._identify(self.introduction.publisher(self.principal, verified=verified))
         self.settled = True
         self.last_error = ""
         self._sessions += 1

@@ -31,7 +31,7 @@ class Landing(Waitable):
     """One session that is being made. Woken when it may be ready, and when it is over.
 
     ``hello`` is its first frame and ``offered`` what that offers. ``prefix`` goes before every frame.
-    ``prove`` makes a PROVE from HELLO and CHALLENGE.
+    ``prove`` makes a PROVE from CHALLENGE and HELLO.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Landing(Waitable):
                 for feed in self._feeds:
                     self.announce(feed)
             case [Kind.CHALLENGE, *_] if self.welcome is None:
-                self._out.append(self._prefix + self._prove(self._hello, frame[4:]))
+                self._out.append(self._prefix + self._prove(frame[4:], self._hello))
             case [Kind.SUBSCRIBED, number, unreached]:
                 self._confirmed[number] = tuple(unreached)
             case [Kind.PING, stamp]:

@@ -29,8 +29,9 @@ class MovingConversation(Conversation):
 
     def new_landing(self) -> Landing:
         """Begin a session at another broker, while the current one goes on."""
-        hello = self._hello_to(self._full)
-        self.landing = Landing(hello, self._full, self.prefix, self.feeds, self._proof)
+        said = self.introduction
+        hello = said.hello(said.full, self.boot)
+        self.landing = Landing(hello, said.full, self.prefix, self.feeds, said.proof)
         return self.landing
 
     def moved(self) -> None:
@@ -49,7 +50,7 @@ class MovingConversation(Conversation):
         gap = not self.said_bye
         woken = self.disconnected("the client went to another broker")
         self.attached = True
-        self._told, self._offered = False, landing.offered
+        self._told, self.introduction.offered = False, landing.offered
         self.leaves_at = inf
         self._has_moved = self.said_bye = False
         self.keepalive = Keepalive(self.keepalive_s, now)

@@ -90,7 +90,7 @@ async def test_a_client_gets_a_conflict_error_when_another_used_its_sequence_num
         broker = await cluster.broker("home", state_dir="/state")
         async with Client(broker.url) as client, client.subscribe("jobs.#", durable="mail") as jobs:
             said = client._conversation
-            async with raw_session(broker.url, said._secret, said.boot) as copy:
+            async with raw_session(broker.url, said.introduction._secret, said.boot) as copy:
                 copy.publish(block(1, b"first", publisher=said.publisher, boot=said.boot))
                 assert (await copy.hear(Kind.ACK))[1] == [[1, 1]]
             with pytest.raises(NotAccepted, match="conflict: other messages came under these numbers"):

@@ -238,7 +238,7 @@ def test_a_principal_cannot_publish_under_the_id_of_another_even_with_its_secret
             honest = mesh._conversation
             other = client(process, broker, KeyCredential(mallory))
             stolen = Conversation(
-                secret=honest._secret,
+                secret=honest.introduction._secret,
                 boot=honest.boot,
                 name="mallory",
                 prefix=honest.prefix,

@@ -247,7 +247,7 @@ def test_a_subscriber_that_steals_an_id_is_refused_with_the_reason_and_its_victi
                         await Client(mesh.url, name="thief", environment=mesh._environment).open()
                     told.append(str(refusal.value))
 
-    monkeypatch.setattr("mesh.clients.conversation.hello", claims)
+    monkeypatch.setattr("mesh.clients.introduction.hello", claims)
     with World(1) as world:
         mesh = Mesh(world, brokers=3)
         mesh.client("robber", thief, at="broker-2")

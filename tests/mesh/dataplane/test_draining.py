@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.clients.conversation import MOVING_LATER
+from mesh.clients.introduction import MOVING_LATER
 from mesh.dataplane.draining import AWAKE_S
 from mesh.dataplane.members import MARKS_MAX
 from mesh.errors import SessionError
@@ -19,7 +19,7 @@ class Moving(FakeClient):
     """A client that lets its test decide when it has moved."""
 
     def connect(self, node: object) -> None:
-        self.conversation.offer(SESSION)
+        self.conversation.introduction.offer(SESSION)
         super().connect(node)  # type: ignore[arg-type]
 
 
@@ -37,7 +37,7 @@ def test_capable_clients_are_told_of_the_drain_and_only_moving_ones_are_waited_f
     stays = FakeClient(mesh, mesh.nodes[1], "stays", b"\x80\x00\x00\x01")
     later = FakeClient(mesh, mesh.nodes[1], "later", b"\x80\x00\x00\x02")
     later.lose()
-    later.conversation.offer(MOVING_LATER)
+    later.conversation.introduction.offer(MOVING_LATER)
     later.connect(mesh.nodes[1])
     assert exchange.drained(mesh.now)
     moves = Moving(mesh, mesh.nodes[1], "moves", b"\x80\x00\x00\x03")
