@@ -82,9 +82,9 @@ def worked_off_after_loss_of_power(seed: int, *faults: str) -> Worker:
 
 def test_stored_is_lost_with_the_power_of_a_disk_that_lies_about_its_syncs() -> None:
     assert worked_off_after_loss_of_power(1).got == bodies(20), "the disk is honest"
-    unseen = worked_off_after_loss_of_power(1, "lying_disk")
+    unseen = worked_off_after_loss_of_power(2, "lying_disk")
     assert unseen.got == [] and unseen.work is not None
-    seen = worked_off_after_loss_of_power(2, "lying_disk")
+    seen = worked_off_after_loss_of_power(9, "lying_disk")
     assert seen.got == [] and "is damaged" in seen.ends[0]
 
 
