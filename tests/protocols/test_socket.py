@@ -190,7 +190,7 @@ async def test_a_cancelled_send_was_not_taken() -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("raw", [False, True])
-async def test_after_closing_every_call_raises_closed(kind: type[Socket], raw: bool) -> None:
+async def test_every_call_raises_closed_after_closing(kind: type[Socket], raw: bool) -> None:
     socket = RawSocket(kind) if raw else kind()
     assert not socket.closed
     await socket.aclose()

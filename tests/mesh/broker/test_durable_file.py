@@ -84,7 +84,7 @@ async def test_a_change_during_a_write_is_written_by_the_next_one() -> None:
     assert contents((await load(storage)).tables) == contents(tables.homes)
 
 
-async def test_without_a_state_folder_nothing_is_written_and_all_counts_as_written() -> None:
+async def test_everything_counts_as_written_without_a_state_folder() -> None:
     storage, tables = FaultyStorage(), Gossip(a={"mail": ("m",)})
     file = await load(storage, None)
     file.changed(tables)

@@ -408,7 +408,7 @@ async def test_an_unwritable_folder_is_one_clear_sentence_at_the_start(
     assert caplog.text == "", "the error says it; the log need not"
 
 
-async def test_without_a_folder_only_the_latest_events_are_kept() -> None:
+async def test_only_the_latest_events_are_kept_without_a_folder() -> None:
     storage = FaultyStorage()
     log = make(storage, None)
     await log.start()

@@ -48,7 +48,7 @@ async def test_the_raised_incarnation_is_on_disk_before_the_broker_starts(tmp_pa
         storage.locked.clear()  # as the kernel does for a killed process
 
 
-async def test_without_a_state_folder_the_id_is_for_this_run_and_nothing_is_written() -> None:
+async def test_the_id_is_for_one_run_without_a_state_folder() -> None:
     storage = FaultyStorage()
     one = await Identity.load(name="a", state_dir=None, storage=storage, rng=rng(1))
     two = await Identity.load(name="a", state_dir=None, storage=storage, rng=rng(2))

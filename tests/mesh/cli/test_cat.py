@@ -171,7 +171,7 @@ async def test_count_and_interval_repeat_the_message(engine: tuple[str, str]) ->
             assert (await pull.printed(8))[3:] == [b"y\n"] * 5
 
 
-async def test_without_count_and_interval_data_is_sent_once(engine: tuple[str, str]) -> None:
+async def test_data_is_sent_once_without_count_and_interval(engine: tuple[str, str]) -> None:
     async with cat("--pull", "-L0", *engine) as pull:
         url = await pull.listening()
         await finished("--push", "--dial", url, "-D", "x", *engine)
@@ -331,7 +331,7 @@ def test_standard_input_is_one_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_without_pynng_the_nng_engine_says_what_to_install() -> None:
+def test_the_nng_engine_without_pynng_names_what_to_install() -> None:
     code = (
         "import sys; sys.modules['pynng'] = None; from mesh.cli.app import main;"
         " sys.exit(main(['cat', '--pull', '-L0', '--engine', 'nng']))"

@@ -166,7 +166,7 @@ def test_a_message_done_after_its_session_ended_is_reported_as_late(
         assert "jobs.a 0000000000000005-6-1 was done when its session was over, and comes again" in err
 
 
-def test_without_a_command_messages_are_printed_and_done(served: ServedHome) -> None:
+def test_messages_are_printed_and_done_without_a_command(served: ServedHome) -> None:
     served.publish(b"1", b"2", b"3")
     out, _ = served.ok("mail", "jobs.#", "--count", "2")
     assert out == "jobs.a 1\njobs.a 2\n" and served.home.left == 1

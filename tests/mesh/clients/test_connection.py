@@ -328,7 +328,7 @@ async def test_a_connection_that_ends_as_it_is_made_again_is_not_waited_for() ->
         await mesh.aclose()
 
 
-async def test_without_a_broker_the_error_says_how_to_start_one() -> None:
+async def test_the_error_without_a_broker_says_how_to_start_one() -> None:
     with pytest.raises(Disconnected, match="mesh broker"):
         async with Client("tcp://127.0.0.1:1"):
             pass

@@ -78,7 +78,7 @@ def test_parcels_wait_for_room_in_their_order() -> None:
     assert it.next_append(2000) and big.under_way and small.under_way
 
 
-def test_without_room_on_the_disk_one_is_tried_at_a_time_until_it_fits() -> None:
+def test_parcels_are_tried_one_at_a_time_while_the_disk_has_no_room() -> None:
     it = filling()
     parcels = [it.add([("a", [b"%d" % number])]) for number in range(3)]
     assert len(opened(it.next_append(0))[0].bodies) == 3

@@ -107,7 +107,7 @@ def test_an_idle_client_flushes_at_the_end_of_the_turn_and_a_busy_one_after_a_wh
     assert desk.conversation.statistics().published == 1 + turns
 
 
-def test_after_a_turn_without_messages_the_client_is_idle_again() -> None:
+def test_the_client_is_idle_again_after_a_turn_without_messages() -> None:
     desk = Desk()
     desk.gather()
     desk.loop.turn()
@@ -169,7 +169,7 @@ def test_frames_that_a_full_pipe_refuses_follow_in_order_and_are_dropped_with_th
     assert desk.left() == 1, "HELLO, and nothing of the old connection"
 
 
-def test_without_a_pipe_nothing_is_handed_over() -> None:
+def test_no_frames_are_handed_over_without_a_pipe() -> None:
     desk = Desk()
     desk.writer.detach()
     desk.gather()

@@ -129,7 +129,7 @@ def test_the_dead_are_dialled_occasionally_and_more_often_when_there_are_many() 
     assert 5 <= tries[0] <= 50 and 150 <= tries[1] <= 250
 
 
-def test_after_a_void_round_all_are_dialled_at_once() -> None:
+def test_all_members_are_dialled_at_once_after_a_void_round() -> None:
     driven = Driven(me=5)
     driven.member(2)
     driven.member(3)

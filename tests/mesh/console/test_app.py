@@ -79,7 +79,7 @@ async def test_silent_brokers_are_named() -> None:
     assert (await look(client(mesh), 1.0)).silent == ("beta",)
 
 
-async def test_without_a_survey_the_connected_brokers_view_is_shown_and_its_live_peers_are_silent() -> None:
+async def test_the_connected_brokers_view_is_shown_without_a_survey_and_its_live_peers_are_silent() -> None:
     seen = await look(client(FakeMesh(statuses.calm(), survey_fails=True)), 1.0)
     assert len(seen.statuses) == 1
     assert seen.silent == ("beta", "gamma", "delta", "epsilon")

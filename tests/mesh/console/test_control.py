@@ -70,7 +70,7 @@ def test_sorting_goes_through_the_columns_and_round() -> None:
     assert pressed("x", "s").metric == METRICS[1] and pressed("x", "s", "s", "s").metric == METRICS[0]
 
 
-def test_while_a_filter_is_typed_keys_are_its_text() -> None:
+def test_keys_are_text_while_a_filter_is_typed() -> None:
     control = pressed("/", "q", "?", "m", "backspace")
     assert control.filter == "q?" and control.typing and not control.quits and not control.help
     control.press("enter", ROWS)

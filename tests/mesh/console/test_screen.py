@@ -89,7 +89,7 @@ def test_a_screen_of_twenty_columns_names_the_dead_broker() -> None:
     assert not set(text) & set("╭│╯"), "there is no room for frames"
 
 
-def test_without_colour_a_chosen_row_is_still_seen() -> None:
+def test_a_chosen_row_is_visible_without_colour() -> None:
     lines = frame(compose(statuses.calm()), ("down", "down"), colours=True)
     (chosen,) = [line for line in lines if "beta" in line and "\x1b[7m" in line]
     assert "\x1b[3" not in chosen and "\x1b[4" not in chosen, "reverse, without a colour"

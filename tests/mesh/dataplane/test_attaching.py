@@ -291,7 +291,7 @@ def test_a_name_that_cannot_be_removed_stays(world: World) -> None:
     assert world.keep(b"0") == [(Kept.KEPT, "")] and world.table == {"mail": ("jobs.#",)}
 
 
-def test_without_a_state_folder_nothing_lives_here_or_is_kept(tmp_path: Path) -> None:
+def test_a_broker_without_a_state_folder_keeps_no_subscriptions_and_no_messages(tmp_path: Path) -> None:
     world = World(tmp_path, state=False)
     client = world.client()
     client.attach("mail", "jobs.#")

@@ -101,7 +101,7 @@ def test_a_full_disk_that_cannot_be_read_leaves_the_block_in_doubt(world: World)
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_after_a_failed_commit_its_blocks_are_in_doubt_until_a_restart_and_all_others_refused(
+def test_blocks_of_a_failed_commit_are_in_doubt_until_a_restart_and_all_others_refused(
     world: World, written: bool
 ) -> None:
     world.journal.failing, world.journal.kept = True, written

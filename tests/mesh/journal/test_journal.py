@@ -285,7 +285,7 @@ class PlantedAt:
         return True
 
 
-def test_after_an_error_at_any_statement_nothing_of_the_commit_is_there(tmp_path: Path) -> None:
+def test_an_error_at_any_statement_reverts_the_whole_commit(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     subscribed(journal, "old", "old")
@@ -310,9 +310,7 @@ def test_after_an_error_at_any_statement_nothing_of_the_commit_is_there(tmp_path
 
 
 @pytest.mark.parametrize("error", [apsw.IOError, apsw.FullError])
-def test_after_a_failed_write_or_sync_nothing_of_the_commit_is_there(
-    tmp_path: Path, error: type[apsw.Error]
-) -> None:
+def test_a_failed_write_or_sync_reverts_the_whole_commit(tmp_path: Path, error: type[apsw.Error]) -> None:
     """A commit failed and its retry was taken for a duplicate, and acknowledged: the message was lost."""
     failed = 0
     for fail_at in range(1, 40):

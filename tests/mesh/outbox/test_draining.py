@@ -444,7 +444,7 @@ def test_a_topic_is_probed_when_all_that_was_sent_of_it_is_answered() -> None:
     assert took(file, draining, 1.0) == [1]
 
 
-def test_after_a_pause_of_everything_it_begins_when_all_that_was_sent_is_answered() -> None:
+def test_sending_resumes_after_a_pause_of_everything_when_all_sent_rows_are_answered() -> None:
     file, _ = filled(b"a", b"b", b"c")
     draining = Draining(file.last, held_max=1)
     draining.session_began(1)

@@ -71,7 +71,7 @@ def test_a_large_body_is_many_rows_of_one_number_and_one_message(tmp_path: Path)
     outbox.close()
 
 
-def test_after_a_restart_it_is_the_same_publisher_with_a_new_boot(tmp_path: Path) -> None:
+def test_an_outbox_is_the_same_publisher_with_a_new_boot_after_a_restart(tmp_path: Path) -> None:
     outbox = opened(tmp_path)
     before = outbox.secret, outbox.publisher, outbox.boot
     block = sealed(outbox, 1, 5)

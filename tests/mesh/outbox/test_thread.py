@@ -144,7 +144,7 @@ def change(*blocks: bytes, free: Sequence[tuple[int, int]] = ()) -> Change:
     return Change(blocks, free, lambda _: None, sum(map(len, blocks)))
 
 
-def test_without_room_for_all_of_them_each_change_is_tried_alone(tmp_path: Path) -> None:
+def test_each_change_is_tried_alone_without_room_for_all_of_them(tmp_path: Path) -> None:
     outbox = opened(tmp_path, max_bytes=3000)
     appended(outbox, sealed(outbox, 1, body=bytes(1000)))
     results = done(

@@ -138,7 +138,9 @@ async def test_we_answer_the_other_programs_question(
 
 
 @with_both
-async def test_it_responds_to_our_survey(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
+async def test_the_other_program_responds_to_our_survey(
+    name: str, way: tuple[str, bool], tls: tuple[str, ...]
+) -> None:
     async with Surveyor0(options=OPTIONS) as surveyor:
         end = await endpoint(surveyor, way, tls)
         async with program(name, "--respondent", *end, "--data", "here", "--quoted") as peer:
@@ -149,7 +151,9 @@ async def test_it_responds_to_our_survey(name: str, way: tuple[str, bool], tls: 
 
 
 @with_both
-async def test_we_respond_to_its_survey(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
+async def test_we_respond_to_the_other_programs_survey(
+    name: str, way: tuple[str, bool], tls: tuple[str, ...]
+) -> None:
     async with Respondent0(options=OPTIONS) as respondent:
         end = await endpoint(respondent, way, tls)
         delay = ("--delay", "1", "--interval", "1")  # a survey before the link is up asks nobody

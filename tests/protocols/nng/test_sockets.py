@@ -422,7 +422,7 @@ async def test_best_effort_drops_nothing_where_there_is_room() -> None:
         assert rep.statistics().drops == req.statistics().drops == {}
 
 
-async def test_without_peers_it_may_fail_at_once() -> None:
+async def test_calls_without_peers_may_fail_at_once() -> None:
     async with nng.Req0(options=SocketOptions(fail_without_peers=True)) as req:
         with pytest.raises(NoPeers):
             await req.send(b"x")

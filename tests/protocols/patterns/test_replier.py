@@ -84,7 +84,7 @@ async def test_send_before_recv_and_a_second_send_are_state_errors(kind: Kind) -
         assert peer.heard == [ID + b"1"]
 
 
-async def test_after_two_recvs_the_later_question_is_answered(kind: Kind) -> None:
+async def test_the_later_question_is_answered_after_two_recvs(kind: Kind) -> None:
     async with kind() as socket:
         peer = Peer(socket)
         peer.say(encode_word(END_BIT | 1) + b"1", encode_word(END_BIT | 2) + b"2")

@@ -90,5 +90,5 @@ def test_a_bug_is_found_by_the_check_of_its_subject(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("faults", dict.fromkeys(proof.faults for proof in PROOFS), ids=str)
-def test_without_a_bug_the_runs_of_these_tests_pass(faults: tuple[Fault, ...]) -> None:
+def test_the_runs_of_these_tests_pass_without_a_bug(faults: tuple[Fault, ...]) -> None:
     assert play(*faults) == {}

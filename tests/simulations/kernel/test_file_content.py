@@ -16,7 +16,7 @@ def _log(rows: int) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_after_any_operations_it_reads_like_plain_bytes(seed: int) -> None:
+def test_a_file_reads_like_plain_bytes_after_any_operations(seed: int) -> None:
     rng = random.Random(seed)
     plain, content = bytearray(), FileContent()
     for _ in range(60):

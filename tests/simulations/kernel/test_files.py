@@ -130,7 +130,7 @@ def test_an_appended_file_may_later_be_written_in_place() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_after_any_operations_its_content_reads_like_plain_bytes(seed: int) -> None:
+def test_the_content_of_a_file_reads_like_plain_bytes_after_any_operations(seed: int) -> None:
     rng = random.Random(seed)
     plain, content = bytearray(), SectorContent()
     for _ in range(200):

@@ -29,7 +29,7 @@ def test_the_bound_is_that_of_the_tables(failures: int, trials: int, bound: floa
     assert Rate(failures, trials).upper_bound == pytest.approx(bound, rel=1e-3)
 
 
-def test_without_failures_the_rule_of_three_is_close() -> None:
+def test_the_bound_without_failures_is_close_to_the_rule_of_three() -> None:
     for trials in (100, 1000, 5000):
         assert Rate(0, trials).upper_bound == pytest.approx(3 / trials, rel=0.02)
 

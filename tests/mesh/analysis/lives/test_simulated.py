@@ -192,7 +192,7 @@ def test_the_lives_of_many_seeds_are_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_without_the_log_of_the_dead_its_peers_never_confuse_a_crash_with_a_power_loss(
+def test_peers_of_a_dead_broker_without_a_log_never_confuse_a_crash_with_a_power_loss(
     tmp_path: Path,
 ) -> None:
     """Events that nobody can distinguish then are unknown, and not failures."""

@@ -220,7 +220,7 @@ def test_answers_of_another_round_or_after_the_deadline_do_not_count() -> None:
     assert driven.machine.statistics().silent_rounds == 1
 
 
-def test_after_a_late_round_only_members_without_a_link_wait_to_be_judged() -> None:
+def test_only_members_without_a_link_wait_to_be_judged_after_a_late_round() -> None:
     """A late broker may have caused the loss of a link itself; a link that is up answers or does not."""
     driven = Driven(2, 3, 4)
     driven.round(2, 3, 4)

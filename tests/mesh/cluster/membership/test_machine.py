@@ -247,7 +247,7 @@ def test_most_of_the_mesh_may_die_at_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_after_any_faults_all_views_are_right_again(seed: int) -> None:
+def test_all_views_are_right_again_after_any_faults(seed: int) -> None:
     """Random kills, restarts, pauses and cuts, then calm. No broker raises another's incarnation."""
     world = World(seed, loss=0.02)
     world.mesh(6)
