@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mesh.analysis.reporting.findings import natural
+
 SILENT_S: Final = 6.0
 DEATHS_KEPT: Final = 50
 DEATHS_S: Final = 300.0
@@ -165,7 +167,8 @@ class Health:
             ends = (run, dst), (run, src)
             if newest - last.last_us <= (SILENT_S + last.window_s) * 1e6 and all(end in up for end in ends):
                 graph.add_edge(*ends)
-        parts = [tuple(sorted(up[node] for node in part)) for part in networkx.connected_components(graph)]
+        names = ((up[node] for node in part) for part in networkx.connected_components(graph))
+        parts = [tuple(sorted(part, key=natural)) for part in names]
         return tuple(sorted(parts, key=lambda part: (-len(part), part)))
 
     def _rate(self) -> float | None:

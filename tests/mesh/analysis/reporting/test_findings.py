@@ -47,6 +47,23 @@ def test_a_calm_run_says_so() -> None:
     assert run.availability is None, "nothing was observed, which is not zero"
 
 
+def test_the_verdict_names_brokers_whose_logs_are_missing() -> None:
+    """One of eight logs of a mesh that was split for a minute said "no partition" without a reservation."""
+    alone = digest(
+        lives=[life("a", 1, "up", 0, 100, None), life("b", 1, "unknown", 0, 100, None)],
+        brokers=[broker("a", "oslo")],
+        availability=[],
+        parts=[],
+        part_sides=[],
+        changes=[],
+    )
+    (run,) = findings_of(alone).runs
+    assert run.verdict == (
+        "2 brokers in 1 min 40 s, no failure, no partition, "
+        "but 1 broker left no log: what nobody else saw is unknown."
+    )
+
+
 def test_events_are_in_order_with_names_in_natural_order() -> None:
     (run,) = findings_of(digest()).runs
     assert [(event.what, event.brokers) for event in run.events] == [
