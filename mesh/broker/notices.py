@@ -118,7 +118,10 @@ class Notices:
         """Another broker changed its state."""
         if to_state == "dead":
             self._warn(
-                "deaths", "%s is dead: %s; if nobody stopped it, check its process and host", name, reason
+                "deaths",
+                "%s is dead: %s; if nobody stopped it, check its process, host and network",
+                name,
+                reason,
             )
         elif from_state == "dead" and to_state == "alive":
             self._warn("deaths", "%s, which was dead, is alive again", name)

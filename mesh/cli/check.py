@@ -40,7 +40,7 @@ def check(
     alive
         Brokers alive, at least. Default: off.
     dead
-        Brokers held for dead, at most. Default: 0,1.
+        Brokers dead or cut off, at most. Default: 0,1.
     drops
         Messages dropped a second, at most. Default: 0,100.
     late

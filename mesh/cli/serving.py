@@ -151,7 +151,7 @@ async def _say_unknown_hosts(urls: Sequence[str]) -> None:
             await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except OSError as error:
             reason = error.strerror or str(error)
-            log.warning("--join %s: %r is not known here (%s); trying on", url, host, reason)
+            log.warning("--join %s: %r is not known here (%s); retrying", url, host, reason)
 
 
 def listening_line(status: dict[str, Any], join: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ def _spread_told(before: str, spread: Spread | None, nothing: str) -> str:
 
 
 TOLD: Final[Mapping[str, Callable[[Measures], str]]] = {
-    "detection_s": lambda found: _spread_told("dead", found.detection_s, "nobody is held for dead"),
+    "detection_s": lambda found: _spread_told("dead", found.detection_s, "no broker was reported dead"),
     "return_s": lambda found: _spread_told("back", found.return_s, "nobody comes back"),
     "whole_s": lambda found: (
         "never whole again" if found.whole_s is None else f"whole {found.whole_s:.2f} s after the heal"

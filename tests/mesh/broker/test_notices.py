@@ -44,7 +44,7 @@ def test_a_death_and_its_end_are_reported_and_a_suspicion_is_not(log: Log) -> No
     log.notices.member("beta", "suspect", "dead", "missed 3")
     log.notices.member("beta", "dead", "alive", "a new boot")
     assert log.take() == [
-        "beta is dead: missed 3; if nobody stopped it, check its process and host",
+        "beta is dead: missed 3; if nobody stopped it, check its process, host and network",
         "beta, which was dead, is alive again",
     ]
 
@@ -102,7 +102,7 @@ def test_warnings_of_a_kind_are_bounded_and_omitted_ones_are_counted(log: Log) -
     log.notices.member("gamma", "suspect", "dead", "missed 3")
     log.notices.member("delta", "suspect", "dead", "missed 3")
     assert log.take() == [
-        "gamma is dead: missed 3; if nobody stopped it, check its process and host"
+        "gamma is dead: missed 3; if nobody stopped it, check its process, host and network"
         " (990 more warnings of deaths were left out before this one)"
     ]
     log.now += 3600

@@ -73,7 +73,7 @@ def test_every_comparable_measure_has_a_phrase() -> None:
     found = measure([*STARTS, change("broker-1", "broker-3", "suspect", 13.0)], [], BROKERS, whole_s=0.25)
     assert found.told("whole_s") == "whole 0.25 s after the heal"
     assert found.told("suspicions") == "1 suspicions in all tables together"
-    assert found.told("detection_s") == "nobody is held for dead"
+    assert found.told("detection_s") == "no broker was reported dead"
     assert all(found.told(name) and name in found.as_json() for name in TOLD)
 
 
