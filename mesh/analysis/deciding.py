@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from mesh.analysis.reading.logs import Logs
 
-READ: Final = ("heard", "boots_raw", "mem", "link", "stats", "meta")
-TOLD: Final = ("boots", "said", "linked", "late", "stretches", "awake")
+TOLD: Final = ("boots", "said", "linked", "stretches")
+"""Facts that several decisions stand on."""
 Stage = Callable[[str], None]
 
 
@@ -43,12 +43,12 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
         OtherTruth: the truth beside the logs belongs to another run.
     """
     files = logs.files
-    read: dict[str, Any] = {name: made(getattr(logs, name)) for name in READ}
-    logs = replace(logs, **read)
+    logs = replace(logs, heard=made(logs.heard))
     say("aligning all clocks")
     clock = measure(logs)
     told = facts(logs, clock)
-    told = replace(told, **{name: made(getattr(told, name)) for name in TOLD})
+    kept: dict[str, Any] = {name: made(getattr(told, name)) for name in TOLD}
+    told = replace(told, **kept)
     say("finding the lives of processes")
     life = made(as_decided(lives(told), Life))
     of_lives = figures(life, window_s)

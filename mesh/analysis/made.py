@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+FEW: Final = 50_000
+"""So many rows take one task about as long as several tasks take to exchange them."""
 
 
 def made(frame: DataFrame) -> DataFrame:
     """The frame, computed now, without the plan that led to it.
 
-    A plan that holds the plans of all it stands on takes Spark minutes to look at. Where one partition is
-    enough, Spark is told that there is one: else it exchanges rows before each group and join.
+    A plan that holds the plans of all it stands on takes Spark minutes to look at. Spark is told that few
+    rows are in one partition: else it exchanges them before each group and join, which takes it longer than
+    the work itself. The rows are counted while they are computed.
     """
-    if frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1":
-        frame = frame.coalesce(1)
-    return frame.localCheckpoint()
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    counted = Observation()
+    kept = frame.observe(counted, F.count(F.lit(1)).alias("rows")).localCheckpoint()
+    return kept.coalesce(1) if counted.get["rows"] <= FEW else kept

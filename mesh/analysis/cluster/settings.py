@@ -39,6 +39,10 @@ SQL: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Plans with many columns: inferring filters that are there already takes longer than running them.
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
     # A broker may rename a file before it is read. The job checks for that and reads again.
     "spark.sql.files.ignoreMissingFiles": "true",
 }

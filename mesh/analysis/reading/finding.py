@@ -16,7 +16,7 @@ from mesh.analysis.reading.coverage import without_copies
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LINES: Final = (".jsonl", ".jsonl.part", ".jsonl.gz", ".jsonl.part.gz")
 PARQUET: Final = (".parquet",)
@@ -60,10 +60,9 @@ def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
     from pyspark.errors import AnalysisException
 
     hint = "name the folder that brokers were given as --log-dir"
-    listing = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
-        frame = listing.option("pathGlobFilter", PATTERN).load(literal(place))
-        found = {SAME.sub("file:/", unquote(url)): (0, 0) for url in frame.inputFiles()}
+        frame = _listing(spark, place)
+        found = {path: (0, 0) for path in _paths(frame)}
         listed = frame.selectExpr("path", "length", "unix_micros(modificationTime) as us").collect()
         found |= {row["path"]: (row["length"], row["us"]) for row in listed}
     except AnalysisException as error:
@@ -87,6 +86,27 @@ def is_skipped(path: PurePath) -> bool:
     if any(part.startswith(".") for part in path.parts) or not path.name.endswith(LINES):
         return False
     return any(part.startswith("_") and "=" not in part for part in path.parts)
+
+
+def paths_of(spark: SparkSession, place: str) -> set[str]:
+    """The paths of the logs that are below ``place`` now, as in `LogFile`. Spark starts no job for them."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return _paths(_listing(spark, place))
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return set()
+
+
+def _listing(spark: SparkSession, place: str) -> DataFrame:
+    listing = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    return listing.option("pathGlobFilter", PATTERN).load(literal(place))
+
+
+def _paths(listing: DataFrame) -> set[str]:
+    return {SAME.sub("file:/", unquote(url)) for url in listing.inputFiles()}
 
 
 def literal(place: str) -> str:

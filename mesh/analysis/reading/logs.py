@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from mesh.analysis.made import made
 from mesh.analysis.reading import heartbeats, numbering
-from mesh.analysis.reading.finding import find_logs
+from mesh.analysis.reading.finding import find_logs, paths_of
 from mesh.analysis.reading.material import BOOT, Direct, union
 from mesh.analysis.reading.repeats import Repeats
 from mesh.analysis.reading.schema import NOT_JSON, UNKNOWN
@@ -88,7 +89,7 @@ def read_logs(spark: SparkSession, place: str, store: Store | None = None) -> Lo
             continue
         logs = reading.logs()
         # A broker that finished a file has renamed its .part, perhaps before it was read.
-        if {file.path for file in files} <= {file.path for file in find_logs(spark, place)}:
+        if {file.path for file in files} <= paths_of(spark, place):
             return logs
         logs.close()
     raise MeshError(f"the logs in {place} are renamed faster than they can be read")
@@ -128,8 +129,7 @@ class _Reading:
     def logs(self) -> Logs:
         parts = self._parts.where("ok")
         rows = self._good.where(F.col("kind") != "hb")
-        extent = self._extent(parts, rows).persist()
-        self._kept.append(extent)
+        extent = made(self._extent(parts, rows))
         counts = extent.select(
             "path",
             *BOOT,
@@ -147,15 +147,15 @@ class _Reading:
             rows = _without(rows, doubtful).unionByName(again.others())
             fresh = heartbeats.reduce(self._windows.of(again.beats()), [])
             parts = _without(parts, doubtful).select(*fresh.columns).unionByName(fresh)
-            rows, counts = rows.persist(), counts.persist()
-            self._kept += [*again.kept, rows, counts]
-        bad = self._material.bad()
+            rows, counts = made(rows), made(counts)
+            self._kept += again.kept
+        bad = made(self._material.bad())
         names = self._names()
         kinds = {kind: _kind(rows, kind) for kind in KINDS}
         return Logs(
-            files=_files(names, extent, counts, bad),
+            files=made(_files(names, extent, counts, bad)),
             quarantine=_named(bad, names).select("file", "problem", F.col("raw").alias("line")),
-            boots_raw=_boots(kinds, extent, counts, bad),
+            boots_raw=made(_boots(kinds, extent, counts, bad)),
             heard=_heard(parts, kinds["heard"]),
             meta=kinds["meta"],
             mem=kinds["mem"],
@@ -181,8 +181,7 @@ class _Reading:
     def _doubtful(self, extent: DataFrame) -> DataFrame | None:
         """Boots with inconsistent numbers."""
         of_boot = extent.groupBy(*BOOT).agg(*numbering.merge())
-        found = of_boot.where(~numbering.is_whole()).select(*BOOT).persist()
-        self._kept.append(found)
+        found = made(of_boot.where(~numbering.is_whole()).select(*BOOT))
         return None if found.isEmpty() else found
 
     def _names(self) -> DataFrame:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.sql import functions as F
 
+from mesh.analysis.made import made
 from mesh.analysis.reading import heartbeats, numbering
 from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound
 from mesh.eventlog.windows import PERIODS, window_ns
@@ -27,7 +28,8 @@ class Material(Protocol):
 
     @property
     def rows(self) -> DataFrame:
-        """Valid rows that are not heartbeats, and heartbeats in another form than a broker writes."""
+        """Valid rows that are not heartbeats, and heartbeats in another form than a broker writes. They are
+        computed once."""
         ...
 
     @property
@@ -52,7 +54,7 @@ class Direct:
 
     def __init__(self, sources: Sequence[Source], periods: DataFrame | None = None) -> None:
         self._sources = sources
-        self._others = union([source.others() for source in sources]).persist()
+        self._others = made(union([source.others() for source in sources]))
         self.rows = self._others.where(F.col("problem").isNull())
         told = periods_of(self.rows)
         self.windows = Windows(told if periods is None else told.unionByName(periods))
@@ -73,7 +75,7 @@ class Direct:
         return self._bad
 
     def close(self) -> None:
-        for frame in (self._others, self.parts, self._bad):
+        for frame in (self.parts, self._bad):
             if frame is not None:
                 frame.unpersist()
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pyspark.sql import functions as F
 
+from mesh.analysis.made import made
 from mesh.analysis.reading import heartbeats, numbering
 from mesh.analysis.reading.coverage import (
     GROWING,
@@ -221,7 +222,7 @@ class Stored:
         self._live = live
         self._bad = store.of("bad", files)
         whole = [parts.withColumn("ok", F.lit(True)) for parts in store.of("parts", files)]
-        self.rows = union([*store.of("rows", files), *([live.rows] if live else [])])
+        self.rows = made(union([*store.of("rows", files), *([live.rows] if live else [])]))
         self.parts = union([*whole, *([live.parts] if live else [])]).persist()
         self.windows = live.windows if live else store.windows()
 
