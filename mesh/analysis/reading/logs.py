@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from mesh.analysis.made import made
 from mesh.analysis.reading import heartbeats, numbering
 from mesh.analysis.reading.finding import find_logs, paths_of
-from mesh.analysis.reading.material import BOOT, Direct, union
+from mesh.analysis.reading.material import BOOT, Direct
 from mesh.analysis.reading.repeats import Repeats
 from mesh.analysis.reading.schema import NOT_JSON, UNKNOWN
-from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, listed, sources
+from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, listed, sources, union
 from mesh.analysis.results.spark_types import table_schema
 from mesh.analysis.results.tables import FileRow, Heard
 from mesh.errors import MeshError

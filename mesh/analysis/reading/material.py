@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.sql import functions as F
 
 from mesh.analysis.made import made
 from mesh.analysis.reading import heartbeats, numbering
-from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound
+from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, union
 from mesh.eventlog.windows import PERIODS, window_ns
 
 if TYPE_CHECKING:
@@ -105,8 +104,3 @@ def periods_of(rows: DataFrame) -> DataFrame:
     """``run``, ``node``, ``boot`` and ``period_s`` from `meta` rows."""
     told = rows.where((F.col("kind") == "meta") & F.col("period_s").isNotNull())
     return told.select(*BOOT, "period_s").distinct()
-
-
-def union(frames: Sequence[DataFrame]) -> DataFrame:
-    """All rows of frames with the same columns."""
-    return reduce(lambda one, other: one.unionByName(other), frames)

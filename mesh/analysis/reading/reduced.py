@@ -34,10 +34,10 @@ from mesh.analysis.reading.coverage import (
     visible,
 )
 from mesh.analysis.reading.finding import escaped
-from mesh.analysis.reading.material import Direct, Windows, periods_of, union
+from mesh.analysis.reading.material import Direct, Windows, periods_of
 from mesh.analysis.reading.schema import rules
 from mesh.analysis.reading.slices import heads_of, lines_of_slices
-from mesh.analysis.reading.sources import Lines, Parquet, lines_of, listed
+from mesh.analysis.reading.sources import Lines, Parquet, lines_of, listed, union
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

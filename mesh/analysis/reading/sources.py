@@ -11,7 +11,9 @@ Both kinds of source give the same columns:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.sql import functions as F
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from mesh.analysis.reading.finding import LogFile
 
 HEARTBEAT: Final = "run ts mono_ns node boot seq msg src hb_seq rtt_us".split()
+KIND_IN_PATH: Final = re.compile("/kind=([^/]+)/")
 MARK: Final = '"kind":"hb"'
 BEGINS: Final = '{"v":1,'
 US_MAX: Final = 32_503_680_000_000_000
@@ -79,35 +82,53 @@ class Lines:
 
 
 class Parquet:
-    """Parquet with the columns of the event log, ``ts`` as a timestamp. The kind of a row may be in its
-    file's path, as ``kind=hb``."""
+    """Parquet with the columns of the event log, ``ts`` as a timestamp. The kind of its rows may be in a
+    file's path, as ``kind=hb``. Such a file is read for its kind only."""
 
     def __init__(self, spark: SparkSession, files: Sequence[LogFile]) -> None:
         fields = [
             StructField("ts", TimestampType()) if field.name == "ts" else field for field in row_type().fields
         ]
-        path = F.col("_metadata.file_path")
-        of_path = F.nullif(F.regexp_extract(path, "/kind=([^/]+)/", 1), F.lit(""))
         reader = spark.read.schema(StructType(fields))
-        rows = reader.parquet(*(escaped(file.path) for file in files))
-        rows = rows.select("*", path.alias("path")).withColumn("kind", F.coalesce("kind", of_path))
-        self._rows = rows.withColumn("us", F.unix_micros("ts"))
-        self._beats = F.coalesce(F.col("kind") == "hb", F.lit(False))
+
+        def rows_of(files: Sequence[LogFile], kind: Column) -> list[DataFrame]:
+            if not files:
+                return []
+            rows = reader.parquet(*(escaped(file.path) for file in files))
+            path = F.col("_metadata.file_path").alias("path")
+            return [rows.select("*", path).withColumns({"us": F.unix_micros("ts"), "kind": kind})]
+
+        named = [(file, KIND_IN_PATH.search(file.path)) for file in files]
+        mixed = rows_of([file for file, kind in named if not kind], F.col("kind"))
+        beats = rows_of([file for file, kind in named if kind and kind[1] == "hb"], F.lit("hb"))
+        in_path = F.regexp_extract("path", KIND_IN_PATH.pattern, 1)
+        others = rows_of([file for file, kind in named if kind and kind[1] != "hb"], in_path)
+        is_beat = F.coalesce(F.col("kind") == "hb", F.lit(False))
+        nothing = [rows.where(F.lit(False)) for rows in (beats + others)[:1]]
+        self._beats = union([*beats, *(rows.where(is_beat) for rows in mixed)] or nothing)
+        self._others = union([*others, *(rows.where(~is_beat) for rows in mixed)] or nothing)
 
     def heartbeats(self) -> DataFrame:
-        return _as_heartbeats(self._rows.where(self._beats), F.col("v") == VERSION)
+        return _as_heartbeats(self._beats, F.col("v") == VERSION)
 
     def others(self) -> DataFrame:
-        return _as_others(self._whole(~self._beats))
+        return _as_others(_whole(self._others))
 
     def bad_heartbeats(self) -> DataFrame:
-        return _bad_heartbeats(self._whole(self._beats), F.col("v") == VERSION)
+        return _bad_heartbeats(_whole(self._beats), F.col("v") == VERSION)
 
-    def _whole(self, which: Column) -> DataFrame:
-        columns = [field.name for field in row_type().fields]
-        rows = self._rows.where(which).withColumn("line", F.to_json(F.struct(*columns)))
-        text = F.date_format("ts", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
-        return rows.withColumn("ts", text).withColumn("problem", value_problem())
+
+def _whole(rows: DataFrame) -> DataFrame:
+    """Rows of Parquet as those of lines: with their text, and their problem."""
+    columns = [field.name for field in row_type().fields]
+    rows = rows.withColumn("line", F.to_json(F.struct(*columns)))
+    text = F.date_format("ts", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
+    return rows.withColumn("ts", text).withColumn("problem", value_problem())
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """All rows of frames with the same columns."""
+    return reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def sources(spark: SparkSession, files: Sequence[LogFile]) -> list[Source]:
