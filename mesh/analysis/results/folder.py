@@ -337,13 +337,14 @@ def writing(out: str) -> Iterator[None]:
     Raises:
         OutputError: there is no room, no right, or something in the way.
     """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
     except OSError as error:
         raise _refusal(out, error.errno, error.strerror or str(error)) from error
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:  # a failed task comes as the latter
         number = next((number for said, number in SAID.items() if said in str(error)), None)
         if number is None:
             raise
