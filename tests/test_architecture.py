@@ -65,6 +65,7 @@ PURE_CLIENTS = (
     "conversation",
     "feeds",
     "home_search",
+    "introduction",
     "jobs",
     "landing",
     "messages",
