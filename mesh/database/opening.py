@@ -102,6 +102,8 @@ def _check(db: apsw.Connection, place: Place, kind: DatabaseKind) -> None:
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
     except apsw.CorruptError as error:
         raise Damage(f"SQLite says {error}") from error
+    except UnicodeDecodeError as error:
+        raise Damage("a text in it is not UTF-8") from error
     except apsw.SQLError as error:  # "unsupported file format": then nothing of it can be asked
         with _file_of(place) as file:
             if file.xRead(4, APPLICATION_ID_AT) != kind.application_id.to_bytes(4, "big"):

@@ -285,8 +285,7 @@ def _run(run: str, digest: Digest) -> RunFound:
         unlogged=sorted((names[node] for node in names if node not in known), key=natural),
         matches=dict(Counter(row.verdict for row in digest.matches if row.run == run)),
     )
-    without_log = sum(node not in known for node in of_node)
-    return msgspec.structs.replace(found, verdict=verdict(found, without_log))
+    return msgspec.structs.replace(found, verdict=verdict(found))
 
 
 def _parts(run: str, digest: Digest, names: Mapping[str, str]) -> list[PartFound]:
@@ -373,13 +372,11 @@ def _merged(one: Event, other: Event) -> Event:
     )
 
 
-def verdict(found: RunFound, without_log: int = 0) -> str:
+def verdict(found: RunFound) -> str:
     """The run in one sentence: failures, parts, mistaken deaths, the availability of brokers, and of how many
     there is no log."""
     lasted = duration((found.ended - found.started) / 1e6)
     said = [f"{_count(len(found.brokers), 'broker')} in {lasted}"]
-    if found.unlogged:
-        said.append(f"no log of {len(found.unlogged):,} of them")
     failed = [_count(count, WHAT_OF[cause], "es") for cause, count in found.failures.items()]
     said.append(" and ".join(failed) if failed else "no failure")
     complete = [part for part in found.parts if part.kind == "complete"]
@@ -396,8 +393,9 @@ def verdict(found: RunFound, without_log: int = 0) -> str:
         said.append(f"{_count(lost, 'death')} that no log explains")
     if found.availability is not None:
         said.append(f"availability {share(found.availability)}")
-    if without_log:
-        said.append(f"but {_count(without_log, 'broker')} left no log: what nobody else saw is unknown")
+    if found.unlogged:
+        count = _count(len(found.unlogged), "broker")
+        said.append(f"but {count} left no log: what nobody else saw is unknown")
     return ", ".join(said) + "."
 
 

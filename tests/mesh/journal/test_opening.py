@@ -451,6 +451,7 @@ def test_a_flipped_bit_in_the_number_of_its_schema_is_damage(tmp_path: Path) -> 
             "update meta set value = 1 << 62 where key = 'ceiling'",
             "its next row number is 46",
         ),
+        ("update meta set value = cast(x'ff' as text) where key = 'mesh'", "a text in it is not UTF-8"),
         ("update subscription set messages = 0.5", "a figure of subscription 1 is no number"),
         ("update subscription set name = cast(x'ff' as text)", "of subscription 1 is no text"),
         ("update subscription set patterns = x'ff'", "of subscription 1 is no text"),

@@ -103,7 +103,7 @@ def test_traffic_is_the_change_of_a_counter_and_may_be_negative(stats: DataFrame
     assert set(found.columns) == set(decision_schema(Traffic).names)
 
 
-def test_what_was_carried_before_the_first_file_left_is_in_no_window(spark: SparkSession) -> None:
+def test_counts_from_before_the_first_file_left_are_in_no_window(spark: SparkSession) -> None:
     """Where old files are removed, the first row left has the sum since boot: a peak that never was."""
     from mesh.analysis.carried.tables import traffic
 

@@ -182,7 +182,7 @@ def test_a_clock_that_is_wrong_by_years_makes_no_window_for_each_five_seconds() 
     ]
 
 
-def test_what_happens_with_the_last_row_counts_even_at_the_end_of_a_window() -> None:
+def test_an_event_of_the_last_row_counts_even_at_the_end_of_a_window() -> None:
     """A leave at 60.000000 s, with which the logs end, was in no window."""
     found = churn([life("a", 1, "up", 3, 60, "leave")], 5.0)
     assert sum(row.leaves for row in found) == 1

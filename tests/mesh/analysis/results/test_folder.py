@@ -150,7 +150,7 @@ def test_a_result_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
     assert results.has(IDS[0])
 
 
-def test_what_another_analysis_made_current_while_this_one_waited_stays(
+def test_the_result_of_an_analysis_that_ended_first_stays_current(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The current result was read before the lock was held."""
