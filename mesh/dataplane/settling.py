@@ -44,9 +44,11 @@ class Settling:
         """Entries that wait or are being written."""
         self._under_way: list[_Group] = []
         self._not_before = -inf
-        self._was_full = False
-        """The last submission did not fit."""
         self._at_once = AT_ONCE
+        self._letters_not_before = -inf
+        """Subscriptions with dead letters wait until then: the disk had no room for some, and what others
+        settle makes room."""
+        self._letters_at_once = AT_ONCE
         self.refused = 0
         """Submissions that a full disk refused."""
 
@@ -67,7 +69,11 @@ class Settling:
     @property
     def next_due(self) -> float:
         """When `submit` has work to do even if nothing happens."""
-        return self._not_before if self._not_before > -inf else inf
+        if self._not_before > -inf:
+            return self._not_before
+        if self._letters_not_before > -inf and self._waiting and not self._under_way:
+            return self._letters_not_before
+        return inf
 
     def add(self, subscription: int, entries: Sequence[Entry]) -> None:
         """Add entries of a subscription that belong to one commit, in order."""
@@ -79,19 +85,24 @@ class Settling:
         if not self._waiting or self._under_way or now < self._not_before:
             return
         self._not_before = -inf
-        self._submit_some()
+        if now >= self._letters_not_before:
+            self._letters_not_before = -inf
+            self._submit_some(min(self._at_once, self._letters_at_once))
+            return
+        held = self._with_letters()
+        if any(id not in held for id, _ in self._waiting):
+            self._submit_some(self._at_once, held)
 
     def flush(self) -> None:
         """Submit everything. The journal is closed next; entries that a full disk refuses now are lost."""
         while self._waiting:
-            self._submit_some()
+            self._submit_some(self._at_once)
 
-    def _submit_some(self) -> None:
+    def _submit_some(self, at_once: int, held: frozenset[int] = frozenset()) -> None:
+        """Submit what waits, in order, but nothing of the subscriptions that are held back."""
         together: list[Entry] = []
         later: deque[_Group] = deque()
-        held = self._with_letters() if self._was_full else frozenset()
-        self._was_full = False
-        while self._waiting and len(together) < self._at_once:
+        while self._waiting and len(together) < at_once:
             group = self._waiting.popleft()
             if group[0] in held:
                 later.append(group)
@@ -102,26 +113,25 @@ class Settling:
         self._journal.submit(together, partial(self._committed, together))
 
     def _with_letters(self) -> frozenset[int]:
-        """The subscriptions that have dead letters to write. None if all that waits is theirs."""
-        found = frozenset(
-            id for id, entries in self._waiting if any(type(entry) is Bury for entry in entries)
-        )
-        return found if any(id not in found for id, _ in self._waiting) else frozenset()
+        """The subscriptions that have dead letters to write."""
+        return frozenset(id for id, entries in self._waiting if any(type(entry) is Bury for entry in entries))
 
     def forget(self) -> None:
         """The journal failed: nothing can be written any more."""
         self._waiting.clear()
         self._count = sum(len(entries) for _, entries in self._under_way)
-        self._not_before = -inf
+        self._not_before = self._letters_not_before = -inf
 
     def _committed(self, entries: Sequence[Entry], result: Result, now: float) -> None:
         groups, self._under_way = self._under_way, []
         if isinstance(result, StoreFull):
             self.refused += 1
             self._waiting.extendleft(reversed(groups))
-            self._not_before = now + RETRY_S
-            self._was_full = True
-            self._at_once = max(1, len(entries) // 2)
+            fewer = max(1, len(entries) // 2)
+            if any(type(entry) is Bury for entry in entries):
+                self._letters_not_before, self._letters_at_once = now + RETRY_S, fewer
+            else:
+                self._not_before, self._at_once = now + RETRY_S, fewer
             return
         self._count -= len(entries)
         if isinstance(result, JournalFailed):
@@ -130,6 +140,8 @@ class Settling:
             self._journal.fail(f"settled messages could not be written: {result}", now)
         else:
             self._at_once = min(AT_ONCE, 2 * self._at_once)
+            if self._letters_not_before == -inf:
+                self._letters_at_once = min(AT_ONCE, 2 * self._letters_at_once)
             for entry, answer in zip(entries, result, strict=True):
                 if type(entry) is Bury:
                     self._buried(entry, answer)

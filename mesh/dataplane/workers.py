@@ -292,7 +292,13 @@ class Workers:
             else:
                 self._damage.found(durable, row.row, row.reason)
         durable.work().loaded(rows, found[-1].row if found else 0)
+        if not found:  # all rows that can be found were read
+            self._journal.ask(lambda journal: journal.missing(durable.id), partial(self._counted, durable))
         self.touch(durable)
+
+    def _counted(self, durable: Durable, missing: Any, now: float) -> None:
+        if not isinstance(missing, Exception) and missing > 0:
+            self._damage.found(durable, 0, f"{missing} rows that wait are not found")
 
     def _fetched(self, durable: Durable, row: int, found: Any, now: float) -> None:
         if isinstance(found, Exception):

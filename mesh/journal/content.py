@@ -24,12 +24,18 @@ def content(db: apsw.Connection, row: int) -> Block | Damaged:
     """The content of a block, of a large body or of a piece of one. `Damaged` if its CRC is wrong, or if its
     number of messages is not that of the block. Raises `Unreadable`."""
     try:
-        found = one(db, "select arrived_us, count, parts, crc, data from block where row = ?", (row,))
+        found = one(
+            db, "select arrived_us, count, parts, crc, cast(data as blob) from block where row = ?", (row,)
+        )
     except apsw.CorruptError as error:
         raise Unreadable(row) from error
+    except UnicodeDecodeError:
+        return Damaged(row, "a field of it has the wrong type")
     if found is None:
         return Damaged(row, "it is missing")
     arrived_us, count, parts, crc, data = found
+    if type(data) is not bytes or any(type(each) is not int for each in (arrived_us, count, parts, crc)):
+        return Damaged(row, "a field of it has the wrong type")
     if zlib.crc32(data) != crc:
         return Damaged(row, f"its {len(data)} bytes do not have the CRC they were stored with")
     pieces = struct.unpack(f">{len(data) // 8}Q", data) if parts and not len(data) % 8 else ()

@@ -100,7 +100,7 @@ class Journal:
             commit.finish()
             return answers
 
-        return self._transact(work, now_us)
+        return self._transact(work, now_us, entries)
 
     @property
     def chores(self) -> bool:
@@ -140,6 +140,8 @@ class Journal:
         rows: list[Waiting | Damaged] = []
         for row, floor, bitmap, attempts in self._keys(subscription, after_row):
             found = self.fetch(row)
+            if not isinstance(found, Damaged) and not _fits(found.count, floor, bitmap, attempts):
+                found = Damaged(row, "the record of its settled messages is damaged")
             if isinstance(found, Damaged):
                 rows.append(found)
             else:
@@ -175,6 +177,16 @@ class Journal:
             for id, it in sorted(self._book.named.items())
         ]
 
+    def missing(self, subscription: int) -> int:
+        """How many rows of a subscription are counted as waiting but cannot be found: a flipped bit in a key
+        hides them. Looks at each row that waits; 0, too, if they cannot be read."""
+        try:
+            there = one(self._db, "select count(*) from waiting where subscription = ?", (subscription,))
+        except apsw.CorruptError:
+            return 0
+        named = self._book.named.get(subscription)
+        return 0 if named is None or there is None else named.rows - int(there[0])
+
     def oldest_us(self, subscription: int) -> int | None:
         """Arrival of the oldest block that waits in a subscription. None, too, if that cannot be read."""
         try:
@@ -195,14 +207,14 @@ class Journal:
             try:
                 keys = every(
                     self._db,
-                    "select row, floor, bitmap, attempts from waiting where subscription = ? and row > ?"
-                    " order by row limit ?",
+                    "select row, floor, cast(bitmap as blob), cast(attempts as blob) from waiting"
+                    " where subscription = ? and row > ? order by row limit ?",
                     (subscription, after_row, KEYS),
                 )
             except apsw.CorruptError as error:
                 raise self._database.fail(error) from error
             for key in keys:
-                if key[0] <= after_row:  # otherwise a reader would loop in it
+                if type(key[0]) is not int or key[0] <= after_row:  # otherwise a reader would loop in it
                     raise self._database.fail(apsw.CorruptError("rows that wait are out of order"))
                 after_row = key[0]
                 yield key
@@ -214,15 +226,27 @@ class Journal:
         more."""
         return self._transact(Commit.drop_all_parts, now_us)
 
-    def _transact(self, work: Callable[[Commit], Result], now_us: int) -> Result:
+    def _transact(
+        self, work: Callable[[Commit], Result], now_us: int, entries: Sequence[Entry] = ()
+    ) -> Result:
         """Do the work of one transaction. It begins again if it meets a row whose pages cannot be read, and
-        leaves that row as it is: one bad page must not end the journal at each start."""
+        leaves that row as it is: one bad page must not end the journal at each start. The first such row has
+        those of all entries read, so that many bad rows do not make as many transactions."""
+        rows = (row for entry in entries if type(row := getattr(entry, "row", None)) is int)
         while True:
             try:
                 with self._database.transaction():
                     return work(Commit(self._db, self._book, now_us, self._unreadable))
             except Unreadable as met:
                 self._unreadable.add(met.row)
+                self._unreadable.update(filter(self._is_unreadable, rows))
+
+    def _is_unreadable(self, row: int) -> bool:
+        try:
+            content(self._db, row)
+        except Unreadable:
+            return True
+        return False
 
     def _read_book(self) -> None:
         """Read the state as of the last commit."""
@@ -230,3 +254,15 @@ class Journal:
             self._book = read_book(self._db)
         except Damage as damage:  # since the journal was opened
             raise apsw.CorruptError(str(damage)) from damage
+
+
+def _fits(count: int, floor: object, bitmap: object, attempts: object) -> bool:
+    """True if these fields of a row that waits can be those of a block of so many messages."""
+    return (
+        isinstance(floor, int)
+        and 0 <= floor <= count
+        and isinstance(bitmap, bytes)
+        and floor + 8 * len(bitmap) < count + 8
+        and isinstance(attempts, bytes)
+        and not len(attempts) % 4
+    )

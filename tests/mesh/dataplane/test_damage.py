@@ -130,6 +130,20 @@ def test_damage_is_counted_once_and_reported_with_its_rows(
     assert shown(world) == {"waiting": 12, "dead": 0, "damaged": 10, "unreadable": 0}
 
 
+def test_rows_that_cannot_be_found_are_reported_once_all_others_were_read(world: World) -> None:
+    """The queue had messages that no consumer got, without a word."""
+    worker(world).say(Durable.DETACH, 1)
+    for number in range(4):
+        world.keep(b"%d" % number)
+    world.journal.journal._db.execute("delete from waiting where row = 2")
+    world.journal.journal.close()
+    world = World(world.folder)
+    world.sequence = 50
+    assert len(bodies(worker(world).take())) == 3
+    (notice,) = notices(world)
+    assert notice.about["damaged"] == 1 and "1 rows that wait are not found" in notice.about["reason"]
+
+
 def test_settlements_without_effect_are_in_the_status(world: World) -> None:
     """A message settled under a number that has no consumer was counted where nobody looks."""
     one = worker(world)

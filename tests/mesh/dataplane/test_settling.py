@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from mesh.dataplane.settling import Settling
 from mesh.errors import StoreFull
-from mesh.journal.records import Answer, Entry
+from mesh.journal.records import Answer, Bury, Done, Entry, Verdict
 from mesh.wire.durable_frames import Durable
 from tests.mesh.dataplane.homes import RawClient, World
 from tests.mesh.dataplane.test_workers import DEAD_PREFIX, worker
@@ -81,3 +82,33 @@ def test_settlements_that_do_not_fit_at_once_are_written_in_parts(
     monkeypatch.setattr(world.journal, "commit", with_little_room)
     world.wait(60.0)
     assert world.rows() == [] and len(world.rows(DEAD_PREFIX + "mail")) == 40
+
+
+def test_a_dead_letter_without_room_holds_up_no_settlements() -> None:
+    """Each submission that fitted let the next one try the letter again, and a refusal stops all for a
+    second: one entry of forty was written in two minutes, until no more could wait."""
+    asked: list[tuple[Sequence[Entry], Callable[[object, float], None]]] = []
+    written = 0
+
+    class Full:
+        """A journal with no room for letters."""
+
+        def submit(self, entries: Sequence[Entry], then: Callable[[object, float], None]) -> None:
+            asked.append((entries, then))
+
+    settling = Settling(Full(), lambda *_: None)  # type: ignore[arg-type]
+    settling.add(1, [Bury(1, 1, 0, "bad", 1), Done(1, 1)])
+    for turn in range(2400):
+        now = turn * 0.05
+        for subscription in range(2, 22):
+            settling.add(subscription, [Done(subscription, turn)])
+        settling.submit(now)
+        while asked:
+            entries, then = asked.pop()
+            if any(type(entry) is Bury for entry in entries):
+                then(StoreFull("full"), now)
+            else:
+                written += len(entries)
+                then([Answer(Verdict.DONE)] * len(entries), now)
+            settling.submit(now)
+    assert written > 0.95 * 2400 * 20 and 110 < settling.refused < 130
