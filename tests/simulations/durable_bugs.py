@@ -150,8 +150,8 @@ def bury_nowhere(patch: pytest.MonkeyPatch) -> None:
     """A buried message is settled, and no dead letter is made."""
     carry_out = Settling.add
 
-    def broken(self: Settling, entries: Sequence[Entry]) -> None:
-        carry_out(self, [_settled(each) for each in entries])
+    def broken(self: Settling, subscription: int, entries: Sequence[Entry]) -> None:
+        carry_out(self, subscription, [_settled(each) for each in entries])
 
     patch.setattr(Settling, "add", broken)
 

@@ -18,8 +18,9 @@ from mesh.cli import serving
 from mesh.cli.service_manager import ServiceManager
 from mesh.logs import CalmHandler
 from tests.mesh.cli.test_commands import TIMEOUT_S, Sandbox, sandbox
+from tests.mesh.cli.test_hangup import hangups_reach_brokers
 
-__all__ = ["sandbox"]
+__all__ = ["hangups_reach_brokers", "sandbox"]
 
 ALPHA, BRAVO = "tcp://127.0.0.1:7770", "tcp://127.0.0.1:7771"
 LINES = CalmHandler(StringIO())

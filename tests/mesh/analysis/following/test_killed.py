@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -107,9 +107,10 @@ class Followed:
                 stderr=said,
             )
 
-    @property
-    def said(self) -> str:
-        return self._said.read_text()
+    def pictures(self) -> list[Any]:
+        """What it printed, of which the last line may not be whole yet. A traceback is no JSON."""
+        *whole, _ = self._said.read_text().split("\n")
+        return [json.loads(line) for line in whole]
 
     def batch(self, number: int) -> Path:
         return self._reduced / f"{number:09d}-{number:09d}"
@@ -174,14 +175,14 @@ def test_a_follower_killed_between_write_and_commit_loses_and_doubles_nothing(
     try:
         while writer.write_up_to(1.0) or not followed.covers(logs):
             wait_a_look(process)
+        while followed.pictures()[-1]["stopped"] != ["alpha", "beta", "gamma"]:
+            wait_a_look(process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 143
     finally:
         process.kill()
         process.wait()
-    # A traceback of py4j among the lines is no JSON, nor one of Spark's server of counters, which was here.
-    pictures = [json.loads(line) for line in followed.said.splitlines()]
-    assert pictures[-1]["stopped"] == ["alpha", "beta", "gamma"]
+    assert followed.pictures(), "no traceback of py4j or of Spark's server of counters among the lines"
 
     while javas(scratch):  # those of the killed ones end by themselves
         time.sleep(LOOK_S)
