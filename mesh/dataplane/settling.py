@@ -60,7 +60,7 @@ class Settling:
     @property
     def busy(self) -> bool:
         """True if new entries have to wait for another commit."""
-        return bool(self._under_way) or self._not_before > -inf
+        return bool(self._under_way) or max(self._not_before, self._letters_not_before) > -inf
 
     @property
     def gathered(self) -> bool:

@@ -207,7 +207,9 @@ class Journal:
             try:
                 keys = every(
                     self._db,
-                    "select row, floor, cast(bitmap as blob), cast(attempts as blob) from waiting"
+                    "select row, iif(typeof(floor) = 'integer', floor, null),"
+                    " iif(typeof(bitmap) = 'blob', bitmap, null),"
+                    " iif(typeof(attempts) = 'blob', attempts, null) from waiting"
                     " where subscription = ? and row > ? order by row limit ?",
                     (subscription, after_row, KEYS),
                 )
@@ -232,7 +234,9 @@ class Journal:
         """Do the work of one transaction. It begins again if it meets a row whose pages cannot be read, and
         leaves that row as it is: one bad page must not end the journal at each start. The first such row has
         those of all entries read, so that many bad rows do not make as many transactions."""
-        rows = (row for entry in entries if type(row := getattr(entry, "row", None)) is int)
+        rows = iter(
+            dict.fromkeys(row for entry in entries if type(row := getattr(entry, "row", None)) is int)
+        )
         while True:
             try:
                 with self._database.transaction():

@@ -112,3 +112,27 @@ def test_a_dead_letter_without_room_holds_up_no_settlements() -> None:
                 then([Answer(Verdict.DONE)] * len(entries), now)
             settling.submit(now)
     assert written > 0.95 * 2400 * 20 and 110 < settling.refused < 130
+
+
+def test_settlements_of_a_held_subscription_are_gathered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn of the loop added a group of its own until no more could wait, and all delivery stopped."""
+    mail = worker(world, window=4096, size=1 << 26)
+    for _ in range(202):
+        world.keep(b"x")
+    dropped, *jobs = mail.take()
+    commit = world.journal.commit
+
+    def without_room_for_letters(entries: Sequence[Entry], now_us: int) -> Sequence[Answer]:
+        if any(type(entry) is Bury for entry in entries):
+            raise StoreFull("no room")
+        return commit(entries, now_us)
+
+    monkeypatch.setattr(world.journal, "commit", without_room_for_letters)
+    mail.drop(dropped)
+    world.wait(0.1)
+    for job in jobs:
+        mail.done(job)
+        world.pump()
+    assert len(world.home._settling._waiting) <= 2 and world.home._settling.refused

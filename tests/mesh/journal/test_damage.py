@@ -241,6 +241,9 @@ def test_a_row_that_does_not_fit_its_body_is_damaged(tmp_path: Path, column: str
         "update waiting set floor = 'x' where row = 1",
         "update waiting set floor = -3 where row = 1",
         "update waiting set attempts = x'010203' where row = 1",
+        "update waiting set attempts = 1234 where row = 1",
+        "update waiting set bitmap = 0 where row = 1",
+        "update waiting set floor = cast(x'80' as text) where row = 1",
     ],
 )
 def test_a_field_of_the_wrong_type_costs_only_its_row(tmp_path: Path, statement: str) -> None:
