@@ -13,8 +13,8 @@ def gathered(key: tuple[str, ...], lists: Mapping[str, tuple[DataFrame, str]]) -
     """One row for each key that occurs in any of the frames. It has a list of structs for each name, which
     may be empty: the rows of that frame with the named columns, in any order.
 
-    All frames are grouped at once. Grouping each and joining the groups took Spark three times the work, most
-    of it for looking at the plan.
+    All frames are grouped at once. That is one shuffle, where grouping each and joining the groups takes one
+    for each frame.
     """
     from pyspark.sql import functions as F
 

@@ -16,7 +16,7 @@ KNOWN_MAX: Final = 16_384
 """Damaged rows that are remembered. Beyond them the oldest is forgotten and may be counted again."""
 
 
-class Damage:
+class DamagedRows:
     """The damaged rows of one journal."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol
 
 from mesh.dataplane.attaching import Attaching, Elsewhere, Telling
-from mesh.dataplane.damage import Damage
+from mesh.dataplane.damage import DamagedRows
 from mesh.dataplane.durables import Durable, Durables
 from mesh.dataplane.home_journal import HomeJournal, JournalHooks
 from mesh.dataplane.keeping import Keeping, Told
@@ -90,7 +90,7 @@ class Home:
         self._durables = Durables(options)
         self._journal = journal = HomeJournal(hooks, self._failed)
         self._settling = Settling(journal, self._buried)
-        self._damage = Damage()
+        self._damage = DamagedRows()
         self._workers = Workers(journal, self._settling, self._damage)
         self._attaching = Attaching(self._durables, journal, self._workers, hooks, options)
         self._watch = QueueWatch()

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final
 
-from mesh.dataplane.damage import Damage
+from mesh.dataplane.damage import DamagedRows
 from mesh.dataplane.durables import Durable
 from mesh.dataplane.home_journal import HomeJournal
 from mesh.dataplane.ports import Port
@@ -96,7 +96,7 @@ class Deferred:
 class Workers:
     """See the module."""
 
-    def __init__(self, journal: HomeJournal, settling: Settling, damage: Damage) -> None:
+    def __init__(self, journal: HomeJournal, settling: Settling, damage: DamagedRows) -> None:
         self._journal = journal
         self._settling = settling
         self._damage = damage
@@ -298,7 +298,7 @@ class Workers:
 
     def _counted(self, durable: Durable, missing: Any, now: float) -> None:
         if not isinstance(missing, Exception) and missing > 0:
-            self._damage.found(durable, 0, f"{missing} rows that wait are not found")
+            self._damage.found(durable, 0, f"waiting rows that cannot be found: {missing}")
 
     def _fetched(self, durable: Durable, row: int, found: Any, now: float) -> None:
         if isinstance(found, Exception):

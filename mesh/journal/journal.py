@@ -234,16 +234,14 @@ class Journal:
         """Do the work of one transaction. It begins again if it meets a row whose pages cannot be read, and
         leaves that row as it is: one bad page must not end the journal at each start. The first such row has
         those of all entries read, so that many bad rows do not make as many transactions."""
-        rows = iter(
-            dict.fromkeys(row for entry in entries if type(row := getattr(entry, "row", None)) is int)
-        )
         while True:
             try:
                 with self._database.transaction():
                     return work(Commit(self._db, self._book, now_us, self._unreadable))
             except Unreadable as met:
-                self._unreadable.add(met.row)
-                self._unreadable.update(filter(self._is_unreadable, rows))
+                rows = {row for entry in entries if type(row := getattr(entry, "row", None)) is int}
+                entries = ()
+                self._unreadable.update({met.row}, filter(self._is_unreadable, rows))
 
     def _is_unreadable(self, row: int) -> bool:
         try:

@@ -4,6 +4,7 @@ guessing."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -167,38 +168,35 @@ NOT_ALLOWED = {
 }
 
 
+def forbidden(mesh: Client | BlockingClient) -> dict[str, Callable[[], Any]]:
+    """A call for each kind of right that the client does not have."""
+    return {
+        "publish": lambda: mesh.publish("closed", b""),
+        "subscribe": lambda: mesh.subscribe("closed"),
+        "answer": lambda: mesh.subscribe("open.secret", answers=True),
+        "request": lambda: mesh.request("closed", b""),
+        "status": mesh.status,
+        "notices": lambda: mesh.subscribe("$sys.queue.#"),
+    }
+
+
 async def test_a_principal_without_a_right_is_refused_over_both_clients_with_the_rule() -> None:
+    def blocking(url: str) -> None:
+        with BlockingClient(url) as mesh:
+            for what, call in forbidden(mesh).items():
+                with pytest.raises(NotAccepted, match=NOT_ALLOWED[what]):
+                    call()
+            survey = mesh.survey("closed", b"", deadline=1.0)
+            assert survey.asked == 0 and "may not ask 'closed'" in survey.refused[0]
+
     known = Principal("anonymous", **RIGHTS, deny_answer=("open.secret",))
     async with Broker(listen=LOCAL, principals=known) as broker, Client(broker.url) as mesh:
-        for what, call in {
-            "publish": lambda: mesh.publish("closed", b""),
-            "subscribe": lambda: mesh.subscribe("closed"),
-            "answer": lambda: mesh.subscribe("open.secret", answers=True),
-            "request": lambda: mesh.request("closed", b""),
-            "status": mesh.status,
-            "notices": lambda: mesh.subscribe("$sys.queue.#"),
-        }.items():
+        for what, call in forbidden(mesh).items():
             with pytest.raises(NotAccepted, match=NOT_ALLOWED[what]):
                 await call()
         survey = await mesh.survey("closed", b"", deadline=1.0)
         assert survey.asked == 0 and "may not ask 'closed'" in survey.refused[0]
-
-        def blocking() -> None:
-            with BlockingClient(broker.url) as mesh:
-                for what, call in {
-                    "publish": lambda: mesh.publish("closed", b""),
-                    "subscribe": lambda: mesh.subscribe("closed"),
-                    "answer": lambda: mesh.subscribe("open.secret", answers=True),
-                    "request": lambda: mesh.request("closed", b""),
-                    "status": mesh.status,
-                    "notices": lambda: mesh.subscribe("$sys.queue.#"),
-                }.items():
-                    with pytest.raises(NotAccepted, match=NOT_ALLOWED[what]):
-                        call()
-                survey = mesh.survey("closed", b"", deadline=1.0)
-                assert survey.asked == 0 and "may not ask 'closed'" in survey.refused[0]
-
-        await asyncio.to_thread(blocking)
+        await asyncio.to_thread(blocking, broker.url)
 
 
 @pytest.mark.interop
@@ -251,9 +249,9 @@ async def test_a_principal_without_a_right_is_refused_over_nng_with_the_rule() -
 
 @pytest.mark.long
 @pytest.mark.process
-async def test_guessers_that_never_stop_cost_a_broker_less_than_a_twentieth_of_a_core(tmp_path: Path) -> None:
+async def test_guessers_that_never_stop_get_fewer_than_a_hundred_refusals_a_second(tmp_path: Path) -> None:
     """A hundred connections that keep guessing would make some thousand attempts a second. The broker holds
-    its refusals back, so that there are fewer than a hundred a second. Its own processor time is measured."""
+    its refusals back. ``python -m tests.mesh.broker.guessers`` measures what they cost."""
     public = SigningKey.generate().public
     with broker_that_knows(public, tmp_path) as (found, url):
         await eventually(found, "it is ready", 120)
@@ -261,7 +259,5 @@ async def test_guessers_that_never_stop_cost_a_broker_less_than_a_twentieth_of_a
         assert broker is not None
         for _ in range(10):
             assert await guess(url, public) == "wrong_proof"
-        guessed = await by_guessers(broker, url, public, 100, 20.0)
-        print(f"by 100 guessers: {guessed}")
-        assert guessed.rate < 100
-        assert guessed.share < 0.05
+        guessed = await by_guessers(broker, url, public, 100, 10.0)
+        assert 0 < guessed.rate < 100

@@ -141,7 +141,7 @@ def test_rows_that_cannot_be_found_are_reported_once_all_others_were_read(world:
     world.sequence = 50
     assert len(bodies(worker(world).take())) == 3
     (notice,) = notices(world)
-    assert notice.about["damaged"] == 1 and "1 rows that wait are not found" in notice.about["reason"]
+    assert notice.about["damaged"] == 1 and "waiting rows that cannot be found: 1" in notice.about["reason"]
 
 
 def test_settlements_without_effect_are_in_the_status(world: World) -> None:
@@ -159,7 +159,7 @@ def test_memory_for_damaged_rows_is_bounded(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr(damage, "KNOWN_MAX", 3)
     worker(world)
     durable = world.home._durables.by_name["mail"]
-    met = damage.Damage()
+    met = damage.DamagedRows()
     for row in (1, 2, 3, 3, 4, 1):
         met.found(durable, row, "bad")
     assert met.rows == 5 and len(met._known) == 3, "the oldest is forgotten, and counted again"
