@@ -319,15 +319,23 @@ def _may_come_again(run: Durability, job: Job, following: Job) -> bool:
         run.home_ended(job.home, job.said_s, until_s)
         or run.session_ended(job, until_s)
         or run.is_held_up(job, following.at_s)
-        or _was_sent_before(job, following)
+        or _was_sent_before(run, job, following)
         or run.lost_files(job.home, job.said_s, following.at_s)
         or run.had_twin(job.home, job.at_s, following.at_s)
     )
 
 
-def _was_sent_before(job: Job, following: Job) -> bool:
-    """True if the later delivery was sent earlier: the network held it up, and its session is over."""
-    return (following.attempt, following.redelivered) < (job.attempt, job.redelivered)
+def _was_sent_before(run: Durability, job: Job, following: Job) -> bool:
+    """True if the later delivery was sent earlier: the network held it up, and its session is over.
+
+    A home that starts again does not remember what it sent, so the delivery after that says nothing of the
+    one before.
+    """
+    if (following.attempt, following.redelivered) < (job.attempt, job.redelivered):
+        return True
+    publication = run.evidence.ledger.publications.get(job.body)
+    stored_s = publication.at_s if publication is not None else job.at_s
+    return not following.told and run.home_ended(job.home, stored_s, job.at_s)
 
 
 @at_end
@@ -342,7 +350,7 @@ def held_once(evidence: Evidence) -> Verdict:
             if in_hand and not (
                 run.session_ended(job, following.at_s)
                 or run.home_ended(job.home, job.at_s - PASSAGE_S, following.at_s)
-                or _was_sent_before(job, following)
+                or _was_sent_before(run, job, following)
                 or run.had_twin(job.home, job.at_s, following.at_s)
             ):
                 wrong.append(

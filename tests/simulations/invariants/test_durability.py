@@ -453,6 +453,23 @@ def test_a_message_in_hand_may_be_overtaken_by_an_older_delayed_delivery() -> No
     assert judged(evidence, "held_once").ok
 
 
+@pytest.mark.parametrize(
+    ("told", "home", "right"), [(False, THREE, True), (True, THREE, False), (False, TWO, False)]
+)
+@pytest.mark.parametrize("check", ["settled_once", "held_once"])
+def test_a_delivery_of_the_homes_last_life_may_come_after_one_of_this_life(
+    check: str, told: bool, home: str, right: bool
+) -> None:
+    """Swarm seed 2713254232 with durable subscriptions: the home does not remember what it sent before."""
+    evidence = stored(home)
+    job = job_of(evidence, 2)
+    assert job.at_s < KILLED_S
+    job.at_s = BACK_S + 1.0
+    job.said_s = BACK_S + 1.01 if check == "settled_once" else None
+    again(evidence, 2, told=told)
+    assert judged(evidence, check).ok is right
+
+
 @pytest.mark.parametrize(("told", "right"), [(False, True), (True, False)])
 def test_a_message_of_a_session_that_is_over_does_not_prove_that_a_subscription_stands(
     told: bool, right: bool
