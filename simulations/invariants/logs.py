@@ -26,6 +26,9 @@ REPEATED_S: Final = 3.0
 """A second answer so much later than the first has no question."""
 LOOKS_S: Final = 1.0
 """Seconds from one look at the brokers to the next."""
+LATE_PERIODS: Final = 15
+"""A broker that stood still is patient with its links for so many periods after that, about
+(`mesh.cluster.pace`)."""
 
 Times = tuple[float, float]
 """Begin and end."""
@@ -50,7 +53,9 @@ class AnswersAreTraced(Judge):
         super().__init__(evidence)
         self._last_s: dict[Writer, float] = {}
         """When each broker wrote its last row."""
-        self._gaps = _gaps(Circumstances(evidence))
+        circumstances = Circumstances(evidence)
+        self._gaps = _gaps(circumstances)
+        self._patient = _patient(circumstances)
         self._ups_s = _ups(evidence)
         self._admitted_s = admission_s(evidence)
         self._questions: dict[Question, tuple[float, ...]] = {}
@@ -87,10 +92,22 @@ class AnswersAreTraced(Judge):
             self._answered.append((row["at_s"] + REPEATED_S, question, _those_within(moments_s, heard)))
         if _may_be_missing(self._gaps.get(answerer, ()), heard):
             return
-        if _is_within(self._ups_s.get((asker, answerer), ()), (heard[0] - self._admitted_s, heard[1])):
+        new_s = self._admitted_within_s(asker, answerer, heard[0])
+        if _is_within(self._ups_s.get((asker, answerer), ()), (heard[0] - new_s, heard[1])):
             self._unlinked.append((row, found))
             return
         self._count(row, found)
+
+    def _admitted_within_s(self, asker: str, answerer: str, at_s: float) -> float:
+        """How old a link is at most that one of the two may not know yet. A broker that stood still just
+        before has more patience with its dials, and any link since then counts."""
+        late_s = [
+            at_s - from_s
+            for id in (asker, answerer)
+            for from_s, until_s in self._patient.get(id, ())
+            if from_s <= at_s <= until_s
+        ]
+        return max([self._admitted_s, *late_s])
 
     def _count(self, row: Row, found: bool) -> None:
         self._looked += 1
@@ -113,12 +130,12 @@ class AnswersAreTraced(Judge):
             self._judge(row)
         links = _links(self.evidence, self._last_s)
         for row, found in self._unlinked:
-            asker, answerer = row["node"], row["src"]
+            asker, answerer, heard = row["node"], row["src"], _when_heard(row)
             if not _may_be_unwritten(
                 links.get((asker, answerer), ()),
                 links.get((answerer, asker), ()),
-                _when_heard(row),
-                self._admitted_s,
+                heard,
+                self._admitted_within_s(asker, answerer, heard[0]),
             ):
                 self._count(row, found)
         return verdict("answers_are_traced", self._looked, "answer(s)", self._wrong)
@@ -187,6 +204,17 @@ def _links(evidence: Evidence, last_s: Mapping[Writer, float]) -> dict[Pair, lis
 
 def _may_be_missing(gaps: Iterable[Times], heard: Times) -> bool:
     return any(from_s <= heard[1] and until_s >= heard[0] for from_s, until_s in gaps)
+
+
+def _patient(circumstances: Circumstances) -> dict[str, list[Times]]:
+    """By broker id: begin and end of the times in which it had stood still shortly before."""
+    evidence = circumstances.evidence
+    late_s = LATE_PERIODS * evidence.period_s
+    found: dict[str, list[Times]] = {}
+    for name, lives in evidence.brokers.items():
+        times = [(each.until_s, each.until_s + late_s) for each in circumstances.silences((name,))]
+        found |= {format_id(life.id): times for life in lives if life.id is not None}
+    return found
 
 
 def _gaps(circumstances: Circumstances) -> dict[str, list[Times]]:

@@ -1,5 +1,7 @@
 """An operator's work for homes of durable subscriptions after faults, as the warnings of brokers advise.
 
+* The state folder of a broker that runs without one is made again. It saves its id there at once, and can
+  keep messages.
 * A home whose disk failed is restarted. Its journal may then be found damaged and is set aside, so that takes
   more than one start.
 * A home whose journal belongs to another broker, because its own id was lost with its file, begins anew
@@ -21,6 +23,7 @@ from mesh.broker.broker import Broker
 from mesh.clients.client import Client
 from simulations import programs
 from simulations.evidence.ledger import Ledger
+from simulations.kernel.storage import STATE_FOLDER
 from simulations.runs.wholeness import POLL_S
 from simulations.world import ConditionNotMet, World
 
@@ -61,6 +64,13 @@ class Operator:
         self._queues = frozenset(queues)
         self._transport = transport
         self._say = say
+
+    def make_missing_folders(self) -> None:
+        for name in self._running():
+            disk, folder = self._world.disk(self._world.node(name).host.name), f"{STATE_FOLDER}/{name}"
+            if folder not in disk.folders:
+                self._say(f"make the state folder of {name} again")
+                disk.make_folder(folder)
 
     def restart_failed_homes(self) -> None:
         for attempt in range(RESTARTS + 1):

@@ -79,6 +79,23 @@ def test_a_survey_answered_before_its_link_is_up_may_be_in_no_log() -> None:
         assert judged(history(spoil), "answers_are_traced").ok is right
 
 
+@pytest.mark.parametrize(("paused_until_s", "right"), [(1.5, True), (2.5, False), (None, False)])
+def test_a_broker_that_stood_still_before_may_take_longer_to_know_its_link(
+    paused_until_s: float | None, right: bool
+) -> None:
+    """Swarm seed 2713254120 with durable subscriptions: it is patient with its dials, and READY was lost."""
+
+    def spoil(log: Log) -> None:
+        _answer_from_nowhere(log)
+        log.link(ONE, 2.0, TWO, "up")
+        log.link(TWO, 6.0, ONE, "up")
+
+    evidence = history(spoil)
+    if paused_until_s is not None:
+        evidence.faults.append(Span(Fault(1.0, "pause", (TWO,)), 1.0, paused_until_s))
+    assert judged(evidence, "answers_are_traced").ok is right
+
+
 @pytest.mark.parametrize(
     ("up_s", "replaced_s", "again_s", "ended_s", "right"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulations.faults import Fault
 from simulations.runs.playing import Play
 from simulations.scenario import Scenario, Workload
@@ -32,4 +34,14 @@ def test_workers_make_forgotten_subscriptions_again_before_the_run_is_quiet() ->
     assert (first.home, again.home) == ("broker-1", "broker-1")
     (forgotten_s,) = run.ledger.forgotten.values()
     assert forgotten_s < again.at_s < dict(result.phases)["quiet_from_s"]
+    assert result.ok, result.failed
+
+
+def test_a_lost_state_folder_is_made_again_so_that_its_broker_can_be_a_home() -> None:
+    """Swarm seed 2713254195 with durable subscriptions: the only worker was at a broker that could not make
+    the subscription without its folder, and nobody kept published messages.
+    """
+    run = Play(replace(LOST, faults=LOST.faults[:1]), seed=2)
+    result = run.run()
+    assert run.world.disk("broker-1").paths_under("/state/broker-1")
     assert result.ok, result.failed
