@@ -19,6 +19,7 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from mesh.cli.exits import OUTPUT_ERRNOS, CommandFailed, ExitCode, explain
+from mesh.cli.help import Paragraphs
 from mesh.cli.signals import interrupts_kept
 from mesh.logs import PeopleFormatter, life, speaks_json
 from mesh.printable import printable
@@ -91,6 +92,7 @@ def build() -> App:
         version=version,
         default_parameter=Parameter(negative=()),
         help_format="plaintext",
+        help_formatter=Paragraphs(),
     )
     for name, target, help in COMMANDS:
         if name in ARGUMENTS:
