@@ -14,6 +14,7 @@ from simulations.evidence import VIEW_STATES, Evidence, Life
 from simulations.invariants.bounds import detection_at_rest_s, detection_s
 from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import CUTS, Belief, Circumstances, quantile
+from simulations.invariants.passage import LOOK_S
 from simulations.invariants.subjects import within
 from simulations.invariants.verdict import Verdict, verdict
 
@@ -140,7 +141,7 @@ def _gone(
     """Brokers that were lost for so long: name, id, and time.
 
     A broker that lost its state comes back with another id. The old id stays lost, and is not lost a second
-    time with the new one.
+    time with the new one. Without its log, a broker may have been back since the look before it was seen.
     """
     for absence in circumstances.absences:
         id = _id(evidence, absence.broker, absence.from_s)
@@ -148,7 +149,7 @@ def _gone(
             continue
         back_s = min(
             (
-                max(absence.until_s, life.started_s)
+                max(absence.until_s, life.started_s) - (LOOK_S if life.log_lost else 0.0)
                 for life in evidence.brokers[absence.broker]
                 if life.id == id and (life.ended_s is None or life.ended_s >= absence.until_s)
             ),

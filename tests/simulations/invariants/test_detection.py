@@ -192,6 +192,18 @@ def test_a_broker_back_soon_is_lost_if_it_has_another_id_then(id: int, called_s:
     assert verdict.ok or verdict.empty if right else "only after 3.80 s" in verdict.violations[0]
 
 
+@pytest.mark.parametrize(("log_lost", "right"), [(True, True), (False, False)])
+def test_a_broker_without_its_log_may_have_been_back_before_it_was_seen(log_lost: bool, right: bool) -> None:
+    """Swarm seed 3238971765 with durable subscriptions: it was back after 3 s, and power took its log."""
+    evidence = right_history()
+    for index, row in enumerate(evidence.rows):
+        if row.get("to_state") == "dead":
+            evidence.rows[index] = {**row, "at_s": 10.5}
+    evidence.lives[-1] = replace(evidence.lives[-1], started_s=8.0, log_lost=log_lost)
+    verdict = judged(evidence, "detected")
+    assert (verdict.ok or verdict.empty) is right
+
+
 def test_an_observer_linked_only_to_an_earlier_id_need_not_notice() -> None:
     evidence = history()
     _not_noticed(evidence)
