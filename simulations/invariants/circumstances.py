@@ -319,6 +319,15 @@ class Circumstances:
             if KINDS[fault.kind].of == "links" and not self._is_mild(fault)
         ]
 
+    @cached_property
+    def losses(self) -> list[Impairment]:
+        """Lossy links, mild ones too. Where a packet and its repetition are lost, a round is missed."""
+        return [
+            Impairment(fault.kind, fault.a, fault.b, span.start_s, until_s)
+            for span, fault, until_s in self._spans
+            if fault.kind == "lossy_link"
+        ]
+
     def _is_mild(self, fault: Fault) -> bool:
         if fault.kind == "lossy_link":
             return fault.amount <= LOSS_MAX
@@ -452,9 +461,18 @@ class Circumstances:
 
     def parted(self, one: str, other: str, from_s: float, until_s: float) -> bool:
         """True if the network was impaired between the two in that time."""
+        return self._come_between(self.impairments, one, other, from_s, until_s)
+
+    def may_miss_a_round(self, one: str, other: str, from_s: float, until_s: float) -> bool:
+        """True if the network lost packets between the two in that time, however few."""
+        return self._come_between(self.losses, one, other, from_s, until_s)
+
+    def _come_between(
+        self, impairments: Iterable[Impairment], one: str, other: str, from_s: float, until_s: float
+    ) -> bool:
         return any(
             each.from_s <= until_s and each.until_s >= from_s and self.comes_between(each, one, other)
-            for each in self.impairments
+            for each in impairments
         )
 
     def is_well(self, name: str, from_s: float, until_s: float) -> bool:

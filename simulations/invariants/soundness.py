@@ -181,7 +181,7 @@ class _Causes:
         if self._meets(row):
             return True
         if row["to_state"] in ACCUSED:
-            return not raised(row) and self._of_accusation(row)
+            return self._missed_a_round(row) if raised(row) else self._of_accusation(row)
         accused = self._accused(row)
         return accused is not None and self.of(accused)
 
@@ -190,6 +190,14 @@ class _Causes:
         has a link dials the addresses of its last run as rarely as dead members."""
         subject = (row["subject"], row["subject_boot"])
         return row["from_state"] == "unknown" and subject in self._evidence.by_writer
+
+    def _missed_a_round(self, row: Row) -> bool:
+        """True for a suspicion over a link that loses packets, if too few to end it."""
+        evidence, at_s = self._evidence, row["at_s"]
+        between = evidence.writer(row), evidence.name_of(int(row["subject"], 16))
+        return row["to_state"] == "suspect" and self._circumstances.may_miss_a_round(
+            *between, self._since_s(at_s), at_s
+        )
 
     def _of_accusation(self, row: Row) -> bool:
         """True if a reported accusation has the cause of the one that was raised first."""

@@ -223,6 +223,17 @@ def _accused_here_first(log: Log) -> None:
     log.member(ONE, 21.8, THREE, "alive>suspect", sub_inc=3, sub_boot=SECOND_BOOT)
 
 
+@pytest.mark.parametrize(
+    ("a", "until_s", "right"),
+    [(ONE, 22.0, True), (THREE, 22.0, True), ("broker-9", 22.0, False), (ONE, 11.0, False)],
+)
+def test_a_suspicion_over_a_mildly_lossy_link_has_a_cause(a: str, until_s: float, right: bool) -> None:
+    """Swarm seed 3238971863 with durable subscriptions: of two losses of a survey one round is missed."""
+    evidence = _foreign(_accused_elsewhere)
+    evidence.faults.append(Span(Fault(10.0, "lossy_link", (a,), value=0.08), 10.0, until_s))
+    assert judged(evidence, "foreign_input_is_harmless").ok is right
+
+
 def _accused_by_another_first(log: Log) -> None:
     """And broker-1 does so, too, and later."""
     third = {"sub_inc": 3, "sub_boot": SECOND_BOOT}
