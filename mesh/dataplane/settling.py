@@ -3,8 +3,8 @@
 Each entry replaces earlier ones about the same message. An older one written after a newer one would undo it.
 So one submission is in progress at a time, and entries that arrive meanwhile form the next one.
 
-A full disk refuses a submission as a whole. The next one is smaller, and leaves out the subscriptions that
-have dead letters to write: these need room, and what others settle makes some. Entries of one subscription
+A full disk refuses a submission as a whole. The next one is smaller. Subscriptions with dead letters to write
+are held back for a time: letters need room, and what others settle makes some. Entries of one subscription
 keep their order, and no entry of one concerns another. The rest is repeated until there is room.
 """
 
@@ -40,14 +40,15 @@ class Settling:
         self._journal = journal
         self._buried = buried
         self._waiting: deque[_Group] = deque()
+        self._held: dict[int, list[_Group]] = {}
+        """What waits of the subscriptions that are held back, in order."""
         self._count = 0
         """Entries that wait or are being written."""
         self._under_way: list[_Group] = []
         self._not_before = -inf
         self._at_once = AT_ONCE
         self._letters_not_before = -inf
-        """Subscriptions with dead letters wait until then: the disk had no room for some, and what others
-        settle makes room."""
+        """Subscriptions with dead letters are held back until then."""
         self._letters_at_once = AT_ONCE
         self.refused = 0
         """Submissions that a full disk refused."""
@@ -64,61 +65,73 @@ class Settling:
 
     @property
     def gathered(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting or self._held)
 
     @property
     def next_due(self) -> float:
         """When `submit` has work to do even if nothing happens."""
         if self._not_before > -inf:
             return self._not_before
-        if self._letters_not_before > -inf and self._waiting and not self._under_way:
+        if self._letters_not_before > -inf and self._held and not self._under_way:
             return self._letters_not_before
         return inf
 
     def add(self, subscription: int, entries: Sequence[Entry]) -> None:
         """Add entries of a subscription that belong to one commit, in order."""
-        self._waiting.append((subscription, entries))
         self._count += len(entries)
+        if self._letters_not_before > -inf and (subscription in self._held or _has_letters(entries)):
+            self._held.setdefault(subscription, []).append((subscription, entries))
+        else:
+            self._waiting.append((subscription, entries))
 
     def submit(self, now: float) -> None:
         """Submit the collected entries, unless a submission is in progress or the disk was just full."""
-        if not self._waiting or self._under_way or now < self._not_before:
+        if self._under_way or now < self._not_before:
             return
         self._not_before = -inf
+        at_once = self._at_once
         if now >= self._letters_not_before:
-            self._letters_not_before = -inf
-            self._submit_some(min(self._at_once, self._letters_at_once))
-            return
-        held = self._with_letters()
-        if any(id not in held for id, _ in self._waiting):
-            self._submit_some(self._at_once, held)
+            self._release()
+            at_once = min(at_once, self._letters_at_once)
+        if self._waiting:
+            self._submit_some(at_once)
 
     def flush(self) -> None:
         """Submit everything. The journal is closed next; entries that a full disk refuses now are lost."""
+        self._release()
         while self._waiting:
             self._submit_some(self._at_once)
 
-    def _submit_some(self, at_once: int, held: frozenset[int] = frozenset()) -> None:
-        """Submit what waits, in order, but nothing of the subscriptions that are held back."""
+    def _submit_some(self, at_once: int) -> None:
+        """Submit what waits, in order."""
         together: list[Entry] = []
-        later: deque[_Group] = deque()
         while self._waiting and len(together) < at_once:
             group = self._waiting.popleft()
-            if group[0] in held:
-                later.append(group)
-            else:
-                self._under_way.append(group)
-                together += group[1]
-        self._waiting.extendleft(reversed(later))
+            self._under_way.append(group)
+            together += group[1]
         self._journal.submit(together, partial(self._committed, together))
 
-    def _with_letters(self) -> frozenset[int]:
-        """The subscriptions that have dead letters to write."""
-        return frozenset(id for id, entries in self._waiting if any(type(entry) is Bury for entry in entries))
+    def _hold(self) -> None:
+        """Hold back the subscriptions that have dead letters to write."""
+        with_letters = {id for id, entries in self._waiting if _has_letters(entries)}
+        waiting, self._waiting = self._waiting, deque()
+        for group in waiting:
+            if group[0] in with_letters:
+                self._held.setdefault(group[0], []).append(group)
+            else:
+                self._waiting.append(group)
+
+    def _release(self) -> None:
+        """Hold nothing back any more. A subscription that is held has nothing that is newer elsewhere."""
+        self._letters_not_before = -inf
+        held, self._held = self._held, {}
+        for groups in held.values():
+            self._waiting.extend(groups)
 
     def forget(self) -> None:
         """The journal failed: nothing can be written any more."""
         self._waiting.clear()
+        self._held.clear()
         self._count = sum(len(entries) for _, entries in self._under_way)
         self._not_before = self._letters_not_before = -inf
 
@@ -128,8 +141,9 @@ class Settling:
             self.refused += 1
             self._waiting.extendleft(reversed(groups))
             fewer = max(1, len(entries) // 2)
-            if any(type(entry) is Bury for entry in entries):
+            if _has_letters(entries):
                 self._letters_not_before, self._letters_at_once = now + RETRY_S, fewer
+                self._hold()
             else:
                 self._not_before, self._at_once = now + RETRY_S, fewer
             return
@@ -145,3 +159,7 @@ class Settling:
             for entry, answer in zip(entries, result, strict=True):
                 if type(entry) is Bury:
                     self._buried(entry, answer)
+
+
+def _has_letters(entries: Sequence[Entry]) -> bool:
+    return any(type(entry) is Bury for entry in entries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -135,4 +135,72 @@ def test_settlements_of_a_held_subscription_are_gathered(
     for job in jobs:
         mail.done(job)
         world.pump()
-    assert len(world.home._settling._waiting) <= 2 and world.home._settling.refused
+    settling = world.home._settling
+    (held,) = settling._held.values()
+    assert len(held) <= 2 and not settling._waiting and settling.refused
+
+
+def test_a_submission_looks_at_nothing_that_is_held_back() -> None:
+    """Each submission looked through all that waited, while dead letters had no room: 60 000 groups, a
+    hundred times a second."""
+
+    class Looked(list[Entry]):
+        """Entries that count how often somebody looks through them."""
+
+        looks = 0
+
+        def __iter__(self) -> Iterator[Entry]:
+            Looked.looks += 1
+            return super().__iter__()
+
+    asked: list[tuple[Sequence[Entry], Callable[[object, float], None]]] = []
+
+    class Full:
+        def submit(self, entries: Sequence[Entry], then: Callable[[object, float], None]) -> None:
+            asked.append((entries, then))
+
+    settling = Settling(Full(), lambda *_: None)  # type: ignore[arg-type]
+    settling.add(1, [Bury(1, 1, 0, "bad", 1)])
+    settling.submit(0.0)
+    asked.pop()[1](StoreFull("full"), 0.0)
+    for row in range(1000):
+        settling.add(1, Looked([Done(1, row)]))
+    Looked.looks = 0
+    for turn in range(100):
+        settling.add(2, [Done(2, turn)])
+        settling.submit(0.5)
+        asked.pop()[1]([Answer(Verdict.DONE)], 0.5)
+    assert Looked.looks == 0
+    settling.submit(1.5)
+    ((entries, _),) = asked
+    assert [type(entry) for entry in entries] == [Bury], "its time has come"
+
+
+def test_entries_of_a_subscription_keep_their_order_while_it_is_held_back() -> None:
+    """Some of it waits when its first dead letter comes, and some comes later."""
+    asked: list[tuple[Sequence[Entry], Callable[[object, float], None]]] = []
+
+    class Full:
+        def submit(self, entries: Sequence[Entry], then: Callable[[object, float], None]) -> None:
+            asked.append((entries, then))
+
+    settling = Settling(Full(), lambda *_: None)  # type: ignore[arg-type]
+    settling.add(1, [Bury(1, 1, 0, "bad", 1)])
+    settling.submit(0.0)
+    (_, refused) = asked.pop()
+    settling.add(1, [Done(1, 2)])
+    settling.add(3, [Done(3, 1)])
+    refused(StoreFull("full"), 0.0)
+    settling.add(3, [Bury(3, 2, 0, "bad", 1)])
+    settling.add(1, [Done(1, 3)])
+    settling.add(3, [Done(3, 3)])
+    written: list[Entry] = []
+    for now in (0.5, 2.0, 2.1, 2.2):
+        settling.submit(now)
+        while asked:
+            entries, then = asked.pop()
+            written += entries
+            then([Answer(Verdict.DONE)] * len(entries), now)
+    assert [entry.row for entry in written if entry.subscription == 1] == [1, 2, 3]  # type: ignore[union-attr]
+    assert [entry.row for entry in written if entry.subscription == 3] == [1, 2, 3]  # type: ignore[union-attr]
+    assert not settling.full and not settling.gathered and not settling.busy
