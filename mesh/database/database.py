@@ -2,19 +2,21 @@
 
 A full disk refuses what needs room (`StoreFull`), without other effects. After any other disk error nobody
 knows what the disk holds, since a failed sync may have dropped data that it should have written. So the
-database refuses every transaction until it is opened again (`failure`).
+database refuses every transaction until it is opened again (`failure`). One that turns out damaged is set
+aside at once, as at the opening.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import apsw
 
 from mesh.database import room
 from mesh.database.kind import DatabaseKind
-from mesh.database.opening import FULL, LOG, Place, open_database
+from mesh.database.opening import FULL, LOG, Place, open_database, set_aside
 from mesh.database.settings import one
 from mesh.errors import StorageError, StoreFull
 
@@ -30,8 +32,11 @@ class Database:
         self.place = place
         self.failure: str | None = None
         """Why every transaction is refused. None if transactions are accepted."""
+        self.aside: str | None = None
+        """The path of the database after it was set aside."""
         self.undone: Callable[[], None] = lambda: None
         self._kind = kind
+        self._opened_us = now_us
         self._folder = os.path.dirname(place.path) or "."
         self._log_pages = 0
         self._opened = self._found()
@@ -45,6 +50,15 @@ class Database:
         opened again, if only the last sync failed.
         """
         return Transaction(self)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read within, outside of transactions. An error of the disk ends the database: raises the kind's
+        ``failed``."""
+        try:
+            yield
+        except (apsw.Error, OSError) as error:
+            raise self.fail(error) from error
 
     def reserve(self, wanted: int) -> None:
         """Raises `StoreFull` if so many more bytes would leave too little room to consume what is stored.
@@ -119,13 +133,19 @@ class Database:
         """Refuse every transaction from now on. Returns the error to raise."""
         name, path, again = self._kind.name, self.place.path, self._kind.again
         if self.failure is None and isinstance(error, apsw.CorruptError):
-            self.failure = (
-                f"the {name} {path} is damaged: SQLite says {error}; it stores nothing until it is moved away"
-                f" with its log and {again}"
-            )
+            why = f"SQLite says {error}"
+            try:
+                self.failure, self.aside = set_aside(self.place, self._kind, why, self._opened_us)
+            except OSError as failed:
+                self.failure = (
+                    f"the {name} {path} is damaged: {why}; it could not be set aside"
+                    f" ({failed.strerror or failed}), so move it away with its log before {again}"
+                )
         elif self.failure is None:
-            why = (error.strerror if isinstance(error, OSError) else None) or error
-            self.failure = f"the disk failed under the {name} {path} ({why}); it stores nothing until {again}"
+            said = (error.strerror if isinstance(error, OSError) else None) or error
+            self.failure = (
+                f"the disk failed under the {name} {path} ({said}); it stores nothing until {again}"
+            )
         return self._kind.errors.failed(self.failure)
 
     def is_full(self, error: BaseException) -> bool:

@@ -28,7 +28,7 @@ from mesh.database.files import Files
 from mesh.database.kind import Damage, DatabaseKind
 from mesh.database.room import PAGE_SIZE
 from mesh.database.settings import every, one, set_up
-from mesh.errors import Locked, StorageError, StoreFull
+from mesh.errors import Locked, StoreFull
 
 LOG: Final = "-wal"
 DAMAGED: Final = ".damaged-"
@@ -70,7 +70,8 @@ def open_database(place: Place, kind: DatabaseKind, now_us: int) -> apsw.Connect
             _make(place, kind)
             size = place.files.size(place.path)
         if not size:
-            raise _set_aside(place, kind, "it is empty" if size == 0 else "only its log is there", now_us)
+            why = "it is empty" if size == 0 else "only its log is there"
+            raise kind.errors.damaged(*set_aside(place, kind, why, now_us))
         db = place.connect(place.path, apsw.SQLITE_OPEN_READWRITE)
         try:
             _check(db, place, kind)
@@ -78,7 +79,7 @@ def open_database(place: Place, kind: DatabaseKind, now_us: int) -> apsw.Connect
             place.files.sync_names(os.path.dirname(place.path) or ".")
         except Damage as damage:
             _leave(db, place, log_size)
-            raise _set_aside(place, kind, str(damage), now_us) from damage.__cause__
+            raise kind.errors.damaged(*set_aside(place, kind, str(damage), now_us)) from damage.__cause__
         except apsw.BusyError:
             db.close()
             raise
@@ -102,8 +103,6 @@ def _check(db: apsw.Connection, place: Place, kind: DatabaseKind) -> None:
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
     except apsw.CorruptError as error:
         raise Damage(f"SQLite says {error}") from error
-    except UnicodeDecodeError as error:
-        raise Damage("a text in it is not UTF-8") from error
     except apsw.SQLError as error:  # "unsupported file format": then nothing of it can be asked
         with _file_of(place) as file:
             if file.xRead(4, APPLICATION_ID_AT) != kind.application_id.to_bytes(4, "big"):
@@ -224,15 +223,15 @@ def _make(place: Place, kind: DatabaseKind) -> None:
     place.files.rename(new, place.path)
 
 
-def _set_aside(place: Place, kind: DatabaseKind, why: str, now_us: int) -> StorageError:
-    """Rename a damaged database with its log. Returns the error to raise."""
+def set_aside(place: Place, kind: DatabaseKind, why: str, now_us: int) -> tuple[str, str]:
+    """Rename a damaged database with its log. Returns a sentence that says so, and its path now. Raises
+    `OSError`."""
     aside = f"{place.path}{DAMAGED}{now_us}"
     for end in (LOG, ""):
         if place.files.size(place.path + end) is not None:
             place.files.rename(place.path + end, aside + end)
-    return kind.errors.damaged(
-        f"the {kind.name} {place.path} is damaged: {why}; it was set aside as {aside}, and {kind.held}", aside
-    )
+    sentence = f"the {kind.name} {place.path} is damaged: {why}; it was set aside as {aside}, and {kind.held}"
+    return sentence, aside
 
 
 @contextlib.contextmanager

@@ -24,8 +24,23 @@ PRAGMAS: Final = (
 
 
 def every(db: apsw.Connection, statement: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All rows of a statement, so that it keeps nothing open."""
-    rows: list[tuple[Any, ...]] = db.execute(statement, arguments).fetchall()
+    """All rows of a statement, so that it keeps nothing open. Raises `apsw.CorruptError` for a text that is
+    not UTF-8."""
+    try:
+        rows: list[tuple[Any, ...]] = db.execute(statement, arguments).fetchall()
+    except UnicodeDecodeError as error:
+        raise apsw.CorruptError("a text in it is not UTF-8") from error
+    return rows
+
+
+def numbers(db: apsw.Connection, statement: str, arguments: tuple[Any, ...] = ()) -> list[tuple[int, ...]]:
+    """All rows of a statement whose columns are whole numbers. Raises `apsw.CorruptError` for another type:
+    one flipped bit is enough to change it."""
+    rows = every(db, statement, arguments)
+    for row in rows:
+        for value in row:
+            if type(value) is not int:
+                raise apsw.CorruptError(f"{value!r:.40} is there instead of a number")
     return rows
 
 

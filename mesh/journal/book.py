@@ -9,6 +9,7 @@ import apsw
 
 from mesh.database.kind import Damage
 from mesh.database.settings import every, one
+from mesh.journal import checksums
 from mesh.journal.duplicates import FIRST, Clock, Known, Source
 
 ROW_MAX: Final = 1 << 62
@@ -61,20 +62,20 @@ def read_book(db: apsw.Connection) -> Book:
     clock = Clock(meta.get("active_us"), meta.get("wall_us"))  # type: ignore[arg-type]  # checked next
     if all(type(time) is int for time in clock):
         book.clock, book.clock_written = clock, clock.active_us
-    for id, name, patterns, *figures in every(
+    for id, name, patterns, crc, *figures in every(
         db,
-        "select id, cast(name as blob), cast(patterns as blob), created_us, rows, messages, size"
+        "select id, cast(name as blob), cast(patterns as blob), crc, created_us, rows, messages, size"
         " from subscription order by id",
     ):
+        if any(type(figure) is not int for figure in (crc, *figures)):
+            raise Damage(f"a figure of subscription {id} is no number")
+        patterns = patterns or b""
+        if crc != checksums.of_subscription(id, name or b"", patterns, figures[0]):
+            raise Damage(f"the name or a pattern of subscription {id} is not what was stored")
         if name is None:
             book.removed.append(id)
             continue
-        try:
-            name, patterns = name.decode(), (patterns or b"").decode()
-        except ValueError:
-            raise Damage(f"the name or a pattern of subscription {id} is no text") from None
-        if any(type(figure) is not int for figure in figures):
-            raise Damage(f"a figure of subscription {id} is no number")
+        name, patterns = name.decode(), patterns.decode()
         book.ids[name] = id
         book.named[id] = Named(name, tuple(patterns.split("\n")) if patterns else (), *figures)
     return book

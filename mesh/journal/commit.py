@@ -21,12 +21,13 @@ from typing import Any, Final
 
 import apsw
 
-from mesh.database.settings import every, one, signed
+from mesh.database.settings import every, numbers, one, signed
 from mesh.errors import BlockError
-from mesh.journal import letters
+from mesh.journal import checksums, letters
 from mesh.journal.book import Book, Named
-from mesh.journal.content import Unreadable, content
+from mesh.journal.content import Of, Unreadable, content
 from mesh.journal.duplicates import HEARD_US, LAST, Clock, Duplicates, Source
+from mesh.journal.progress import COLUMNS, DAMAGED, Progress, checked, progress
 from mesh.journal.records import (
     Answer,
     Attempts,
@@ -43,7 +44,6 @@ from mesh.journal.records import (
     Verdict,
     floor_and_bitmap,
     pack_attempts,
-    settled_in,
     settled_mask,
 )
 from mesh.journal.statements import insert, places, portions
@@ -76,11 +76,11 @@ class _Bytes:
 
 
 class Commit:
-    """The work of one transaction. It raises `Unreadable` for a row that it has to read or to remove and
-    that is not in ``unreadable``: then it is undone and done again with it."""
+    """The work of one transaction. It raises `Unreadable` for a part of a row that it has to read or to
+    remove and that is not in ``unreadable``: then it is undone and done again with it."""
 
     def __init__(
-        self, db: apsw.Connection, book: Book, now_us: int, unreadable: Collection[int] = ()
+        self, db: apsw.Connection, book: Book, now_us: int, unreadable: Collection[tuple[Of, int]] = ()
     ) -> None:
         self._db = db
         self._unreadable = unreadable
@@ -205,18 +205,13 @@ class Commit:
     ) -> Answer:
         """Keep a piece of a large body. The last missing piece completes the body."""
         row = self._insert(0, len(entry.block), (), 0, crc, entry.block)
-        self._db.execute(
-            "insert into part values(?, ?, ?, ?, ?, ?, ?)", (*source, entry.first, piece, row, size, whole)
-        )
-        come = every(
-            self._db,
-            "select row, piece, size, whole from part"
-            " where publisher = ? and boot = ? and first = ?"
-            " order by piece",
-            (*source, entry.first),
+        part = (*source, entry.first, piece, row, size, whole)
+        self._db.execute("insert into part values(?, ?, ?, ?, ?, ?, ?, ?)", (*part, checksums.of_part(*part)))
+        come = self._parts(
+            "where publisher = ? and boot = ? and first = ? order by piece", *source, entry.first
         )
         end = 0
-        for _, offset, length, of in come:
+        for _, _, _, offset, _, length, of in come:
             if offset != end or of != whole:
                 return _PLAIN[Verdict.PART]
             end += length
@@ -225,7 +220,7 @@ class Commit:
         self._db.execute(
             "delete from part where publisher = ? and boot = ? and first = ?", (*source, entry.first)
         )
-        return Answer(Verdict.STORED, self._insert_body([part[0] for part in come], whole, wants))
+        return Answer(Verdict.STORED, self._insert_body([part[4] for part in come], whole, wants))
 
     def _insert_body(self, parts: list[int], size: int, wants: tuple[int, ...]) -> int:
         """Keep a large body of these pieces for these subscriptions."""
@@ -244,11 +239,14 @@ class Commit:
             self._db.execute("update meta set value = ? where key = 'ceiling'", (book.ceiling,))
         book.row += 1
         wanted_by = struct.pack(f">{len(wants)}I", *wants)
+        crc = checksums.of_block(row, self._now_us, count, size, parts, wanted_by, crc)
         self._blocks.append((row, self._now_us, count, size, wanted_by, parts, crc, data))
         return row
 
     def _wait_for(self, row: int, wants: tuple[int, ...], count: int, size: int) -> None:
-        self._waits += [(subscription, row, 0, b"", b"") for subscription in wants]
+        for subscription in wants:
+            crc = checksums.of_waiting(subscription, row, 0, b"", b"")
+            self._waits.append((subscription, row, 0, b"", b"", crc))
         if len(wants) > 1:
             self._db.execute("insert into shared values(?, ?)", (row, len(wants)))
         for subscription in wants:
@@ -274,19 +272,18 @@ class Commit:
         not a large body, has one holder, and only its floor says which messages are settled."""
         asked = (subscription, *rows)
         its = f"subscription = ? and row in ({places(len(rows))})"
-        found = one(
-            self._db,
-            "select count(*), sum(b.count), sum(b.size), sum(w.floor)"
-            " from waiting w join block b using(row) left join shared s using(row)"
-            f" where {its} and b.parts = 0 and s.row is null and w.bitmap = x''",
-            asked,
-        )
-        assert found is not None, "a sum has a row"
-        count, messages, size, settled = found
-        if count < len(rows):
-            return [self._done(subscription, row) for row in rows]
-        self._db.execute(f"delete from waiting where {its}", asked)
         try:
+            ((count, messages, size, settled),) = numbers(
+                self._db,
+                "select count(*), coalesce(sum(b.count), 0), coalesce(sum(b.size), 0),"
+                " coalesce(sum(w.floor), 0)"
+                " from waiting w join block b using(row) left join shared s using(row)"
+                f" where {its} and b.parts = 0 and s.row is null and w.bitmap = x''",
+                asked,
+            )
+            if count < len(rows):
+                return [self._done(subscription, row) for row in rows]
+            self._db.execute(f"delete from waiting where {its}", asked)
             self._db.execute(f"delete from block where row in ({places(len(rows))})", asked[1:])
         except apsw.CorruptError as error:
             raise Unreadable(0) from error  # one of them, which is found when they are removed one by one
@@ -294,45 +291,82 @@ class Commit:
         return [_DONE] * count
 
     def _done(self, subscription: int, row: int) -> Answer:
-        found = every(
-            self._db,
-            "delete from waiting where subscription = ? and row = ? returning floor, bitmap",
-            (subscription, row),
-        )
-        if not found:
+        known = self._taken(subscription, row)
+        if known is None:
             return _UNKNOWN
-        count, size, parts, holders = one(
-            self._db,
-            "select b.count, b.size, b.parts, s.holders from block b left join shared s using(row)"
-            " where row = ?",
-            (row,),
-        ) or (0, 0, 0, None)
-        self._count(subscription, -1, settled_in(count, *found[0]) - count, -size)
+        count, size, parts, holders = self._figures(row)
+        self._count(subscription, -1, known.settled_in(count) - count, -size)
         if parts or holders:
             self._let_go(row)
         else:
             self._remove(row)
         return _DONE
 
+    def _progress(self, subscription: int, row: int) -> Progress | None:
+        """What a subscription has settled of a row. None if the row does not wait there."""
+        if (Of.PROGRESS, row) in self._unreadable:
+            return self._unread(subscription, row)
+        try:
+            return progress(self._db, subscription, row)
+        except apsw.CorruptError as error:
+            raise Unreadable(row, Of.PROGRESS) from error
+
+    def _taken(self, subscription: int, row: int) -> Progress | None:
+        """Remove a row from a subscription. Returns what was settled of it, None if it did not wait there."""
+        delete, key = "delete from waiting where subscription = ? and row = ?", (subscription, row)
+        if (Of.PROGRESS, row) in self._unreadable:
+            known = self._unread(subscription, row)
+            self._db.execute(delete, key)
+            return known
+        try:
+            found = every(self._db, f"{delete} returning {COLUMNS}", key)
+        except apsw.CorruptError as error:
+            raise Unreadable(row, Of.PROGRESS) from error
+        return checked(subscription, row, *found[0]) if found else None
+
+    def _unread(self, subscription: int, row: int) -> Progress | None:
+        """The record of a row without a look at its columns."""
+        key = (subscription, row)
+        found = every(self._db, "select 1 from waiting where subscription = ? and row = ?", key)
+        return DAMAGED if found else None
+
+    def _figures(self, row: int) -> tuple[int, int, int, int]:
+        """The number of messages in a row, their bytes, its pieces, and its holders if there are several. All
+        are 0 for one that is missing or cannot be read."""
+        if (Of.FIGURES, row) in self._unreadable:
+            return 0, 0, 0, 0
+        try:
+            found = numbers(
+                self._db,
+                "select b.count, b.size, b.parts, coalesce(s.holders, 0) from block b"
+                " left join shared s using(row) where row = ?",
+                (row,),
+            )
+        except apsw.CorruptError as error:
+            raise Unreadable(row, Of.FIGURES) from error
+        count, size, parts, holders = found[0] if found else (0, 0, 0, 0)
+        if not 0 <= count <= blocks.COUNT_MAX:
+            raise Unreadable(row, Of.FIGURES)
+        return count, size, parts, holders
+
     def _let_go(self, row: int) -> None:
         """Remove one holder of a row. The last holder's row is removed, and so are the pieces that it
         holds."""
-        left = every(
+        left = numbers(
             self._db, "update shared set holders = holders - 1 where row = ? returning holders", (row,)
         )
         if left:
             if left[0][0] <= 1:
                 self._db.execute("delete from shared where row = ?", (row,))
             return
-        found = one(self._db, "select parts from block where row = ?", (row,))
-        if found and found[0]:
+        if self._figures(row)[2]:
             for part in self._parts_of(row):
                 self._let_go(part)
         self._remove(row)
 
     def _remove(self, row: int) -> None:
         """Remove the content of a row. One whose pages cannot be read stays on disk, held by nobody."""
-        if row in self._unreadable:
+        if (Of.CONTENT, row) in self._unreadable:
             return
         try:
             self._db.execute("delete from block where row = ?", (row,))
@@ -352,53 +386,55 @@ class Commit:
         return () if isinstance(found, Damaged) else found.parts
 
     def _content(self, row: int) -> Block | Damaged:
-        if row in self._unreadable:
+        if (Of.CONTENT, row) in self._unreadable:
             return Damaged(row, "its pages cannot be read")
         return content(self._db, row)
 
     def _settle(self, subscription: int, row: int, mask: int) -> Answer:
-        found = one(
-            self._db,
-            "select w.floor, w.bitmap, b.count from waiting w left join block b on b.row = w.row"
-            " where w.subscription = ? and w.row = ?",
-            (subscription, row),
-        )
-        if found is None:
+        known = self._progress(subscription, row)
+        if known is None:
             return _UNKNOWN
-        floor, bitmap, count = found
-        every = (1 << (count or 0)) - 1
-        if mask & every == every:
+        return self._settle_more(subscription, row, known, self._figures(row)[0], mask)
+
+    def _settle_more(self, subscription: int, row: int, known: Progress, count: int, mask: int) -> Answer:
+        whole = (1 << count) - 1
+        if not whole:  # the row is damaged, and nobody knows how many messages it has
+            self._note(subscription, row, mask, known.attempts)
+            return _DONE
+        if mask & whole == whole:
             return self._done(subscription, row)
-        self._count(subscription, 0, settled_in(count, floor, bitmap) - (mask & every).bit_count(), 0)
-        self._db.execute(
-            "update waiting set floor = ?, bitmap = ? where subscription = ? and row = ?",
-            (*floor_and_bitmap(mask & every), subscription, row),
-        )
+        self._count(subscription, 0, known.settled_in(count) - (mask & whole).bit_count(), 0)
+        self._note(subscription, row, mask & whole, known.attempts)
         return _DONE
 
     def _attempts(self, entry: Attempts) -> Answer:
-        found = every(
-            self._db,
-            "update waiting set attempts = ? where subscription = ? and row = ? returning 1",
-            (pack_attempts(entry.attempts), entry.subscription, entry.row),
+        known = self._progress(entry.subscription, entry.row)
+        if known is None:
+            return _UNKNOWN
+        if known.sound:  # otherwise it stays damaged until it is known what is settled
+            self._note(entry.subscription, entry.row, known.mask, pack_attempts(entry.attempts))
+        return _DONE
+
+    def _note(self, subscription: int, row: int, mask: int, attempts: bytes) -> None:
+        """Write what a subscription has settled of a row, and the attempts at the rest."""
+        floor, bitmap = floor_and_bitmap(mask)
+        crc = checksums.of_waiting(subscription, row, floor, bitmap, attempts)
+        self._db.execute(
+            "insert into waiting values(?, ?, ?, ?, ?, ?) on conflict do update set floor = excluded.floor,"
+            " bitmap = excluded.bitmap, attempts = excluded.attempts, crc = excluded.crc",
+            (subscription, row, floor, bitmap, attempts, crc),
         )
-        return _DONE if found else _UNKNOWN
 
     # --- dead letters
 
     def _bury(self, entry: Bury) -> Answer:
         """The row of the dead letter and the subscription that keeps it."""
-        found = one(
-            self._db,
-            "select w.floor, w.bitmap, b.count, b.size from waiting w"
-            " join block b on b.row = w.row where w.subscription = ? and w.row = ?",
-            (entry.subscription, entry.row),
-        )
+        known = self._progress(entry.subscription, entry.row)
         named = self.book.named[entry.subscription]
-        if found is None or named.name.startswith(DEAD_PREFIX):
+        if known is None or named.name.startswith(DEAD_PREFIX):
             return _UNKNOWN
-        floor, bitmap, count, size = found
-        mask = settled_mask(floor, bitmap)
+        count, size, _, _ = self._figures(entry.row)
+        mask = known.mask
         if not 0 <= entry.index < count or mask >> entry.index & 1:
             return _UNKNOWN
         target = self._dead_letters_of(named.name)
@@ -418,38 +454,29 @@ class Commit:
         except BlockError:
             row = entry.row
             self._share(row, target, entry.index, count, size)
-        self._settle(entry.subscription, entry.row, mask | 1 << entry.index)
+        self._settle_more(entry.subscription, entry.row, known, count, mask | 1 << entry.index)
         return Answer(Verdict.DONE, row, target)
 
     def _share(self, row: int, target: int, index: int, count: int, size: int) -> None:
         """Keep a damaged message, which cannot be copied, among the dead letters as it is: both subscriptions
         hold its row."""
-        found = one(
-            self._db, "select floor, bitmap from waiting where subscription = ? and row = ?", (target, row)
-        )
-        mask = settled_mask(*found) if found else (1 << count) - 1
-        self._db.execute(
-            "insert or replace into waiting values(?, ?, ?, ?, x'')",
-            (target, row, *floor_and_bitmap(mask & ~(1 << index))),
-        )
-        if not found:
+        known = self._progress(target, row)
+        mask = known.mask if known else (1 << count) - 1
+        self._note(target, row, mask & ~(1 << index), b"")
+        if known is None:
             self._hold(row)
-        self._count(target, 0 if found else 1, 1, 0 if found else size)
+        self._count(target, 0 if known else 1, 1, 0 if known else size)
 
     def _requeue(self, entry: Requeue) -> Answer:
         """The row of the message in its subscription, and that subscription."""
-        found = one(
-            self._db,
-            "select b.size from waiting w join block b on b.row = w.row"
-            " where w.subscription = ? and w.row = ? and b.count = 1",
-            (entry.subscription, entry.row),
-        )
+        known = self._progress(entry.subscription, entry.row)
+        count, size, _, _ = self._figures(entry.row)
         name = self.book.named[entry.subscription].name
         target = self.book.ids.get(name.removeprefix(DEAD_PREFIX), 0)
-        if found is None or target in (0, entry.subscription):
+        if known is None or count != 1 or target in (0, entry.subscription):
             return _UNKNOWN
         try:
-            row = self._copy(entry.row, found[0], target, letters.revive)
+            row = self._copy(entry.row, size, target, letters.revive)
         except BlockError:
             return _UNKNOWN
         self._done(entry.subscription, entry.row)
@@ -496,12 +523,16 @@ class Commit:
         if known is not None:
             same = self.book.named[known].patterns == patterns
             return Answer(Verdict.DONE if same else Verdict.OTHER_PATTERNS, subscription=known)
+        its = (name.encode(), "\n".join(patterns).encode(), self._now_us)
         self._db.execute(
-            "insert into subscription(name, patterns, created_us, rows, messages, size)"
-            " values(?, ?, ?, 0, 0, 0)",
-            (name, "\n".join(patterns).encode(), self._now_us),
+            "insert into subscription(name, patterns, created_us, crc, rows, messages, size)"
+            " values(?, ?, ?, 0, 0, 0, 0)",
+            (name, *its[1:]),
         )
         id = self._db.last_insert_rowid()
+        self._db.execute(
+            "update subscription set crc = ? where id = ?", (checksums.of_subscription(id, *its), id)
+        )
         self.book.ids[name] = id
         self.book.named[id] = Named(name, patterns, self._now_us)
         return Answer(Verdict.DONE, subscription=id)
@@ -512,7 +543,11 @@ class Commit:
         self._changed.pop(subscription, None)
         del self.book.ids[named.name]
         self.book.removed.append(subscription)
-        self._db.execute("update subscription set name = null where id = ?", (subscription,))
+        its = (b"", "\n".join(named.patterns).encode(), named.created_us)
+        self._db.execute(
+            "update subscription set name = null, crc = ? where id = ?",
+            (checksums.of_subscription(subscription, *its), subscription),
+        )
         return _DONE
 
     # --- cleanup
@@ -520,14 +555,14 @@ class Commit:
     def _empty(self, subscription: int) -> None:
         """Remove a part of the waiting messages of a removed subscription; with the last part, the
         subscription."""
-        rows = every(
+        rows = numbers(
             self._db,
-            "delete from waiting where (subscription, row) in (select subscription, row"
-            " from waiting"
-            " where subscription = ? order by row limit ?) returning row",
+            "select row from waiting where subscription = ? order by row limit ?",
             (subscription, CHORES),
         )
         for (row,) in rows:
+            # Not all at once: that would read its record, too, which may be damaged.
+            self._db.execute("delete from waiting where subscription = ? and row = ?", (subscription, row))
             # The pages of a damaged row may be those of another: it stays on disk.
             if not isinstance(self._content(row), Damaged):
                 self._let_go(row)
@@ -537,25 +572,34 @@ class Commit:
 
     def drop_all_parts(self) -> bool:
         """Remove a part of the pieces of unfinished bodies. True if there may be more."""
-        found = every(self._db, "select publisher, boot, first, piece, row from part limit ?", (CHORES,))
+        found = self._parts("limit ?", CHORES)
         self._drop(found)
         return len(found) == CHORES
 
     def _drop_parts(self, source: Source, below: int) -> bool:
         """Remove a part of a publisher's unfinished bodies with lower numbers. True if there may be more."""
-        found = every(
-            self._db,
-            "select publisher, boot, first, piece, row from part where publisher = ?"
-            " and boot = ? and first < ?"
-            " order by first limit ?",
-            (*source, below, CHORES),
+        found = self._parts(
+            "where publisher = ? and boot = ? and first < ? order by first limit ?", *source, below, CHORES
         )
         self._drop(found)
         return len(found) == CHORES
 
-    def _drop(self, parts: list[tuple[int, int, int, int, int]]) -> None:
+    def _parts(self, where: str, *arguments: int) -> list[tuple[int, ...]]:
+        """Pieces of unfinished bodies: publisher, boot, first, piece, row, size and whole size of each.
+        Raises `apsw.CorruptError` for a damaged record: it may name the row of another message."""
+        found = numbers(
+            self._db,
+            f"select publisher, boot, first, piece, row, size, whole, crc from part {where}",
+            arguments,
+        )
+        for *part, crc in found:
+            if crc != checksums.of_part(*part):
+                raise apsw.CorruptError("the record of a piece of a large body is not what was stored")
+        return [part[:-1] for part in found]
+
+    def _drop(self, parts: list[tuple[int, ...]]) -> None:
         """Remove pieces as if they had never come: a retry of them is new."""
-        for *key, row in parts:
+        for *key, row, _, _ in parts:
             self._db.execute(
                 "delete from part where publisher = ? and boot = ? and first = ? and piece = ?", tuple(key)
             )

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from mesh.database.settings import every, one
+from mesh.database.settings import numbers, one
 from mesh.journal.records import Verdict
 from mesh.journal.statements import insert
 
@@ -91,23 +91,25 @@ class Duplicates:
         if first > known.newest:
             return Verdict.STORED
         self._write()
-        before = one(
+        found = numbers(
             self._db,
             "select first, last, piece, crc from came where publisher = ? and boot = ? and first <= ?"
             " order by first desc, piece desc limit 1",
             (*source, last),
         )
-        if before is None or before[1] < first:
+        if not found or found[0][1] < first:
             return Verdict.STORED
+        before = found[0]
         if before[:2] == (first, last) and before[2] != piece:  # other pieces of the same body
-            before = one(
+            found = numbers(
                 self._db,
                 "select first, last, piece, crc from came where publisher = ? and boot = ? and first = ?"
                 " and piece = ?",
                 (*source, first, piece),
             )
-            if before is None:
+            if not found:
                 return Verdict.STORED
+            before = found[0]
         return Verdict.DUPLICATE if before == (first, last, piece, crc) else Verdict.CONFLICT
 
     def note(self, source: Source, first: int, last: int, piece: int, crc: int) -> None:
@@ -142,7 +144,7 @@ class Duplicates:
     def silent(self, after: Source) -> tuple[Source, Source | None]:
         """Check the next few publishers behind ``after``. Returns where to continue, and one that was
         silent."""
-        found = every(
+        found = numbers(
             self._db,
             "select publisher, boot, heard_us from publisher where (publisher, boot) > (?, ?)"
             " order by publisher, boot limit ?",
@@ -181,15 +183,15 @@ class Duplicates:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             self._write()
-            mark, heard_us = one(
+            ((mark, heard_us),) = numbers(
                 self._db,
                 "select lowest, heard_us from publisher where publisher = ? and boot = ?",
                 source,
-            ) or (0, -HEARD_US)
-            (newest,) = one(
+            ) or [(0, -HEARD_US)]
+            ((newest,),) = numbers(
                 self._db,
                 "select last from came where publisher = ? and boot = ? order by first desc limit 1",
                 source,
-            ) or (0,)
+            ) or [(0,)]
             known = self._known[source] = Known(mark, heard_us, newest)
         return known

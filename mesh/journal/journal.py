@@ -16,10 +16,12 @@ from mesh.database.database import Database
 from mesh.database.files import Files, RealFiles
 from mesh.database.kind import Damage
 from mesh.database.opening import Place
-from mesh.database.settings import every, one
+from mesh.database.settings import every, numbers
+from mesh.errors import JournalDamaged
 from mesh.journal.book import read_book
 from mesh.journal.commit import Commit
-from mesh.journal.content import Unreadable, content
+from mesh.journal.content import Of, Unreadable, content
+from mesh.journal.progress import COLUMNS, DAMAGED, Progress, checked, progress
 from mesh.journal.records import (
     Answer,
     Block,
@@ -35,8 +37,8 @@ from mesh.journal.schema import journal_of
 
 ROWS_MAX: Final = 1024
 """Rows read at once, however small, since commits wait meanwhile."""
-KEYS: Final = 128
-"""Rows looked up together."""
+ROWS_TOGETHER: Final = 128
+"""Waiting rows looked up together."""
 
 Result = TypeVar("Result")
 
@@ -47,8 +49,8 @@ class Journal:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._db = database.db
-        self._unreadable: set[int] = set()
-        """Rows whose pages cannot be read, as far as commits met them."""
+        self._unreadable: set[tuple[Of, int]] = set()
+        """Parts of rows that cannot be read, as far as commits met them."""
         database.undone = self._read_book
         self._read_book()
         self.damaged_before: Sequence[str] = database.place.damaged_before()
@@ -77,8 +79,10 @@ class Journal:
             journal = cls(database)
             while journal._drop_parts(now_us):
                 pass
-        except BaseException:
+        except BaseException as error:
             database.close()
+            if database.aside is not None:
+                raise JournalDamaged(str(error), database.aside) from error
             raise
         return journal
 
@@ -138,14 +142,15 @@ class Journal:
         Raises `JournalFailed` if the waiting rows cannot be read.
         """
         rows: list[Waiting | Damaged] = []
-        for row, floor, bitmap, attempts in self._keys(subscription, after_row):
+        for row, known in self._waiting(subscription, after_row):
             found = self.fetch(row)
-            if not isinstance(found, Damaged) and not _fits(found.count, floor, bitmap, attempts):
+            if not known.sound:
                 found = Damaged(row, "the record of its settled messages is damaged")
             if isinstance(found, Damaged):
                 rows.append(found)
             else:
-                block, tried = found.block, unpack_attempts(attempts)
+                block, tried = found.block, unpack_attempts(known.attempts)
+                floor, bitmap = known.floor, known.bitmap
                 rows.append(
                     Waiting(row, found.arrived_us, found.count, block, found.parts, floor, bitmap, tried)
                 )
@@ -155,16 +160,18 @@ class Journal:
         return rows
 
     def fetch(self, row: int) -> Block | Damaged:
-        """The stored content of a row, or of a piece of a large body."""
+        """The stored content of a row, or of a piece of a large body. Raises `JournalFailed`."""
         try:
-            return content(self._db, row)
+            with self._database.reading():
+                return content(self._db, row)
         except Unreadable as error:
             return Damaged(row, f"SQLite says {error.__cause__}")
 
     def judge(self, entry: Store) -> Verdict:
         """The verdict on a block that `commit` would give; STORED if it is new. Used with a full disk,
-        whose `StoreFull` does not distinguish a new block from a retry."""
-        return Commit(self._db, self._book, 0).judge(entry)
+        whose `StoreFull` does not distinguish a new block from a retry. Raises `JournalFailed`."""
+        with self._database.reading():
+            return Commit(self._db, self._book, 0).judge(entry)
 
     def room(self) -> tuple[int, int]:
         """Bytes that it takes, and bytes that may still be stored. Raises `OSError`."""
@@ -179,49 +186,69 @@ class Journal:
 
     def missing(self, subscription: int) -> int:
         """How many rows of a subscription are counted as waiting but cannot be found: a flipped bit in a key
-        hides them. Looks at each row that waits; 0, too, if they cannot be read."""
-        try:
-            there = one(self._db, "select count(*) from waiting where subscription = ?", (subscription,))
-        except apsw.CorruptError:
-            return 0
+        hides them. Looks at each row that waits. Raises `JournalFailed`, too, if they are out of order."""
         named = self._book.named.get(subscription)
-        return 0 if named is None or there is None else named.rows - int(there[0])
+        if named is None:
+            return 0
+        count = last = 0
+        with self._database.reading():
+            for (row,) in self._db.execute("select row from waiting where subscription = ?", (subscription,)):
+                if type(row) is not int or row <= last:
+                    raise apsw.CorruptError("rows that wait are out of order")
+                count, last = count + 1, row
+        return named.rows - count
 
     def oldest_us(self, subscription: int) -> int | None:
-        """Arrival of the oldest block that waits in a subscription. None, too, if that cannot be read."""
-        try:
-            found = one(
-                self._db,
-                "select b.arrived_us from waiting w join block b on b.row = w.row where w.subscription = ?"
-                " order by w.row limit 1",
-                (subscription,),
-            )
-        except apsw.CorruptError:
-            return None  # its consumers will find out which block that is
-        return found[0] if found else None
+        """Arrival of the oldest block that waits in a subscription. None, too, if that cannot be read. Raises
+        `JournalFailed`."""
+        with self._database.reading():
+            try:
+                found = numbers(
+                    self._db,
+                    "select b.arrived_us from waiting w join block b on b.row = w.row"
+                    " where w.subscription = ? order by w.row limit 1",
+                    (subscription,),
+                )
+            except apsw.CorruptError:
+                return None  # its consumers will find out which block that is
+        return found[0][0] if found else None
 
     # --- internals
 
-    def _keys(self, subscription: int, after_row: int) -> Iterator[tuple[int, int, bytes, bytes]]:
+    def _waiting(self, subscription: int, after_row: int) -> Iterator[tuple[int, Progress]]:
+        """The rows that wait in a subscription, behind a row.
+
+        A flipped bit in a key would make a reader skip rows or loop. So each row is looked at together with
+        the next one. Rows that do not rise, or rise to numbers that were never given, end the journal.
+        """
         while True:
-            try:
-                keys = every(
-                    self._db,
-                    "select row, iif(typeof(floor) = 'integer', floor, null),"
-                    " iif(typeof(bitmap) = 'blob', bitmap, null),"
-                    " iif(typeof(attempts) = 'blob', attempts, null) from waiting"
-                    " where subscription = ? and row > ? order by row limit ?",
-                    (subscription, after_row, KEYS),
-                )
-            except apsw.CorruptError as error:
-                raise self._database.fail(error) from error
-            for key in keys:
-                if type(key[0]) is not int or key[0] <= after_row:  # otherwise a reader would loop in it
-                    raise self._database.fail(apsw.CorruptError("rows that wait are out of order"))
-                after_row = key[0]
-                yield key
-            if len(keys) < KEYS:
+            with self._database.reading():
+                rows = self._some_waiting(subscription, after_row)
+                before = after_row
+                for row, _ in rows:
+                    if not before < row < self._book.row:
+                        raise apsw.CorruptError("rows that wait are out of order")
+                    before = row
+            yield from rows[:ROWS_TOGETHER]
+            if len(rows) <= ROWS_TOGETHER:
                 return
+            after_row = rows[ROWS_TOGETHER - 1][0]
+
+    def _some_waiting(self, subscription: int, after_row: int) -> list[tuple[int, Progress]]:
+        which = "from waiting where subscription = ? and row > ? order by row limit ?"
+        asked = (subscription, after_row, ROWS_TOGETHER + 1)
+        try:
+            found = every(self._db, f"select row, {COLUMNS} {which}", asked)
+            return [(row, checked(subscription, row, *columns)) for row, *columns in found]
+        except apsw.CorruptError:  # one of them has a field that cannot be read, or its key
+            rows = numbers(self._db, f"select row {which}", asked)
+            return [(row, self._progress(subscription, row)) for (row,) in rows]
+
+    def _progress(self, subscription: int, row: int) -> Progress:
+        try:
+            return progress(self._db, subscription, row) or DAMAGED
+        except apsw.CorruptError:
+            return DAMAGED
 
     def _drop_parts(self, now_us: int) -> bool:
         """Remove a part of the large bodies that an earlier run left unfinished. True if there may be
@@ -241,7 +268,9 @@ class Journal:
             except Unreadable as met:
                 rows = {row for entry in entries if type(row := getattr(entry, "row", None)) is int}
                 entries = ()
-                self._unreadable.update({met.row}, filter(self._is_unreadable, rows))
+                with self._database.reading():
+                    found = {(Of.CONTENT, row) for row in rows if self._is_unreadable(row)}
+                self._unreadable |= found | {(met.part, met.row)}
 
     def _is_unreadable(self, row: int) -> bool:
         try:
@@ -256,15 +285,3 @@ class Journal:
             self._book = read_book(self._db)
         except Damage as damage:  # since the journal was opened
             raise apsw.CorruptError(str(damage)) from damage
-
-
-def _fits(count: int, floor: object, bitmap: object, attempts: object) -> bool:
-    """True if these fields of a row that waits can be those of a block of so many messages."""
-    return (
-        isinstance(floor, int)
-        and 0 <= floor <= count
-        and isinstance(bitmap, bytes)
-        and floor + 8 * len(bitmap) < count + 8
-        and isinstance(attempts, bytes)
-        and not len(attempts) % 4
-    )

@@ -19,6 +19,7 @@ from mesh.environment import Environment
 from mesh.errors import NotAccepted
 from mesh.journal.journal import Journal
 from mesh.journal.port import OpenedJournal
+from mesh.journal.schema import VERSION
 from mesh.journal.thread import JournalThread
 from tests.mesh.database.disks import faulty_disk
 
@@ -102,9 +103,13 @@ async def test_a_journal_of_a_newer_version_is_left_alone_and_named(tmp_path: Pa
         db.close()
 
     await with_a_message(tmp_path)
-    change("create table news(x)", "pragma user_version = 2")
-    assert "by a newer version (its schema is 2, this version knows 1); run that" in await refused(tmp_path)
-    change("drop table news", "pragma user_version = 1")
+    change("create table news(x)", f"pragma user_version = {VERSION + 1}")
+    sentence = await refused(tmp_path)
+    assert (
+        f"by a newer version (its schema is {VERSION + 1}, this version knows {VERSION}); run that"
+        in sentence
+    )
+    change("drop table news", f"pragma user_version = {VERSION}")
     await works_off(tmp_path)
 
 

@@ -19,7 +19,7 @@ class FaultyDisk(apsw.VFS):
 
     ``fail_at``: the number of the operation (writes, syncs and truncations, from 1) that fails with
     ``error``; ``fail_for`` operations do. ``left``: bytes that all files together may still grow by, None for
-    no limit. ``read_only``: files open only for reading.
+    no limit. ``read_only``: files open only for reading. ``unreadable``: every read fails.
     """
 
     def __init__(self) -> None:
@@ -30,6 +30,7 @@ class FaultyDisk(apsw.VFS):
         self.error: type[apsw.Error] = apsw.IOError
         self.left: int | None = None
         self.read_only = False
+        self.unreadable = False
         super().__init__(self.name, base="")
 
     def xOpen(self, name: Any, flags: list[int]) -> Any:
@@ -55,6 +56,11 @@ class _File(apsw.VFSFile):
         self._disk = disk
         self._path = name.filename() if hasattr(name, "filename") else str(name)
         super().__init__("", name, flags)
+
+    def xRead(self, amount: int, offset: int) -> bytes:
+        if self._disk.unreadable:
+            raise apsw.IOError("the disk gives nothing back")
+        return super().xRead(amount, offset)
 
     def xWrite(self, data: bytes, offset: int) -> None:
         self._disk.did("write", self._path)

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mesh.journal.journal import Journal
-from mesh.journal.records import Block, Bury, Damaged, Done, Requeue, Settle, Unsubscribe, Verdict
-from tests.mesh.journal.journals import bodies, done, opened, pieces, store, subscribed, waiting
+from mesh.errors import JournalFailed
+from mesh.journal.journal import ROWS_TOGETHER, Journal
+from mesh.journal.records import (
+    Attempts,
+    Block,
+    Bury,
+    Damaged,
+    Done,
+    Entry,
+    Requeue,
+    Settle,
+    Unsubscribe,
+    Verdict,
+)
+from tests.mesh.database.disks import faulty_disk
+from tests.mesh.journal.journals import (
+    NOW_US,
+    bodies,
+    done,
+    opened,
+    pieces,
+    store,
+    subscribed,
+    waiting,
+)
 
 BODY = bytes(range(256)) * 700
 PAGE = 16384
@@ -244,6 +267,9 @@ def test_a_row_that_does_not_fit_its_body_is_damaged(tmp_path: Path, column: str
         "update waiting set attempts = 1234 where row = 1",
         "update waiting set bitmap = 0 where row = 1",
         "update waiting set floor = cast(x'80' as text) where row = 1",
+        "update waiting set crc = 'x' where row = 1",
+        "update block set wants = 7 where row = 1",
+        "update block set size = 'x' where row = 1",
     ],
 )
 def test_a_field_of_the_wrong_type_costs_only_its_row(tmp_path: Path, statement: str) -> None:
@@ -292,3 +318,289 @@ def test_rows_that_cannot_be_found_are_missing(tmp_path: Path) -> None:
     journal._db.execute("delete from waiting where row in (2, 3)")
     assert journal.missing(mail) == 2
     journal.close()
+
+
+# --- what is settled
+
+MARK = b"\x02\x5a\xa5\x5a\x81"
+"""A bitmap that is nowhere else in the file."""
+
+
+def partly_settled(folder: Path) -> int:
+    """A journal with rows 1 to 3. Of row 2 a part is settled, with `MARK`. Returns the subscription."""
+    journal = opened(folder)
+    mail = subscribed(journal)
+    done(journal, *(store(number, mail, count=60, body=b"m") for number in (1, 100, 200)))
+    done(journal, Settle(mail, 2, 3, MARK), Attempts(mail, 2, {3: 4}))
+    journal.close()
+    return mail
+
+
+def flip_type(folder: Path, field: int, bit: int) -> None:
+    """Flip a bit in the type of a field of the record that has `MARK`: from 0, its subscription, its row, the
+    floor, the bitmap, the attempts, the CRC."""
+    path = folder / "journal.db"
+    data = bytearray(path.read_bytes())
+    assert data.count(MARK) == 1
+    head = data.index(MARK) - 2 - 6  # before the row and the floor, a byte each
+    assert data[head - 1 : head + 4] == bytes([7, 9, 1, 1, 12 + 2 * len(MARK)])
+    data[head + field] ^= 1 << bit
+    path.write_bytes(data)
+
+
+FLIPS = [(field, bit) for field in (2, 3, 4, 5) for bit in range(8)]
+
+
+@pytest.mark.parametrize("field, bit", FLIPS)
+def test_a_flipped_bit_in_a_type_costs_only_its_row(tmp_path: Path, field: int, bit: int) -> None:
+    """Most of these ended the home at each attach: SQLite refuses to read the fields of such a record."""
+    mail = partly_settled(tmp_path)
+    flip_type(tmp_path, field, bit)
+    for _ in range(2):
+        journal = opened(tmp_path)
+        first, damaged, last = journal.read(mail, 0, 1 << 20)
+        assert isinstance(damaged, Damaged) and damaged.row == 2 and (first.row, last.row) == (1, 3)
+        assert journal.missing(mail) == 0 and journal.failure is None
+        journal.close()
+
+
+@pytest.mark.parametrize("field, bit", [(2, 3), (3, 0), (3, 1), (5, 0)])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Done(1, 2),
+        Settle(1, 2, 7),
+        Settle(1, 2, 60),
+        Attempts(1, 2, {9: 1}),
+        Bury(1, 2, 20, "bad", 1),
+        Requeue(1, 2),
+        Unsubscribe(1),
+    ],
+)
+def test_a_row_whose_record_became_unreadable_ends_nothing(
+    tmp_path: Path, field: int, bit: int, entry: Entry
+) -> None:
+    """A consumer had it in hand, and settling it ended the journal, or an operator removed its
+    subscription."""
+    mail = partly_settled(tmp_path)
+    flip_type(tmp_path, field, bit)
+    journal = opened(tmp_path)
+    done(journal, entry, store(300, mail))
+    done(journal, *(Done(mail, row) for row in (1, 2, 3)))
+    assert journal.failure is None and not journal.chores
+    there = {kept.name: journal.read(kept.id, 0, 1 << 20) for kept in journal.subscriptions()}
+    if isinstance(entry, Unsubscribe):
+        assert there == {}
+    else:
+        assert len(there.pop("mail")) == 1, "the new one"
+        (letters,) = there.values() if isinstance(entry, Bury) else [[]]
+        assert len(letters) == isinstance(entry, Bury)
+    journal.close()
+    opened(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update waiting set floor = 4 where row = 2",
+        "update waiting set floor = 35 where row = 2",
+        "update waiting set bitmap = x'035aa55a81' where row = 2",
+        "update waiting set bitmap = x'' where row = 2",
+        "update waiting set attempts = x'00030005' where row = 2",
+        "update waiting set row = 4 where row = 2",
+        "update block set row = 4 where row = 2",
+        "update block set arrived_us = 5 where row = 2",
+    ],
+)
+def test_a_plausible_change_of_a_row_is_damage(tmp_path: Path, statement: str) -> None:
+    """Messages that nobody had settled counted as settled, without a word."""
+    mail = partly_settled(tmp_path)
+    journal = opened(tmp_path)
+    journal._db.execute(statement)
+    found = journal.read(mail, 0, 1 << 20)
+    assert sorted(row.row for row in found if not isinstance(row, Damaged)) == [1, 3] and len(found) == 3
+    journal.close()
+
+
+def test_blocks_that_changed_places_are_damaged(tmp_path: Path) -> None:
+    """Each was delivered in place of the other, and settled as the other."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, store(1, mail), store(2, mail))
+    for old, new in ((1, 9), (2, 1), (9, 2)):
+        journal._db.execute("update block set row = ? where row = ?", (new, old))
+    assert [type(row) for row in journal.read(mail, 0, 1 << 20)] == [Damaged, Damaged]
+    journal.close()
+
+
+def test_a_damaged_record_is_not_written_again_as_sound(tmp_path: Path) -> None:
+    """New attempts gave it a CRC that fitted, and messages that nobody had settled counted as settled."""
+    mail = partly_settled(tmp_path)
+    journal = opened(tmp_path)
+    journal._db.execute("update waiting set floor = 35 where row = 2")
+    done(journal, Attempts(mail, 2, {50: 2}))
+    assert isinstance(journal.read(mail, 1, 1)[0], Damaged)
+    done(journal, Bury(mail, 2, 10, "bad", 1))
+    (row,) = waiting(journal, mail, 1, 1)
+    assert (row.floor, row.bitmap, row.count) == (0, b"\x00\x04", 60), "nothing else is known to be settled"
+    journal._db.execute("update waiting set floor = 35 where row = 2")
+    done(journal, Settle(mail, 2, 4))
+    assert waiting(journal, mail, 1, 1)[0].floor == 4, "a consumer says all that is settled"
+    journal.close()
+
+
+def drained(journal: Journal, subscription: int, at_once: int) -> tuple[set[int], set[int]]:
+    """The rows that a reader finds, and those that are damaged."""
+    sound: set[int] = set()
+    damaged: set[int] = set()
+    after = 0
+    while rows := journal.read(subscription, after, at_once):
+        for row in rows:
+            (damaged if isinstance(row, Damaged) else sound).add(row.row)
+        after = rows[-1].row
+    return sound, damaged
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["delete from block where row = 2", "update block set count = 1 << 50 where row = 2"],
+)
+def test_settling_a_part_of_a_damaged_block_does_not_remove_the_rest(tmp_path: Path, statement: str) -> None:
+    """The block was taken for one without messages, all of which are settled."""
+    mail = partly_settled(tmp_path)
+    journal = opened(tmp_path)
+    journal._db.execute(statement)
+    done(journal, Settle(mail, 2, 5))
+    assert isinstance(journal.read(mail, 1, 1)[0], Damaged) and counts(journal)["mail"][0] == 3
+    done(journal, Done(mail, 2))
+    assert [row.row for row in waiting(journal, mail)] == [1, 3] and counts(journal)["mail"][0] == 2
+    journal.close()
+
+
+@pytest.mark.parametrize("row", [130, ROWS_TOGETHER + 130, 2 * ROWS_TOGETHER + 129, 400])
+@pytest.mark.parametrize("at_once", [1, 1 << 20])
+def test_a_flipped_bit_in_a_key_hides_no_other_row(tmp_path: Path, row: int, at_once: int) -> None:
+    """A reader that came to it went on behind the row that it named, past others that nobody saw again."""
+    count = 400
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, *(store(number, mail, body=b"m") for number in range(1, 1 + count)))
+    journal.close()
+    data = (tmp_path / "journal.db").read_bytes()
+    key = bytes([7, 9, 2, 8, 12, 12, 4]) + row.to_bytes(2, "big")
+    assert data.count(key) == 1
+    at = data.index(key) + 7
+    outcomes = set()
+    for bit in range(15):
+        folder = tmp_path / str(bit)
+        folder.mkdir()
+        named = row ^ 1 << bit
+        (folder / "journal.db").write_bytes(data[:at] + named.to_bytes(2, "big") + data[at + 2 :])
+        journal = opened(folder)
+        try:
+            sound, damaged = drained(journal, mail, at_once)
+            hidden = journal.missing(mail)
+        except JournalFailed:
+            assert {path.name.removesuffix("-wal") for path in folder.iterdir()} == {
+                f"journal.db.damaged-{NOW_US}"
+            }
+            outcomes.add("set aside")
+        else:
+            assert sound == set(range(1, 1 + count)) - {row} and damaged == {named} and hidden == 0
+            outcomes.add("told")
+        journal.close()
+    assert "set aside" in outcomes
+
+
+# --- other tables
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update came set last = 'x'",
+        "update came set crc = cast(x'ff' as text)",
+        "update publisher set lowest = x'00'",
+    ],
+)
+def test_a_wrong_type_elsewhere_sets_the_journal_aside(tmp_path: Path, statement: str) -> None:
+    """It was a TypeError in each commit, which ended the home, again at each start."""
+    journal = opened(tmp_path)
+    mail, log = subscribed(journal), subscribed(journal, "log")
+    row = done(journal, store(5, mail, log, count=3, lowest=1))[0].row
+    journal._db.execute(statement)
+    journal.close()
+    journal = opened(tmp_path)
+    with pytest.raises(JournalFailed, match="was set aside"):
+        done(journal, store(4, mail, count=3), Done(mail, row))
+    journal.close()
+    opened(tmp_path).close()
+
+
+@pytest.mark.parametrize("column", ["row", "size", "whole", "piece"])
+def test_a_damaged_record_of_a_piece_makes_no_body_of_other_messages(tmp_path: Path, column: str) -> None:
+    """With another row the body was stored and acknowledged with a message of somebody else in it, and at the
+    next start that message would have been removed with the pieces."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    *begun, last = pieces(5, mail, body=BODY)
+    done(journal, store(1, mail), *begun)
+    flipped = f"({column} | 3) - ({column} & 3)"
+    journal._db.execute(f"update part set {column} = {flipped} where piece = 0")
+    with pytest.raises(JournalFailed, match="the record of a piece .* set aside"):
+        done(journal, last)
+    journal.close()
+
+
+def test_a_disk_that_fails_while_damage_is_looked_at_ends_the_journal(tmp_path: Path) -> None:
+    """It was an error of SQLite, and the journal went on as if its disk had not failed."""
+    with faulty_disk() as disk:
+        journal = opened(tmp_path, vfs=disk.name)
+        mail = subscribed(journal)
+        rows = [done(journal, store(number, mail, body=b"#" * 40_000))[0].row for number in (1, 2)]
+        journal.close()
+        make_unreadable(tmp_path, b"#" * 1000)
+        journal = opened(tmp_path, vfs=disk.name)
+        was = Journal._is_unreadable
+
+        def failing(self: Journal, row: int) -> bool:
+            disk.unreadable = True
+            self._db.execute("pragma shrink_memory")
+            return was(self, row)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Journal, "_is_unreadable", failing)
+            with pytest.raises(JournalFailed, match="the disk failed under the journal"):
+                done(journal, *(Done(mail, row) for row in rows))
+        assert journal.failure is not None
+        disk.unreadable = False
+        journal.close()
+        opened(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda journal: journal.read(1, 0, 1 << 20),
+        lambda journal: journal.fetch(1),
+        lambda journal: journal.judge(store(1, 1)),
+        lambda journal: journal.missing(1),
+        lambda journal: journal.oldest_us(1),
+    ],
+)
+def test_a_disk_that_cannot_be_read_ends_the_journal(
+    tmp_path: Path, ask: Callable[[Journal], object]
+) -> None:
+    with faulty_disk() as disk:
+        journal = opened(tmp_path, vfs=disk.name)
+        done(journal, store(1, subscribed(journal)))
+        journal.close()
+        journal = opened(tmp_path, vfs=disk.name)
+        disk.unreadable = True
+        journal._db.execute("pragma shrink_memory")
+        with pytest.raises(JournalFailed, match="the disk failed under the journal"):
+            ask(journal)
+        assert journal.failure is not None
+        disk.unreadable = False
+        journal.close()
+        assert (tmp_path / "journal.db").exists(), "a disk that fails is not damage"

@@ -31,8 +31,9 @@ from mesh.errors import (
     StoreFull,
 )
 from mesh.journal.records import Damaged
+from mesh.journal.schema import VERSION
 from tests.mesh.database.disks import faulty_disk
-from tests.mesh.journal.journals import MESH, NOW_US, bodies, done, opened, store, subscribed
+from tests.mesh.journal.journals import MESH, NOW_US, bodies, done, opened, pieces, store, subscribed
 
 ROOT = Path(__file__).resolve().parents[3]
 FRAME = 24 + 16384
@@ -98,10 +99,10 @@ def test_another_brokers_journal_is_left_alone(tmp_path: Path) -> None:
 def test_a_newer_journal_is_left_alone(tmp_path: Path) -> None:
     filled(tmp_path)
     db = apsw.Connection(str(tmp_path / "journal.db"))
-    db.execute("pragma user_version = 2; create table news(x)")
+    db.execute(f"pragma user_version = {VERSION + 1}; create table news(x)")
     db.close()
     sentence = refused(tmp_path, JournalNewer)
-    assert "its schema is 2, this version knows 1" in sentence
+    assert f"its schema is {VERSION + 1}, this version knows {VERSION}" in sentence
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.db"]
 
 
@@ -365,19 +366,56 @@ def damage(folder: Path, table: str) -> None:
         file.write(b"\xff" * 200)
 
 
-def test_damage_in_waiting_messages_ends_the_journal_with_useful_advice(tmp_path: Path) -> None:
-    """The advice was to restart the broker, which found the same damage."""
+def test_a_journal_that_turns_out_damaged_is_set_aside_at_once(tmp_path: Path) -> None:
+    """A restart found the same damage, and so did each further one, until somebody moved the file away."""
     mail = filled(tmp_path)
     damage(tmp_path, "waiting")
+    before = (tmp_path / "journal.db").read_bytes()
     journal = opened(tmp_path)
+    aside = tmp_path / f"journal.db.damaged-{NOW_US}"
     for _ in range(2):
-        with pytest.raises(
-            JournalFailed, match="is damaged: SQLite says .* until it is moved away with its log"
-        ):
+        with pytest.raises(JournalFailed, match=f"is damaged: SQLite says .* was set aside as {aside}, and"):
             journal.read(mail, 0, 1 << 20)
-    with pytest.raises(JournalFailed, match="moved away"):
+    with pytest.raises(JournalFailed, match="set aside"):
         journal.commit([store(100, mail)], NOW_US)
     journal.close()
+    assert len(aside.read_bytes()) == len(before)
+    journal = opened(tmp_path)
+    assert journal.damaged_before == [str(aside)] and journal.subscriptions() == []
+    journal.close()
+
+
+def test_a_damaged_journal_that_cannot_be_renamed_is_named(tmp_path: Path) -> None:
+    class Fixed(RealFiles):
+        def rename(self, old: str, new: str) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), old)
+
+    mail = filled(tmp_path)
+    damage(tmp_path, "waiting")
+    journal = opened(tmp_path, files=Fixed())
+    with pytest.raises(
+        JournalFailed, match="could not be set aside .Read-only file system., so move it away with its log"
+    ):
+        journal.read(mail, 0, 1 << 20)
+    journal.close()
+
+
+def test_a_log_with_commits_is_set_aside_with_its_journal(tmp_path: Path) -> None:
+    """Commits since the last checkpoint lie in the log only."""
+    filled(tmp_path)
+    journal = opened(tmp_path)
+    mail = journal.subscriptions()[0].id
+    done(journal, store(6, mail))
+    journal._db.execute("update waiting set row = 2 << 40 where row = 2")
+    with pytest.raises(JournalFailed, match="rows that wait are out of order"):
+        journal.read(mail, 0, 1 << 20)
+    journal.close()
+    aside = f"journal.db.damaged-{NOW_US}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [aside, f"{aside}-wal"]
+    for end in ("", "-wal"):
+        (tmp_path / f"{aside}{end}").rename(tmp_path / f"journal.db{end}")
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as db:
+        assert db.execute("select count(*) from block").fetchone() == (6,)
 
 
 def test_a_damaged_page_of_blocks_costs_their_age_and_nothing_else(tmp_path: Path) -> None:
@@ -391,11 +429,14 @@ def test_a_damaged_page_of_blocks_costs_their_age_and_nothing_else(tmp_path: Pat
     journal.close()
 
 
-@pytest.mark.parametrize("table", ["meta", "subscription", "part"])
+@pytest.mark.parametrize("table", ["meta", "subscription", "part", "came", "shared"])
 def test_damage_in_a_table_that_opening_reads_is_found_at_opening(tmp_path: Path, table: str) -> None:
-    """In ``subscription`` it was an SQLite error that kept the broker from starting, and in ``part`` one that
-    returned at each start."""
+    """In ``subscription`` it was an SQLite error that kept the broker from starting. In the others it was one
+    that returned at each start: an unfinished body is removed then."""
     filled(tmp_path)
+    journal = opened(tmp_path)
+    done(journal, *pieces(50, 1, body=bytes(200_000))[:2])
+    journal.close()
     damage(tmp_path, table)
     with pytest.raises(JournalDamaged, match="set aside"):
         opened(tmp_path)
@@ -413,14 +454,14 @@ def test_a_journal_without_its_tables_is_damage(tmp_path: Path) -> None:
     db = apsw.Connection(str(tmp_path / "journal.db"))
     db.execute("drop table meta")
     db.close()
-    assert "meta is not the table of schema 1" in damaged(tmp_path)
+    assert f"meta is not the table of schema {VERSION}" in damaged(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
-        (b"bitmap blob", b"bytmap blob", "waiting is not the table of schema 1"),
-        (b"bitmap blob", b"b\xe9tmap blob", "waiting is not the table of schema 1"),
+        (b"bitmap blob", b"bytmap blob", f"waiting is not the table of schema {VERSION}"),
+        (b"bitmap blob", b"b\xe9tmap blob", f"waiting is not the table of schema {VERSION}"),
         (b"TABLE waiting(", b"TABLE wayting(", "malformed|waiting is not the table"),
         (b"MNGJ", b"MNGK", "its header has another program's number"),
     ],
@@ -439,7 +480,7 @@ def test_a_flipped_bit_in_the_number_of_its_schema_is_damage(tmp_path: Path) -> 
     filled(tmp_path)
     path = tmp_path / "journal.db"
     change(path, 60, (33).to_bytes(4, "big"))
-    assert "its header says schema 33, and this version has 1" in damaged(tmp_path)
+    assert f"its header says schema 33, and this version has {VERSION}" in damaged(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -452,9 +493,19 @@ def test_a_flipped_bit_in_the_number_of_its_schema_is_damage(tmp_path: Path) -> 
             "its next row number is 46",
         ),
         ("update meta set value = cast(x'ff' as text) where key = 'mesh'", "a text in it is not UTF-8"),
+        (
+            "update meta set value = 'b1' where key = 'broker'",
+            "it names broker 'b1' of mesh 'm'",
+        ),
+        (
+            "update meta set key = 'mesi' where key = 'mesh'",
+            "it names broker 'b0' of mesh None",
+        ),
         ("update subscription set messages = 0.5", "a figure of subscription 1 is no number"),
-        ("update subscription set name = cast(x'ff' as text)", "of subscription 1 is no text"),
-        ("update subscription set patterns = x'ff'", "of subscription 1 is no text"),
+        ("update subscription set name = cast(x'ff' as text)", "of subscription 1 is not what was stored"),
+        ("update subscription set name = 'mbil'", "of subscription 1 is not what was stored"),
+        ("update subscription set name = null", "of subscription 1 is not what was stored"),
+        ("update subscription set patterns = 'jobs.+'", "of subscription 1 is not what was stored"),
     ],
 )
 def test_a_flipped_bit_in_what_the_journal_begins_with_is_damage(
