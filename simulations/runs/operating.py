@@ -1,7 +1,7 @@
 """An operator's work for homes of durable subscriptions after faults, as the warnings of brokers advise.
 
-* The state folder of a broker that runs without one is made again. It saves its id there at once, and can
-  keep messages.
+* The state folder of a broker that runs without one is made again. The broker saves its id there, and is
+  restarted, since a journal that was open there is gone.
 * A home whose disk failed is restarted. Its journal may then be found damaged and is set aside, so that takes
   more than one start.
 * A home whose journal belongs to another broker, because its own id was lost with its file, begins anew
@@ -29,6 +29,8 @@ from simulations.world import ConditionNotMet, World
 
 RESTART_S: Final = 1.0
 """Seconds that a restarted home is down, and then has to come up."""
+SAVED_S: Final = 2.0
+"""Seconds in which a broker has saved its id in a new folder."""
 RESTARTS: Final = 3
 """After so many restarts, a home that still cannot store begins anew."""
 DEAD_S: Final = 20.0
@@ -65,12 +67,18 @@ class Operator:
         self._transport = transport
         self._say = say
 
-    def make_missing_folders(self) -> None:
+    def replace_lost_folders(self) -> None:
+        lost = []
         for name in self._running():
             disk, folder = self._world.disk(self._world.node(name).host.name), f"{STATE_FOLDER}/{name}"
             if folder not in disk.folders:
-                self._say(f"make the state folder of {name} again")
                 disk.make_folder(folder)
+                lost.append(name)
+        if lost:
+            self._say(f"make the state folder of {' '.join(lost)} again, and restart")
+            self._world.run_for(SAVED_S)
+            self._world.inject("stop", lost, for_s=RESTART_S)
+            self._world.run_for(RESTART_S)
 
     def restart_failed_homes(self) -> None:
         for attempt in range(RESTARTS + 1):

@@ -333,7 +333,7 @@ class Play:
             self.world.heal()
             operator = self._operator()
             if operator is not None:
-                operator.make_missing_folders()
+                operator.replace_lost_folders()
                 operator.restart_failed_homes()
                 operator.restart_failed_outboxes(self.scenario.publisher_names)
             whole_s = self._wait_whole_for_good()
