@@ -122,6 +122,13 @@ class Database:
                 pass  # the log's content is synced, and found there at the next opening
         self.db.close()
 
+    def give_up(self, error: BaseException) -> BaseException:
+        """Close a database that its owner cannot use after all. Returns the error to raise: the kind's
+        ``damaged`` if it was set aside."""
+        failed = self.fail(error) if isinstance(error, (apsw.Error, OSError)) else error
+        self.close()
+        return failed if self.aside is None else self._kind.errors.damaged(str(failed), self.aside)
+
     # --- errors
 
     def check(self) -> None:

@@ -17,7 +17,6 @@ from mesh.database.files import Files, RealFiles
 from mesh.database.kind import Damage
 from mesh.database.opening import Place
 from mesh.database.settings import every, numbers
-from mesh.errors import JournalDamaged
 from mesh.journal.book import read_book
 from mesh.journal.commit import Commit
 from mesh.journal.content import Of, Unreadable, content
@@ -80,9 +79,9 @@ class Journal:
             while journal._drop_parts(now_us):
                 pass
         except BaseException as error:
-            database.close()
-            if database.aside is not None:
-                raise JournalDamaged(str(error), database.aside) from error
+            told = database.give_up(error)
+            if told is not error:
+                raise told from error
             raise
         return journal
 

@@ -94,12 +94,10 @@ class Outbox:
         boot = (int.from_bytes(token(8), "big") >> 2) + 1
         try:
             return cls(database, boot, max_bytes, pid)
-        except (apsw.Error, OSError) as error:
-            failed = database.fail(error)
-            database.close()
-            raise failed from error
-        except BaseException:
-            database.close()
+        except BaseException as error:
+            told = database.give_up(error)
+            if told is not error:
+                raise told from error
             raise
 
     def append(self, sealed: Sequence[bytes], now_us: int) -> list[OutboxBlock]:

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mesh.errors import (
     MeshError,
     OutboxDamaged,
     OutboxError,
+    OutboxFailed,
     OutboxForeign,
     OutboxNewer,
     OutboxReadOnly,
@@ -256,3 +258,28 @@ def test_an_outbox_that_was_renamed_is_no_copy(tmp_path: Path) -> None:
     outbox = opened(other)
     assert not outbox.copied
     outbox.close()
+
+
+def test_an_outbox_whose_first_look_meets_damage_is_set_aside(tmp_path: Path) -> None:
+    """It was an error of the disk, which came again at each opening until somebody moved the file away."""
+    filled(tmp_path)
+    path = tmp_path / "outbox.db"
+    with closing(sqlite3.connect(path)) as db:
+        (page,) = db.execute("select rootpage from sqlite_master where name = 'block'").fetchone()
+    data = path.read_bytes()
+    at = (page - 1) * 16384
+    path.write_bytes(data[:at] + b"\xff" * 200 + data[at + 200 :])
+    assert "SQLite says database disk image is malformed" in refused(tmp_path, OutboxDamaged)
+    outbox = opened(tmp_path)
+    assert outbox.damaged_before == [str(tmp_path / f"outbox.db.damaged-{NOW_US}")]
+    outbox.close()
+
+
+def test_an_outbox_that_turns_out_damaged_is_set_aside_at_once(tmp_path: Path) -> None:
+    filled(tmp_path)
+    outbox = opened(tmp_path)
+    outbox._db.execute("update block set topic = cast(x'ff' as text), size = cast(x'ff' as text)")
+    with pytest.raises(OutboxFailed, match="is damaged: .* it was set aside as"):
+        outbox.read(0, 1 << 20)
+    outbox.close()
+    opened(tmp_path).close()
