@@ -31,6 +31,7 @@ NOT_PERMITTED = 77
 app = App(
     name="analyze",
     help="Say from the brokers' event logs how the mesh fared: lives, parts, opinions, delivery.",
+    usage="Usage: mesh analyze COMMAND [OPTIONS] [LOGDIR]",
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )

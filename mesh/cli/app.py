@@ -64,15 +64,16 @@ ARGUMENTS: Final = {
     "request": "TOPIC [BODY]",
     "survey": "TOPIC [BODY]",
     "work": "NAME [PATTERN...]",
+    "trace": "TOPIC|ID",
 }
-"""Arguments of commands whose generated usage line would call the optional ones ARGS."""
+"""Arguments of commands whose generated usage line would give them other names, such as ARGS."""
 
 EXPLAINED: Final = (
     "Commands that talk to a broker take --url or --context, else MANGROVE_URL, else the context in use, "
     "else the local broker. "
     "Exit codes: 0 ok, 1 failed, 64 usage, 65 bad data, 66 no input, 69 unavailable, 70 a fault "
-    "of the program, 73 cannot create output, 75 timeout, 78 configuration, 130 interrupted, "
-    "141 the reader went away, 143 terminated."
+    "of the program, 73 cannot create output, 74 disk full or failing, 75 timeout, 77 not permitted, "
+    "78 configuration, 130 interrupted, 141 the reader went away, 143 terminated."
 )
 
 

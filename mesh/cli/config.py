@@ -64,7 +64,7 @@ def check(file: str, /) -> None:
     print(f"{file}: {given} values, no mistakes")
 
 
-@app.command
+@app.command(usage="Usage: mesh config init [FILE]")
 def init(file: str = "-", /) -> None:
     """Write a file with every key in it, commented out and explained.
 

@@ -87,7 +87,7 @@ def add(
     return ExitCode.OK
 
 
-@app.command
+@app.command(usage="Usage: mesh context use [OPTIONS] [NAME]")
 def use(name: str = "", /, *, none: bool = False) -> int:
     """Use a context from now on, in every command that talks to a broker.
 

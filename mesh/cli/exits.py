@@ -37,7 +37,9 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 69
     BUG = 70
     CANNOT_CREATE = 73
+    IO_ERROR = 74
     TIMEOUT = 75
+    NOT_PERMITTED = 77
     CONFIG = 78
     INTERRUPTED = 130
     BROKEN_PIPE = 141
@@ -53,7 +55,7 @@ class CommandFailed(Exception):
 
 
 OUTPUT_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of writing to a file. One without a file's name came from standard output."""
+"""Errors of a disk. One without a file's name came from standard output."""
 
 # First match wins, so subclasses stand before their bases.
 CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
@@ -75,6 +77,7 @@ CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (LineTooLong, ExitCode.BAD_DATA),
     (UnicodeError, ExitCode.BAD_DATA),
     (FileNotFoundError, ExitCode.NO_INPUT),
+    (PermissionError, ExitCode.NOT_PERMITTED),
     (OSError, ExitCode.FAILED),
 )
 
@@ -84,6 +87,8 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
     leaf = next(_leaves(error))
     if isinstance(leaf, CommandFailed):
         return leaf.code, str(leaf)
+    if isinstance(leaf, OSError) and leaf.errno in OUTPUT_ERRNOS:
+        return ExitCode.IO_ERROR, _sentence(leaf)
     for type_, code in CODES:
         if isinstance(leaf, type_):
             return code, _sentence(leaf)

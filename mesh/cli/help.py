@@ -1,4 +1,4 @@
-"""How help is shown: the lines of a docstring become paragraphs that fit the terminal."""
+"""How help is shown: in paragraphs that fit the terminal, without defaults that say nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ WITHIN_PARAGRAPH: Final = re.compile(r"(?<=\S)\n(?=\S)")
 """The end of a line in the source. Indented lines stay apart, as in an example."""
 
 
+NOTHING: Final = ("False", "()", "[]", '""')
+"""Defaults that are not shown: a flag or an argument that is not given is not there."""
+
+
 class Paragraphs(DefaultFormatter):
     """The default formatter, with each paragraph in one piece instead of with the line ends of its source."""
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
         for entry in panel.entries:
             _join_lines(entry.description)
+            if entry.default in NOTHING:
+                entry.default = None
         super().__call__(console, options, panel)
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:

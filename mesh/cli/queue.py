@@ -136,7 +136,7 @@ def forget(
     return _run(_forget(flags.settings(timeout), broker, sure=yes, as_json=json))
 
 
-@app.command
+@app.command(usage="Usage: mesh queue requeue [OPTIONS] NAME [ID...]")
 def requeue(
     name: str,
     /,

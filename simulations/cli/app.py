@@ -41,6 +41,7 @@ from simulations.scenarios import scenario_file
 app = App(
     name="simulate",
     help="Run a mesh in virtual time and break it on purpose.",
+    usage="Usage: mesh simulate COMMAND [OPTIONS] [SCENARIO]",
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
@@ -357,7 +358,7 @@ def shrink(
     return interruption.code if shrunk.ending is shrinking.Ending.INTERRUPTED else ExitCode.OK
 
 
-@app.command
+@app.command(usage="Usage: mesh simulate diff [OPTIONS] ONE [OTHER]")
 def diff(
     one: str,
     other: str | None = None,

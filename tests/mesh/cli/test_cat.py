@@ -340,18 +340,3 @@ def test_the_nng_engine_without_pynng_names_what_to_install() -> None:
     assert ran.returncode == 69
     assert ran.stderr.count("\n") == 1
     assert "pynng" in ran.stderr
-
-
-# --- docs
-
-
-def test_the_reference_page_has_every_flag() -> None:
-    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    for command in ("cat", "device"):
-        section = page.partition(f"## mesh {command}")[2].partition("\n## ")[0]
-        for argument in application.build()[command].assemble_argument_collection():
-            for name in (name for name in argument.names if name.startswith("-")):
-                documented = f"`{name}`" in section or (
-                    name.endswith("0") and "each also with a `0`" in section
-                )
-                assert documented, f"mesh {command}: {name}"

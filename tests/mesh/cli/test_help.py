@@ -40,3 +40,17 @@ def test_lines_of_a_docstring_become_paragraphs_and_indented_ones_stay(
     assert "One line and its next." in shown
     assert "an example\n" in shown and "of two lines\n" in shown
     assert "Where it goes." in shown
+
+
+def test_defaults_that_say_nothing_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    app = App(help_format="plaintext", help_formatter=Paragraphs())
+
+    @app.default
+    def command(
+        *, json: bool = False, conf: tuple[str, ...] = (), out: str = "", window: float = 5.0
+    ) -> None:
+        """Say it."""
+
+    assert [line for line in _shown(app, capsys).splitlines() if "default" in line] == [
+        line for line in _shown(app, capsys).splitlines() if "window" in line
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import signal
@@ -413,16 +412,3 @@ def test_the_command_to_repeat_a_run_has_all_its_parameters() -> None:
     assert cli._replay_command("my.toml", found, None, None) == "mesh simulate my.toml --seed 7"
     assert cli._replay_command("a b.toml", found, 3, None) == "mesh simulate 'a b.toml' --seed 7 --nodes 3"
     assert cli._replay_command("my.toml", found, None, "0;x") == "mesh simulate replay '0;x'"
-
-
-@pytest.mark.parametrize(
-    "command", [cli.simulate, cli.list_, cli.faults, cli.swarm, cli.replay, cli.shrink, cli.diff]
-)
-def test_every_command_and_flag_is_on_the_reference_page(command: Callable[..., Any]) -> None:
-    page = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
-    section = page.partition("## mesh simulate\n")[2].partition("\n## ")[0]
-    if command is not cli.simulate:
-        assert f"`mesh simulate {command.__name__.rstrip('_')}" in section
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            assert f"`--{parameter.name.replace('_', '-')}`" in section
