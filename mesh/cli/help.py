@@ -25,9 +25,8 @@ class Paragraphs(DefaultFormatter):
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
         for entry in panel.entries:
             _join_lines(entry.description)
-            if entry.default in NOTHING:
-                entry.default = None
-        super().__call__(console, options, panel)
+        entries = [entry.copy(default=None) if entry.default in NOTHING else entry for entry in panel.entries]
+        super().__call__(console, options, panel.copy(entries=entries))
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
         _join_lines(description)

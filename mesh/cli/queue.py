@@ -349,7 +349,8 @@ async def _show(settings: ClientConfig, name: str, home: str | None, *, as_json:
     if as_json:
         print(to_json(queue))
     else:
-        _console().print(queue_report(queue))
+        console = _console()
+        console.print(queue_report(queue, console.width))
     return ExitCode.OK
 
 

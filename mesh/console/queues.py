@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.cells import cell_len
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from mesh.console.facts import facts
 from mesh.console.figures import counted, duration, milliseconds, number
 from mesh.printable import printable, printable_document
 
@@ -159,7 +161,7 @@ def _beside(width: int, names: int) -> list[Column]:
     return [column for column in COLUMNS if column in chosen]
 
 
-def queue_report(queue: Queue) -> Table:
+def queue_report(queue: Queue, width: int) -> RenderableType:
     """All that is known of one queue."""
     queue = printable_document(dict(queue))
 
@@ -171,29 +173,28 @@ def queue_report(queue: Queue) -> Table:
 
     name = str(queue.get("name"))
     patterns = queue.get("patterns")
-    report = Table.grid(padding=(0, 2))
-    report.add_column(style="bright_black", no_wrap=True)
-    report.add_column(overflow="fold")
-    report.add_row("queue", f"{name}, at home at {queue.get('home')}")
-    report.add_row("patterns", " ".join(map(str, patterns)) if patterns else "none")
-    report.add_row("waiting", _waiting(queue, said))
-    report.add_row("in flight", f"{said('in_flight')} at {counted(queue.get('consumers', '?'), 'consumer')}")
-    report.add_row("to redeliver", said("to_redeliver"))
-    report.add_row("dead letters", f"{said('dead')} in $dlq.{name}" if queue.get("dead") else said("dead"))
-    report.add_row(
-        "since start",
-        f"{said('delivered')} delivered, {said('redelivered')} of them again, {said('settled')} settled,"
-        f" {said('retried')} retried, {said('buried')} buried",
-    )
+    report = [
+        ("queue", f"{name}, its home is {queue.get('home')}"),
+        ("patterns", " ".join(map(str, patterns)) if patterns else "none"),
+        ("waiting", _waiting(queue, said)),
+        ("in flight", f"{said('in_flight')} at {counted(queue.get('consumers', '?'), 'consumer')}"),
+        ("to redeliver", said("to_redeliver")),
+        ("dead letters", f"{said('dead')} in $dlq.{name}" if queue.get("dead") else said("dead")),
+        (
+            "since start",
+            f"{said('delivered')} delivered, {said('redelivered')} of them again, {said('settled')} settled,"
+            f" {said('retried')} retried, {said('buried')} buried",
+        ),
+    ]
     if queue.get("damaged") or queue.get("unreadable"):
-        report.add_row(
-            "damaged", f"{said('damaged')} blocks; {said('unreadable')} messages could not be read again"
+        report.append(
+            ("damaged", f"{said('damaged')} blocks; {said('unreadable')} messages could not be read again")
         )
     if queue.get("in_vain"):
-        report.add_row(
-            "in vain", f"{said('in_vain')} messages were settled by consumers that did not have them"
+        report.append(
+            ("in vain", f"{said('in_vain')} messages were settled by consumers that did not have them")
         )
-    return report
+    return facts(report, width)
 
 
 def _waiting(queue: Queue, said: Callable[[str], str]) -> str:

@@ -1,7 +1,8 @@
 """Tables that fit: as many columns and rows as there is room for. Pure.
 
 Every column has a `need`: where room is short, the columns of the highest numbers are left out. No figure
-is cut: a column is as wide as its longest figure. Names lose their middle, since many differ at their ends.
+is cut: a column is as wide as its longest figure. Names lose their middle, since many differ at their ends;
+where room is short, they leave some for the second column.
 """
 
 from __future__ import annotations
@@ -66,13 +67,14 @@ def table(
 ) -> Table:
     """``rows`` in their order, in ``width`` cells and ``height`` lines with the head. Without a window the
     first ones are shown, and how many more there are."""
+    names = _names_max(columns, width)
     columns = fitting(columns, rows, width, signs)
     shown = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=False, header_style="bright_black")
     for column in columns:
         shown.add_column(
             Text(column.title, "bold underline" if column.title == sorted_by else "bright_black"),
             justify="right" if column.right else "left",
-            width=_width(column, rows, signs),
+            width=_width(column, rows, signs, names),
             no_wrap=True,
             overflow="crop",
         )
@@ -80,7 +82,7 @@ def table(
     first = 0 if window is None else window.first
     for place, row in enumerate(rows[first : first + room], first):
         chosen = window is not None and place == window.chosen
-        cells = [_cell(column, row, rows, signs) for column in columns]
+        cells = [_cell(column, row, rows, signs, names) for column in columns]
         shown.add_row(*cells, style="reverse" if chosen else "")
     if len(rows) > room:
         last = min(len(rows), first + room)
@@ -107,24 +109,35 @@ def fitting(
 ) -> list[Column[Row]]:
     """The most needed columns that fit side by side, in their order; always one."""
     chosen: set[str] = set()
+    names = _names_max(columns, width)
     left = width + 1  # the last column needs no gap behind it
     for column in sorted(columns, key=lambda column: column.need):
-        left -= _width(column, rows, signs) + 1
+        left -= _width(column, rows, signs, names) + 1
         if left < 0 and chosen:
             break
         chosen.add(column.title)
     return [column for column in columns if column.title in chosen]
 
 
-def _width(column: Column[Row], rows: Sequence[Row], signs: Signs) -> int:
+def _names_max(columns: Sequence[Column[Row]], width: int) -> int:
+    """Most cells of a name that leave room for the second of the most needed columns."""
+    needed = sorted(columns, key=lambda column: column.need)
+    if len(needed) < 2:
+        return max(NAME_MIN, width)
+    second = needed[1]
+    least = NAME_MIN if second.stretches else second.width
+    return max(NAME_MIN, width - 1 - max(least, cell_len(second.title)))
+
+
+def _width(column: Column[Row], rows: Sequence[Row], signs: Signs, names: int) -> int:
     if not column.stretches:
         return max(column.width, cell_len(column.title))
     longest = max((cell_len(column.cell(row, signs)[0]) for row in rows), default=0)
-    return max(NAME_MIN, cell_len(column.title), min(longest, column.width))
+    return max(NAME_MIN, cell_len(column.title), min(longest, column.width, names))
 
 
-def _cell(column: Column[Row], row: Row, rows: Sequence[Row], signs: Signs) -> Text:
+def _cell(column: Column[Row], row: Row, rows: Sequence[Row], signs: Signs, names: int) -> Text:
     text, style = column.cell(row, signs)
     if column.stretches:
-        text = shortened(text, _width(column, rows, signs), signs.ellipsis)
+        text = shortened(text, _width(column, rows, signs, names), signs.ellipsis)
     return Text(text, style, no_wrap=True, overflow="crop")

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from mesh.console.brokers import LATE_WARN_MS, broker_rows, brokers_table
+from mesh.console.facts import facts
 from mesh.console.figures import counted, duration, latency, milliseconds, number
 from mesh.console.history import History
 from mesh.console.queues import queues_table
@@ -33,7 +33,7 @@ def head(picture: Picture, width: int, signs: Signs = UNICODE, past: History | N
 
 def _who(picture: Picture, signs: Signs) -> Text:
     who = Text(no_wrap=True, overflow="ellipsis")
-    who.append("mangrove ", "bold cyan").append(picture.mesh, "bold")
+    who.append("mesh ", "bold cyan").append(picture.mesh, "bold")
     who.append(f"  {counted(len(picture.nodes), 'broker')}")
     if picture.unlisted:
         who.append(f" and {whole(picture.unlisted)} more", "bold yellow")
@@ -183,16 +183,18 @@ def plain_news(item: News, signs: Signs = UNICODE) -> str:
 def status_report(picture: Picture, status: dict[str, Any], width: int, signs: Signs = UNICODE) -> Group:
     """The report of ``mesh status``: the broker asked, the members in its view, and all trouble."""
     status = printable_document(status)
-    about = Table.grid(padding=(0, 2))
-    about.add_column(style="bright_black", no_wrap=True)
-    about.add_column(overflow="fold")
-    for key, value in _about(status):
-        about.add_row(key, value)
-    parts: list[RenderableType] = [*head(picture, width, signs), Text(), about, Text()]
+    does = _does(picture, width, None)
+    told = [node.name for node in picture.nodes if node.published is not None]
+    if len(told) == 1 and len(picture.nodes) > 1:  # what others' clients do is not in its figures
+        does = Text.assemble(f"clients of {told[0]}: ", does)
+    top = [_who(picture, signs), does]
+    for line in top:
+        line.no_wrap, line.overflow = False, "fold"
+    parts: list[RenderableType] = [*top, Text(), facts(_about(status), width), Text()]
     parts.append(brokers_table(broker_rows(picture), width, len(picture.nodes) + 1, signs))
     if picture.queues:
         parts += [Text(), queues_table(picture.queues, width)]
-    wrong = trouble_lines(picture, 20)
+    wrong = trouble_lines(picture, 20, width=width)
     if wrong[0].plain != "none":
         parts += [Text(), *wrong]
     before = counted_lines(picture)
@@ -210,7 +212,7 @@ def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
 
     lacks = omitted(status)
     taps = len(listed(status, "taps")) + lacks.get("taps", 0)
-    interest = [str(pattern) for pattern in listed(status, "interest")]
+    interest = _of_clients([str(pattern) for pattern in listed(status, "interest")], get("id"))
     more = len(interest[INTEREST_SHOWN:]) + lacks.get("interest", 0)
     return [
         ("broker", f"{get('name')} ({get('id')}), {get('state')}, incarnation {get('incarnation')}"),
@@ -225,6 +227,13 @@ def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
         *_about_journal(status.get("journal")),
         *([("status", f"cut to fit, without {_left_out(lacks.items())}")] if lacks else []),
     ]
+
+
+def _of_clients(interest: list[str], id: str) -> list[str]:
+    """The patterns without the questions that the broker itself answers, such as ``$sys.look``."""
+    own = {pattern for pattern in interest if pattern.startswith("$sys.") and pattern.endswith(f".{id}")}
+    own |= {pattern.removesuffix(f".{id}") for pattern in own}
+    return [pattern for pattern in interest if pattern not in own]
 
 
 def _about_journal(journal: Any) -> list[tuple[str, str]]:

@@ -101,7 +101,7 @@ async def test_a_home_that_is_gone_is_forgotten_and_one_that_lives_is_not(
             async with Client(other.url) as client, client.subscribe("jobs.#", durable="mail"):
                 pass
             code, out, _ = await run(capsys, broker, "show", "mail")
-            assert code == 0 and "at home at beta" in out, "the question goes on to the home"
+            assert code == 0 and "its home is beta" in out, "the question goes on to the home"
             code, _, err = await run(capsys, broker, "forget", "beta", "--yes")
             assert code == 1 and "broker beta is alive" in err
         code, _, err = await run(capsys, broker, "rm", "mail", "--yes")
@@ -150,7 +150,7 @@ async def test_a_name_with_two_homes_needs_a_choice_and_the_status_warns(
             while broker.statistics()["queues_twice"]:
                 await asyncio.sleep(0)
             code, out, _ = await run(capsys, broker, "show", "mail")
-            assert code == 0 and "at home at alpha" in out
+            assert code == 0 and "its home is alpha" in out
 
 
 class Terminal(io.StringIO):

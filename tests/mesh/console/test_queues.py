@@ -57,21 +57,21 @@ def test_journals_are_one_line_of_duplicates_and_the_slowest_commits() -> None:
 
 
 def test_a_count_of_one_is_in_the_singular() -> None:
-    lines = "\n".join(text(queue_report(queue("mail", 1, home="alpha") | {"consumers": 1}), 80))
+    lines = "\n".join(text(queue_report(queue("mail", 1, home="alpha") | {"consumers": 1}, 80), 80))
     assert "1 message," in lines and "1 at 1 consumer\n" in lines
 
 
 def test_damage_and_late_settlements_are_shown_only_if_there_are_any() -> None:
-    lines = "\n".join(text(queue_report(queue("mail", 1, home="alpha", damaged=0, in_vain=0)), 80))
+    lines = "\n".join(text(queue_report(queue("mail", 1, home="alpha", damaged=0, in_vain=0), 80), 80))
     assert "damaged" not in lines and "in vain" not in lines
-    lines = "\n".join(text(queue_report(queue("mail", 1, damaged=2, unreadable=7, in_vain=3)), 80))
+    lines = "\n".join(text(queue_report(queue("mail", 1, damaged=2, unreadable=7, in_vain=3), 80), 80))
     assert "2 blocks; 7 messages could not be read again" in lines and "3 messages were settled" in lines
 
 
 def test_words_of_others_cannot_move_the_cursor() -> None:
     lines = text(queues_table([queue("a\x1b[2Jb", 1, home="x\ny")], 60), 60)
     assert len(lines) == 2 and "\\x1b[2Jb" in lines[1]
-    assert "\x1b" not in "".join(text(queue_report(queue("a\x1bb", 1, patterns=["\x1b"])), 80))
+    assert "\x1b" not in "".join(text(queue_report(queue("a\x1bb", 1, patterns=["\x1b"]), 80), 80))
 
 
 def test_unknown_values_are_a_dash_and_malformed_figures_a_question_mark() -> None:

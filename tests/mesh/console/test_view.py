@@ -346,6 +346,31 @@ def test_damage_in_a_journal_is_seen_in_status() -> None:
 def test_an_old_picture_says_so() -> None:
     """It showed "5 alive" in green while no broker answered."""
     lines = drawn(Screen(compose(statuses.calm()), "", "no broker answers for 9s", stale=True))
-    assert lines[0].startswith("as it was: mangrove demo") and lines[-1].startswith(
-        "no broker answers for 9s"
-    )
+    assert lines[0].startswith("as it was: mesh demo") and lines[-1].startswith("no broker answers for 9s")
+
+
+def test_figures_of_one_broker_are_called_those_of_its_clients() -> None:
+    """`delivered 0/s` at the publisher's broker read as if nothing arrived anywhere."""
+    answers = statuses.after_a_kill()
+    one = "\n".join(drawn(status_report(compose(answers[:1]), answers[0], 100), 100, 60))
+    assert "clients of alpha: published " in one
+    everywhere = "\n".join(drawn(status_report(compose(answers), answers[0], 100), 100, 60))
+    assert "clients of alpha" not in everywhere
+
+
+def test_the_interest_of_a_status_is_that_of_clients() -> None:
+    """Seven questions that every broker answers itself stood before the patterns of clients."""
+    id = statuses.status()["id"]
+    interest = ["$sys.look", f"$sys.look.{id}", "$sys.drain." + id, "news.#", "$sys.events.#"]
+    status = statuses.status(interest=interest)
+    lines = drawn(status_report(compose([status]), status, 100), 100, 60)
+    (said,) = [line for line in lines if line.startswith("interest")]
+    assert said.split() == ["interest", "news.#", "$sys.events.#"]
+
+
+def test_a_narrow_report_is_folded_and_loses_nothing() -> None:
+    """Twenty columns showed `mangrove demo 5…`, and facts in eight columns."""
+    answers = statuses.after_a_kill()
+    lines = drawn(status_report(compose(answers), answers[0], 20), 20, 120)
+    text = " ".join(" ".join(lines).split())
+    assert "1 dead" in text and "late" in text and "incarnation" in text
