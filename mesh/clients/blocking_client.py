@@ -99,6 +99,8 @@ class BlockingClient:
     ) -> None:
         place = broker_place(url)
         self.name = checked_name(name)
+        """What brokers call this client in logs and on screens. If it is empty, they show the client's id. It
+        need not be unique, and it proves nothing."""
         limit_s = checked_seconds("connect_timeout", connect_timeout)
         interval_s = checked_seconds("keepalive_s", keepalive_s)
         credential = credential_of(key, token_file)

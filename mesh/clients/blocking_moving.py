@@ -1,8 +1,9 @@
 """Moves a blocking client from a broker that is about to leave to another one, while its session goes on.
 
-A `Landing` decides what is said there. No thread of its own does this: threads that wait in
-`BlockingSession.pump` take its steps, and read both connections meanwhile. A program that makes no call does
-not move. It goes to another broker at its next call, when its own is gone.
+A `Landing` decides what is said there. Threads that wait in `BlockingSession.pump` take its steps, and read
+both connections meanwhile. A program whose calls never wait, such as one that only calls ``publish_nowait``,
+gets a thread for the move (`BlockingSession.catch_up`). A program that makes no call does not move. It goes
+to another broker at its next call, when its own is gone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """`BlockingClient.publish_soon` and ``batch``: publish now, learn the outcome later (``pending``).
 
-No thread works in the background. After a pause a message leaves at once. While messages keep coming they
-leave once a millisecond, or with each full block. The last ones leave with the next call that publishes or
-waits. The threads that call also read acknowledgements, end what has waited too long, and make callbacks.
-Callbacks run one after the other, without the lock, in whichever thread is using the client.
+No thread works in the background, but for a move to another broker. After a pause a message leaves at once.
+While messages keep coming they leave once a millisecond, or with each full block. The last ones leave with
+the next call that publishes or waits. The threads that call also read acknowledgements, end what has waited
+too long, and make callbacks. Callbacks run one after the other, without the lock, in whichever thread is
+using the client.
 
 A forked child learns nothing about what its parent published.
 """

@@ -106,6 +106,8 @@ class BlockingSession:
         """When a connection without a session is given up. It is not probed."""
         self._silence = Silence(self._keepalive_s)
         self._mover = BlockingMover(self)
+        self._moving_aside = False
+        """True while a thread moves this client, since the program's own calls do not wait."""
         self.conversation = MovingConversation.of(
             self.rng,
             os.urandom,
@@ -575,7 +577,11 @@ class BlockingSession:
         self.lock.notify_all()
 
     def catch_up(self) -> None:
-        """Read what has already arrived: credit, or news that the connection is gone."""
+        """Read what has already arrived: credit, or news that the connection is gone.
+
+        A program whose calls never wait cannot connect to another broker in them. If its own is about to
+        leave, a thread does so.
+        """
         wire = self._wire
         if wire is not None and not self._reading and wire.ready():
             self._read(wire)
@@ -584,3 +590,16 @@ class BlockingSession:
             if not self._reading and beside.ready():
                 self._mover.read()
             self._mover.step(-INF)
+        leaves = self.conversation.leaves_at < INF and self._place.moves
+        if leaves and not self._reading and not self._moving_aside and self._wire is not None:
+            self._moving_aside = True
+            threading.Thread(target=self._move_aside, name=f"move {self.name}", daemon=True).start()
+
+    def _move_aside(self) -> None:
+        """Take the steps to another broker, until this one has been left or is gone."""
+        with self.lock.held:
+            wire = self._wire
+            try:
+                self.pump(lambda: self._wire is not wire, None)
+            finally:
+                self._moving_aside = False

@@ -123,6 +123,8 @@ class Client:
     ) -> None:
         self._place = broker_place(url)
         self.name = checked_name(name)
+        """What brokers call this client in logs and on screens. If it is empty, they show the client's id. It
+        need not be unique, and it proves nothing."""
         self._tls = tls
         self._credential = credential_of(key, token_file)
         self._keepalive_s = checked_seconds("keepalive_s", keepalive_s)

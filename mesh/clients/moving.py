@@ -36,6 +36,8 @@ class Mover:
         """Try brokers until a landing is ready. The end of the current session ends this, too."""
         connection = self._connection
         addresses = connection.addresses
+        self.conversation.ping()  # the broker waits for a client without keepalive only if it hears it
+        connection.writer.hand_over()
         while True:
             addresses.told(dialable(self.conversation.told))
             for url in addresses.others():

@@ -222,9 +222,10 @@ class Screen:
     def _small(self, width: int, height: int) -> RenderableType:
         """Without panels: the brokers, and the worst trouble."""
         lines = self._head(width)[: 1 if height < SMALL_HEIGHT else 2]
-        said = trouble_lines(self.picture, 1, self.past)
-        rows = max(1, height - len(lines) - 2)
-        return Group(*lines, self._table(width, rows), *said, self._hints())
+        room = max(2, height - len(lines) - HINTS)
+        rows = min(len(self.picture.nodes) + 1, max(1, room // 2))
+        said = trouble_lines(self.picture, room - rows, self.past, width)
+        return Group(*lines, self._table(width, room - len(said)), *said, self._hints())
 
     def _heights(self, width: int, height: int) -> tuple[int, int, int]:
         """Heights of the body, the feed and the queues in the view of the mesh."""

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from mesh.console.brokers import LATE_WARN_MS, broker_rows, brokers_table
-from mesh.console.facts import facts
+from mesh.console.facts import NARROW, facts
 from mesh.console.figures import counted, duration, latency, milliseconds, number
 from mesh.console.history import History
 from mesh.console.queues import queues_table
@@ -28,22 +28,24 @@ INTEREST_SHOWN: Final = 20
 
 def head(picture: Picture, width: int, signs: Signs = UNICODE, past: History | None = None) -> list[Text]:
     """Two lines: what the mesh is, and what it does."""
-    return [_who(picture, signs), _does(picture, width, past)]
+    return [_who(picture, width, signs), _does(picture, width, past)]
 
 
-def _who(picture: Picture, signs: Signs) -> Text:
-    who = Text(no_wrap=True, overflow="ellipsis")
-    who.append("mesh ", "bold cyan").append(picture.mesh, "bold")
-    who.append(f"  {counted(len(picture.nodes), 'broker')}")
+def _who(picture: Picture, width: int, signs: Signs) -> Text:
+    name = Text.assemble(("mesh ", "bold cyan"), (picture.mesh, "bold"))
+    brokers = Text(counted(len(picture.nodes), "broker"))
     if picture.unlisted:
-        who.append(f" and {whole(picture.unlisted)} more", "bold yellow")
-    for state in ("alive", "suspect", "dead", "left", "unknown"):
-        count = picture.count(state)
-        if count:
-            who.append(f"  {signs.of(state)} {count} {state}", colour(state))
-    parts = len(picture.parts)
-    if parts > 1:
-        who.append("  ").append(f"split into {parts} parts", "bold white on red")
+        brokers.append(f" and {whole(picture.unlisted)} more", "bold yellow")
+    states = [
+        Text(f"{signs.of(state)} {count} {state}", colour(state))
+        for state in ("alive", "suspect", "dead", "left", "unknown")
+        if (count := picture.count(state))
+    ]
+    # What does not fit is cut off: the states are worth more than the name.
+    parts = [name, brokers, *states] if width >= NARROW else [*reversed(states), name, brokers]
+    who = Text("  ", no_wrap=True, overflow="ellipsis").join(parts)
+    if len(picture.parts) > 1:
+        who.append("  ").append(f"split into {len(picture.parts)} parts", "bold white on red")
     connected = next((node for node in picture.nodes if node.connected), None)
     if connected is not None:
         mode = f" {connected.mode.upper()}" if connected.mode not in (None, "ready") else ""
@@ -187,7 +189,7 @@ def status_report(picture: Picture, status: dict[str, Any], width: int, signs: S
     told = [node.name for node in picture.nodes if node.published is not None]
     if len(told) == 1 and len(picture.nodes) > 1:  # what others' clients do is not in its figures
         does = Text.assemble(f"clients of {told[0]}: ", does)
-    top = [_who(picture, signs), does]
+    top = [_who(picture, width, signs), does]
     for line in top:
         line.no_wrap, line.overflow = False, "fold"
     parts: list[RenderableType] = [*top, Text(), facts(_about(status), width), Text()]

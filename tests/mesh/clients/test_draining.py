@@ -194,3 +194,21 @@ async def test_a_client_authenticates_at_the_next_broker_too(credential: Credent
             await client.publish("a", b"2")
             assert [(await anext(subscription)).body for _ in range(2)] == [b"1", b"2"]
             assert subscription.interrupted == 0
+
+
+async def test_a_client_without_keepalive_is_waited_for() -> None:
+    """It said nothing to its broker, which ended the session a second after GOAWAY, with messages in hand."""
+    async with Cluster() as cluster:
+        alpha, bravo = await cluster.mesh("alpha", "bravo")
+        async with Client([alpha.url], keepalive_s=0) as client, Client(bravo.url) as publisher:
+            async with client.subscribe("a", window=1) as subscription:
+                await asyncio.sleep(5)
+                for number in range(20):
+                    await publisher.publish("a", b"%d" % number)
+                leave = asyncio.create_task(alpha.leave())
+                await asyncio.sleep(3)
+                assert not leave.done()
+                got = [(await anext(subscription)).body for _ in range(20)]
+                assert got == [b"%d" % number for number in range(20)]
+                await leave
+                assert subscription.interrupted == 0 and client.broker == "bravo"

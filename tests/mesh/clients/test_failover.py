@@ -226,3 +226,46 @@ async def publish_on(publisher: Client, accepted: set[bytes]) -> None:
         await publisher.publish("a", b"%d" % number, timeout=120)
         accepted.add(b"%d" % number)
         await asyncio.sleep(0.01)
+
+
+async def test_a_program_that_only_publishes_without_waiting_moves_in_order() -> None:
+    """It noticed when its broker was gone, and lost what was on its way there."""
+    async with Cluster() as cluster:
+        alpha, bravo = await cluster.mesh("alpha", "bravo")
+        stop = threading.Event()
+        counts: list[int] = []
+
+        def publish(client: BlockingClient) -> None:
+            count = 0
+            while not stop.is_set():
+                count += client.publish_nowait("a", b"x" * 1000)
+                if count % 64 == 0:
+                    stop.wait(0.001)
+            client.flush(60)
+            counts.append(count)
+
+        async with Client(bravo.url) as reader, reader.subscribe("a", window=8192) as subscription:
+            got = 0
+
+            async def read() -> None:
+                nonlocal got
+                async for batch in subscription.batches():
+                    got += len(batch.bodies)
+
+            reading = asyncio.create_task(read())
+            blocking = BlockingClient([alpha.url], keepalive_s=0)
+            await asyncio.to_thread(blocking.open)
+            publishing = asyncio.create_task(asyncio.to_thread(publish, blocking))
+            try:
+                await eventually(lambda: got > 100, "messages come")
+                await alpha.leave()
+                assert blocking.broker == "bravo", "it moved while its broker drained"
+                before = got
+                await eventually(lambda: got > before + 100, "messages come by way of the other")
+            finally:
+                stop.set()
+                await publishing
+            await eventually(lambda: got + subscription.lost == counts[0], "all came")
+            reading.cancel()
+            assert subscription.lost == 0 and subscription.interrupted == 0
+            await asyncio.to_thread(blocking.close)
