@@ -144,6 +144,20 @@ def test_no_file_names_the_host_of_a_registry() -> None:
 # --- compose
 
 
+def checked_by_schema(path: Path) -> subprocess.CompletedProcess[str]:
+    """The schema of the Compose Specification comes with the program."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+def test_the_compose_file_fits_the_compose_specification(tmp_path: Path) -> None:
+    ran = checked_by_schema(DEPLOY / "compose.yml")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    bad = tmp_path / "compose.yml"
+    bad.write_text((DEPLOY / "compose.yml").read_text().replace("stop_grace_period", "stop_grace_time"))
+    assert checked_by_schema(bad).returncode == 1, "it looks"
+
+
 def test_the_brokers_of_compose_join_each_other() -> None:
     services = compose()["services"]
     assert len(services) == 3
