@@ -36,7 +36,9 @@ def summary(found: Findings) -> RenderableType:
         pieces.append(_brokers(run))
         if run.unlogged:
             named = _named(run.unlogged)
-            pieces.append(Text(f"no log of {named}: told by others; what they heard is not known", "yellow"))
+            pieces.append(
+                Text(f"no log of {named}: what is known of them comes from the logs of others", "yellow")
+            )
         pieces += [_opinions(run), _carried(run)]
     pieces.append(_quality(found))
     return Group(*pieces)
@@ -48,7 +50,7 @@ def _table(title: str) -> Table:
 
 def _events(run: RunFound) -> Table:
     table = _table("what happened")
-    for column in ("time", "what", "brokers", "for", "held dead"):
+    for column in ("time", "what", "brokers", "for", "reported dead"):
         table.add_column(column, overflow="fold")  # if cut off, a name could look like another's
     starts = {
         event.at for event in run.events if event.what == "start" and event.at < run.started + 10_000_000

@@ -1,2 +1,1 @@
-"""The report as one HTML page: `plots` draws, `sections` decides the content, `rendering` fills the
-template."""
+"""The report as one HTML page: `sections` orders the content, `plots` draws, `rendering` fills the page."""

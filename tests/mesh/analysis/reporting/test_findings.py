@@ -213,4 +213,4 @@ def test_brokers_without_a_log_are_named() -> None:
     found = findings_of(digest(brokers=[broker("b", "oslo")]))
     assert found.runs[0].unlogged == ["a", "c"]
     assert found.verdict.endswith("but 2 brokers left no log: what nobody else saw is unknown.")
-    assert "no log of a, c: told by others; what they heard is not known" in text_of(found)
+    assert "no log of a, c: what is known of them comes from the logs of others" in text_of(found)

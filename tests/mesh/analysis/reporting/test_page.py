@@ -93,7 +93,7 @@ def test_names_are_in_natural_order() -> None:
 def test_a_run_of_one_broker_has_a_page() -> None:
     tables = digest_of_size(1, 0.05)
     texts = Texts(render(findings_of(tables), tables)).texts
-    assert "None: all running brokers heard each other throughout." in texts
+    assert "None: all running brokers heard each other all the time." in texts
 
 
 def test_a_short_outage_in_a_long_log_is_seen() -> None:
