@@ -225,7 +225,7 @@ class Journal:
                 rows = self._some_waiting(subscription, after_row)
                 before = after_row
                 for row, _ in rows:
-                    if not before < row < self._book.row:
+                    if type(row) is not int or not before < row < self._book.row:
                         raise apsw.CorruptError("rows that wait are out of order")
                     before = row
             yield from rows[:ROWS_TOGETHER]
@@ -238,7 +238,7 @@ class Journal:
         asked = (subscription, after_row, ROWS_TOGETHER + 1)
         try:
             found = every(self._db, f"select row, {COLUMNS} {which}", asked)
-            return [(row, checked(subscription, row, *columns)) for row, *columns in found]
+            return [(row, checked(subscription, row, *record)) for row, *record in found]
         except apsw.CorruptError:  # one of them has a field that cannot be read, or its key
             rows = numbers(self._db, f"select row {which}", asked)
             return [(row, self._progress(subscription, row)) for (row,) in rows]

@@ -39,10 +39,11 @@ class Progress(NamedTuple):
 DAMAGED: Final = Progress(False, 0, b"", b"")
 
 
-def checked(subscription: int, row: int, floor: Any, bitmap: Any, attempts: Any, crc: Any) -> Progress:
+def checked(subscription: int, row: Any, floor: Any, bitmap: Any, attempts: Any, crc: Any) -> Progress:
     """The record of a row from its columns. `DAMAGED` if they do not have their CRC."""
     if (
-        type(floor) is int
+        type(row) is int
+        and type(floor) is int
         and type(bitmap) is bytes
         and type(attempts) is bytes
         and crc == checksums.of_waiting(subscription, row, floor, bitmap, attempts)

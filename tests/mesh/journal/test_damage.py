@@ -364,6 +364,27 @@ def test_a_flipped_bit_in_a_type_costs_only_its_row(tmp_path: Path, field: int, 
         journal.close()
 
 
+@pytest.mark.parametrize("field", [-1, 0, 1])
+def test_a_flipped_bit_in_the_type_of_a_key_is_told_or_sets_the_journal_aside(
+    tmp_path: Path, field: int
+) -> None:
+    """A key that was no number any more left as a TypeError."""
+    for bit in range(8):
+        folder = tmp_path / str(bit)
+        folder.mkdir()
+        mail = partly_settled(folder)
+        flip_type(folder, field, bit)
+        journal = opened(folder)
+        try:
+            sound, damaged = drained(journal, mail, 1 << 20)
+            told = len(damaged) + journal.missing(mail)
+        except JournalFailed:
+            assert not (folder / "journal.db").exists()
+        else:
+            assert sound <= {1, 3} and len(sound) + told == 3
+        journal.close()
+
+
 @pytest.mark.parametrize("field, bit", [(2, 3), (3, 0), (3, 1), (5, 0)])
 @pytest.mark.parametrize(
     "entry",
@@ -510,6 +531,17 @@ def test_a_flipped_bit_in_a_key_hides_no_other_row(tmp_path: Path, row: int, at_
             outcomes.add("told")
         journal.close()
     assert "set aside" in outcomes
+
+
+@pytest.mark.parametrize("key", ["'x'", "x'02'", "2.5", "-2", "0"])
+def test_a_key_that_is_no_row_sets_the_journal_aside(tmp_path: Path, key: str) -> None:
+    mail = partly_settled(tmp_path)
+    journal = opened(tmp_path)
+    journal._db.execute(f"update waiting set row = {key} where row = 2")
+    with pytest.raises(JournalFailed, match="out of order.* was set aside"):
+        drained(journal, mail, 1 << 20)
+        assert journal.missing(mail), "a lower key is not met by a reader"
+    journal.close()
 
 
 # --- other tables
