@@ -70,18 +70,18 @@ class RestartsAreOneMember(Judge):
     def _is_newer(self, record: MemberRecord, before: Life, life: Life, old: int) -> bool:
         """True if it outweighs the record of the earlier run.
 
-        After a disk lost data it may have the same incarnation: of two alive the greater boot wins then, and
-        the lesser one refutes.
+        It may have the same incarnation if that was not saved, or lost by its disk: of two alive the greater
+        boot wins then, and the lesser one refutes.
         """
         if record.incarnation == old and record.boot == life.boot:
-            return self._circumstances.disk_was_struck(before)
+            return self._circumstances.disk_was_struck(before) or not self._was_saved(before, old)
         return record.incarnation > old
 
     def _heard(self, life: Life) -> int:
         """The greatest incarnation that another broker held for that life.
 
         A broker saves its own within a second. So after a power loss it may come back with an incarnation
-        that it had, but told nobody. A disk that lies forgets what it saved. Then only brokers that run to
+        that it had. A disk that lies forgets what it saved. Then only brokers that run to
         the end can tell it the old one.
         """
         subject = (format_id(life.id or 0), format_id(life.boot or 0))
@@ -124,12 +124,22 @@ class RestartsAreOneMember(Judge):
             return False
         for ended in self.evidence.brokers[life.name]:
             if ended.id == life.id and ended.boot is not None and format_id(ended.boot) == earlier.boot:
-                saved_s = self._circumstances.written_until_s(ended)
-                return self._circumstances.disk_was_struck(ended) or not any(
-                    at_s <= saved_s and incarnation >= earlier.incarnation
-                    for incarnation, at_s in self._own.get((ended.name, ended.boot), {}).items()
+                return self._circumstances.disk_was_struck(ended) or not self._was_saved(
+                    ended, earlier.incarnation
                 )
         return False
+
+    def _was_saved(self, life: Life, incarnation: int) -> bool:
+        """True if a run had that incarnation, or a later one, long enough before its end to save it."""
+        saved_s = self._circumstances.written_until_s(life)
+        subject = (format_id(life.id or 0), format_id(life.boot or 0))
+        known = list(self._own.get((life.name, life.boot), {}).items())
+        known += [
+            (row["subject_inc"], row["at_s"])
+            for row in self.evidence.member_rows
+            if (row["subject"], row["subject_boot"]) == subject
+        ]
+        return any(at_s <= saved_s and each >= incarnation for each, at_s in known)
 
 
 class OneOfEachId(Judge):
