@@ -13,6 +13,8 @@ from mesh.printable import listed
 
 LATE_MS: Final = 100.0
 """A loop later than this answers heartbeats late: a fifth of their usual deadline."""
+LATE_APART: Final = 3
+"""Most late brokers that have a sentence each."""
 TROUBLES_MAX: Final = 12
 BAD: Final = "bad"
 WARN: Final = "warn"
@@ -104,7 +106,12 @@ def _rate(rate: float) -> str:
 
 def _late(picture: Picture) -> Iterator[Trouble]:
     late = [(node.late_ms or 0.0, node.name) for node in picture.nodes if (node.late_ms or 0) > LATE_MS]
-    for late_ms, name in sorted(late, reverse=True):
+    late.sort(reverse=True)
+    if len(late) > LATE_APART:  # a machine that is too slow makes all of its brokers late
+        names = listed([name for _, name in late])
+        yield Trouble(WARN, f"the event loops of {names} were late, by {_duration(late[0][0])} at most")
+        return
+    for late_ms, name in late:
         yield Trouble(WARN, f"the event loop of {name} was {_duration(late_ms)} late")
 
 

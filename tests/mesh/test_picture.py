@@ -174,6 +174,18 @@ JSON = st.recursive(
 )
 
 
+def test_many_late_brokers_are_one_trouble() -> None:
+    """Forty brokers on a busy machine were forty sentences, which hid everything else."""
+    names = list(NAMES)
+    late = [status(name, loop={"late_ms_max": 200.0 + number}) for number, name in enumerate(names)]
+    said = [trouble.text for trouble in troubles(compose(late), {}, [])]
+    assert said == [
+        f"the event loops of {', '.join(reversed(names))} were late, by {199 + len(names)} ms at most"
+    ]
+    said = [trouble.text for trouble in troubles(compose(late[:2]), {}, [])]
+    assert len([each for each in said if each.startswith("the event loop of ")]) == 2
+
+
 @given(
     st.dictionaries(
         st.sampled_from(
