@@ -215,7 +215,8 @@ class Runner:
         if not taking.done():
             taking.cancel()
             if self._running:
-                _say(f"waits for {len(self._running)} commands to end; once more ends them")
+                count = len(self._running)
+                _say(f"waits for {count} command{'' if count == 1 else 's'} to end; once more ends them")
         else:
             self._end_all()
 

@@ -190,7 +190,7 @@ def test_the_first_signal_lets_running_commands_end(served: ServedHome, tmp_path
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
     process.stderr.readline()
-    assert "waits for 1 commands to end" in process.stderr.readline()
+    assert "waits for 1 command to end" in process.stderr.readline()
     go.touch()
     assert process.wait(TIMEOUT_S) == 0
     process.communicate()
