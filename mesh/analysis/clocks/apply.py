@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from mesh.analysis.clocks.deciding import SPANS, awake_of, stretches_of
+from mesh.analysis.clocks.joining import joined
 from mesh.analysis.clocks.pieces import PIECE
 from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
 from mesh.analysis.results.spark_types import as_decided
@@ -117,9 +118,8 @@ def _boots(measured: DataFrame) -> DataFrame:
 def _stretches(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Runs of heartbeats of one broker at another."""
     found = F.udf(stretches_of, SPANS, useArrow=False)
-    windows = logs.heard.groupBy("run", "src", "dst", "boot").agg(
-        F.collect_list(F.struct("window", "window_ns", "first_ns", "last_ns", "slots")).alias("windows")
-    )
+    solid = joined(logs.heard, "run", "src", "dst", "boot")
+    windows = solid.groupBy("run", "src", "dst", "boot").agg(_listed())
     rows = windows.select("run", "src", "dst", "boot", F.explode(found("windows")).alias("of"))
     return timed(rows.select("run", "src", "dst", "boot", "of.*")).withColumns(
         {"first": at("first"), "last": at("last"), "error_s": F.col("error") / 1e9}
@@ -134,9 +134,7 @@ def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
         F.max("last_ns").alias("last_ns"),
         F.bit_or("slots").alias("slots"),
     )
-    windows = heard.groupBy("run", "node", "boot").agg(
-        F.collect_list(F.struct("window", "window_ns", "first_ns", "last_ns", "slots")).alias("windows")
-    )
+    windows = joined(heard, "run", "node", "boot").groupBy("run", "node", "boot").agg(_listed())
     others = (
         logs.mem.select("run", "node", "boot", "mono_ns")
         .unionByName(logs.link.select("run", "node", "boot", "mono_ns"))
@@ -149,3 +147,7 @@ def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
     return timed(rows.select("run", "node", "boot", "of.*")).select(
         "run", "node", "boot", at("first").alias("first"), at("last").alias("last")
     )
+
+
+def _listed() -> Column:
+    return F.collect_list(F.struct("start_ns", "window_ns", "first_ns", "last_ns", "slots")).alias("windows")

@@ -58,7 +58,4 @@ def awake_of(windows: Any, others: Any) -> list[tuple[int, ...]]:
 
 
 def _windows(rows: Any) -> list[Window]:
-    return [
-        Window(row.window * row.window_ns, row.window_ns, row.first_ns, row.last_ns, row.slots)
-        for row in rows
-    ]
+    return [Window(row.start_ns, row.window_ns, row.first_ns, row.last_ns, row.slots) for row in rows]

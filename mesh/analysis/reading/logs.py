@@ -152,11 +152,12 @@ class _Reading:
         bad = made(self._material.bad())
         names = self._names()
         kinds = {kind: _kind(rows, kind) for kind in KINDS}
+        heard = self._heard(parts, kinds["heard"], extent)
         return Logs(
             files=made(_files(names, extent, counts, bad)),
             quarantine=_named(bad, names).select("file", "problem", F.col("raw").alias("line")),
             boots_raw=made(_boots(kinds, extent, counts, bad)),
-            heard=_heard(parts, kinds["heard"]),
+            heard=heard,
             meta=kinds["meta"],
             mem=kinds["mem"],
             link=kinds["link"],
@@ -167,16 +168,21 @@ class _Reading:
         )
 
     def _extent(self, parts: DataFrame, rows: DataFrame) -> DataFrame:
-        """For each file and boot: the numbers, the times, and whether it belongs to a simulator's truth."""
+        """For each file and boot: the numbers, the times, whether it belongs to a simulator's truth, and
+        whether two of its rows may be parts of one window."""
         of_rows = rows.groupBy("path", *BOOT, (F.col("kind") == "truth").alias("truth")).agg(
             *numbering.count(),
             F.min("us").alias("first_us"),
             F.max("us").alias("last_us"),
             F.min("mono_ns").alias("first_ns"),
             F.max("mono_ns").alias("last_ns"),
+            F.max(F.when(F.col("kind") == "heard", F.lit("summary"))).alias("batch"),
         )
         both = parts.withColumn("truth", F.lit(False)).select(*of_rows.columns).unionByName(of_rows)
-        return both.groupBy("path", *BOOT, "truth").agg(*numbering.merge(), *_times())
+        divided = (F.max("batch") != F.min("batch")) | (F.max("batch") == F.lit("summary"))
+        return both.groupBy("path", *BOOT, "truth").agg(
+            *numbering.merge(), *_times(), F.coalesce(divided, F.lit(False)).alias("divided")
+        )
 
     def _doubtful(self, extent: DataFrame) -> DataFrame | None:
         """Boots with inconsistent numbers."""
@@ -184,15 +190,22 @@ class _Reading:
         found = made(of_boot.where(~numbering.is_whole()).select(*BOOT))
         return None if found.isEmpty() else found
 
+    def _heard(self, parts: DataFrame, rows: DataFrame, extent: DataFrame) -> DataFrame:
+        """The table `Heard`. A boot of one file that was read at once has each window once: nothing is
+        merged for it."""
+        names = [*heartbeats.KEY, *heartbeats.VALUES]
+        parts = parts.select(*names)
+        several = (F.count_distinct("path") > 1) | F.max("divided")
+        divided = made(extent.groupBy(*BOOT).agg(several.alias("several")).where("several").select(*BOOT))
+        if not divided.isEmpty():
+            merged = heartbeats.merge(_of(parts, divided).unionByName(rows.select(*names))).persist()
+            self._kept.append(merged)
+            parts = _without(parts, divided).unionByName(merged.select(*names))
+        return parts.withColumnRenamed("node", "dst").select(*table_schema(Heard).names)
+
     def _names(self) -> DataFrame:
         files = [(file.path, file.name, file.bytes) for file in self._files]
         return self._spark.createDataFrame(files, "listed string, file string, bytes long")
-
-
-def _heard(parts: DataFrame, rows: DataFrame) -> DataFrame:
-    names = [*heartbeats.KEY, *heartbeats.VALUES]
-    merged = heartbeats.merge(parts.select(*names).unionByName(rows.select(*names)))
-    return merged.withColumnRenamed("node", "dst").select(*table_schema(Heard).names)
 
 
 def _files(names: DataFrame, extent: DataFrame, counts: DataFrame, bad: DataFrame) -> DataFrame:

@@ -33,7 +33,8 @@ class Material(Protocol):
 
     @property
     def parts(self) -> DataFrame:
-        """Heartbeats by file and window, with their numbers and wall times. ``ok`` marks valid ones."""
+        """Heartbeats by file and window, with their numbers and wall times. ``ok`` marks valid ones. Only
+        rows with different values of ``batch`` may be of one file and window."""
         ...
 
     @property
@@ -63,7 +64,14 @@ class Direct:
     def _reduced(self) -> DataFrame:
         beats = [source.heartbeats() for source in self._sources] + [heartbeats_of(self.rows)]
         numbers = [*numbering.count(), F.min("us").alias("first_us"), F.max("us").alias("last_us")]
-        parts = union([heartbeats.reduce(self.windows.of(each), numbers, "path", "ok") for each in beats])
+        parts = union(
+            [
+                heartbeats.reduce(self.windows.of(each), numbers, "path", "ok").withColumn(
+                    "batch", F.lit(f"source {number}")
+                )
+                for number, each in enumerate(beats)
+            ]
+        )
         return parts.withColumn("ok", F.col("ok") & ids_are_sound())
 
     def bad(self) -> DataFrame:

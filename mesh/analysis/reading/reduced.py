@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mesh.analysis.reading.sources import Source
     from mesh.analysis.results.folder import Place
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MANIFEST: Final = "manifest.json"
 NAME: Final = re.compile(r"(\d{9})-(\d{9})")
 MARKS: Final = ("stem", "generation")
@@ -170,7 +170,8 @@ class Store:
                 seen.update((each.stem, each) for each in (manifest.seen if manifest else ()))
             parts = self._frame("parts", spans)
             merged = {name: self._frame(name, spans) for name in ("rows", "bad")}
-            merged["parts"] = heartbeats.merge(parts, [*numbering.merge(), *_times()], *MARKS)
+            whole = heartbeats.merge(parts, [*numbering.merge(), *_times()], *MARKS)
+            merged["parts"] = whole.withColumn("batch", F.lit("merged"))
             merged["periods"] = self._frame("periods", spans).distinct()
             before = dict(self.seen)
             self._write((spans[0][0], spans[-1][1]), merged, list(seen.values()))
@@ -196,7 +197,7 @@ class Store:
         found = told.groupBy("run", "node").agg(F.max_by("name", "us").alias("name")).collect()
         return {(row["run"], row["node"]): row["name"] for row in found}
 
-    def of(self, name: str, files: Sequence[LogFile]) -> list[DataFrame]:
+    def of(self, name: str, files: Sequence[LogFile], *more: Column) -> list[DataFrame]:
         """The stored data of these files in their present generation, with their ``path``. Empty if there is
         no batch."""
         if not self._spans:
@@ -207,7 +208,8 @@ class Store:
             if (seen := self.seen.get(stem_of(file.name))) is not None
         ]
         ours = self._spark.createDataFrame(now, "stem string, generation int, path string")
-        return [self._frame(name, self._spans).join(F.broadcast(ours), list(MARKS)).drop(*MARKS)]
+        stored = self._frame(name, self._spans).select("*", *more)
+        return [stored.join(F.broadcast(ours), list(MARKS)).drop(*MARKS)]
 
     @property
     def batches(self) -> int:
@@ -221,7 +223,13 @@ class Stored:
     def __init__(self, store: Store, files: Sequence[LogFile], live: Direct | None) -> None:
         self._live = live
         self._bad = store.of("bad", files)
-        whole = [parts.withColumn("ok", F.lit(True)) for parts in store.of("parts", files)]
+        folder = F.regexp_extract("folder", "([^/]+)/[^/]+/[^/]+$", 1)
+        whole = [
+            parts.withColumns({"ok": F.lit(True), "batch": F.concat(folder, F.lit(" "), "batch")}).drop(
+                "folder"
+            )
+            for parts in store.of("parts", files, F.col("_metadata.file_path").alias("folder"))
+        ]
         self.rows = made(union([*store.of("rows", files), *([live.rows] if live else [])]))
         self.parts = union([*whole, *([live.parts] if live else [])]).persist()
         self.windows = live.windows if live else store.windows()

@@ -150,6 +150,20 @@ def test_order_copies_and_names_of_files_change_nothing_that_was_heard(read: Rea
     assert plain(other.files) == expected(oracle.files(tmp_path / "other"))
 
 
+def test_heartbeats_of_one_window_in_two_spellings_are_one_row(read: Read, tmp_path: Path) -> None:
+    """Each spelling has its own reader, so the parts of a window have to be merged even within a file."""
+    write_logs(SMALL, tmp_path / "one")
+    (tmp_path / "other").mkdir()
+    for path in (tmp_path / "one").iterdir():
+        lines = path.read_text().splitlines()
+        spelled = [
+            json.dumps(json.loads(line)) if n % 2 and line.endswith("}") else line
+            for n, line in enumerate(lines)
+        ]
+        (tmp_path / "other" / path.name).write_text("\n".join(spelled) + "\n")
+    assert plain(read(tmp_path / "other").heard) == plain(read(tmp_path / "one").heard)
+
+
 def test_compressed_files_and_folders_in_folders_are_read(read: Read, tmp_path: Path) -> None:
     write_logs(SMALL, tmp_path / "a")
     whole = plain(read(tmp_path / "a").heard)
