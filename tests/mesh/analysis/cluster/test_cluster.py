@@ -155,12 +155,34 @@ def test_spark_submit_runs_with_the_zip(tmp_path: Path, java_home: Path, python:
         assert ran.stdout.splitlines() == [PARTS, "None 1"], ran.stderr + cluster.said()
 
 
+def free_addresses() -> tuple[str, str]:
+    """Both addresses of a network of two hosts that no interface here has. A run that was killed leaves its
+    cable behind, and answers to the same address would go there."""
+    told = subprocess.run(["ip", "-o", "-4", "addr"], capture_output=True, text=True, timeout=60).stdout
+    first = os.getpid() % 16_384
+    for number in (*range(first, 16_384), *range(first)):
+        third, fourth = divmod(4 * number, 256)
+        here, there = f"10.213.{third}.{fourth + 1}", f"10.213.{third}.{fourth + 2}"
+        if f" {here}/" not in told:
+            return here, there
+    raise AssertionError("no free network")
+
+
 @pytest.fixture
 def other_network() -> Iterator[tuple[str, str, list[str]]]:
     """Two ends of a cable: the address here, the one in a network namespace, and a command that enters it."""
     name = f"mangrove-{os.getpid()}"
-    here, there = "10.213.77.1", "10.213.77.2"
     end = f"mg{os.getpid() % 100_000}"
+
+    def remove() -> None:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
+        subprocess.run(["ip", "link", "del", f"{end}a"], capture_output=True, timeout=60)
+
+    try:
+        remove()  # a killed run of the same number may have left them
+        here, there = free_addresses()
+    except OSError as error:
+        pytest.skip(f"network namespaces are not allowed here ({error})")
     commands = [
         f"ip netns add {name}",
         f"ip link add {end}a type veth peer name {end}b",
@@ -180,8 +202,7 @@ def other_network() -> Iterator[tuple[str, str, list[str]]]:
                 pytest.skip(f"network namespaces are not allowed here ({command}: {said})")
         yield here, there, ["ip", "netns", "exec", name]
     finally:
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
-        subprocess.run(["ip", "link", "del", f"{end}a"], capture_output=True, timeout=60)
+        remove()
 
 
 def test_a_worker_in_another_network_reaches_the_driver(
