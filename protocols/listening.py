@@ -7,6 +7,9 @@ and gives the connection to the socket that serves the dialler's protocol. So on
 Both keep at most ``headerless_max`` connections without a header and drop the *oldest* beyond that, since an
 honest peer's header arrives within milliseconds. A loop accepts a whole backlog before it reads any of it. So
 a connection is judged only after the loop had a chance to read it.
+
+`Acceptor.gather` saves processor time under a flood of short connections: new ones are then read in groups.
+Waking up costs more than the work that it is for.
 """
 
 from __future__ import annotations
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
 
 HEADERLESS_MAX: Final = 256
 """The most connections without a header that a listener keeps."""
+
+GATHERED_MAX: Final = 64
+"""The most connections in one group. A full group is read at once."""
 
 ACCEPTING_TURNS: Final = 3
 """Loop turns until an accepted connection is known here: asyncio accepts in one, makes the transport in the
@@ -96,6 +102,10 @@ class Acceptor:
         closing.
         """
         self._crowding = False
+        self._gather_s = 0.0
+        self._gathered: dict[Connection, None] = {}
+        """New connections that are not read yet."""
+        self._gathering: asyncio.TimerHandle | None = None
         self.on_refused = on_refused
         """Gets the address and a sentence for every connection that became no pipe, instead of the log."""
         self._binding: Binding | None = None
@@ -135,6 +145,14 @@ class Acceptor:
             headerless=len(self._headerless),
         )
 
+    def gather(self, interval_s: float) -> None:
+        """Read new connections in groups from now on, each at most ``interval_s`` after it was accepted; 0 to
+        read each at once. Connections that are pipes are not affected.
+        """
+        self._gather_s = interval_s
+        if not interval_s:
+            self._read_gathered()
+
     async def aclose(self) -> None:
         """Accept no more and drop connections without a header. Pipes stay open until their socket closes
         them.
@@ -149,6 +167,7 @@ class Acceptor:
                 await turns(ACCEPTING_TURNS)
         finally:
             self._headerless.clear()
+            self.gather(0.0)
             dropped = list(self._unattached)
             for connection in dropped:
                 connection.abort()
@@ -194,6 +213,25 @@ class Acceptor:
             loop = asyncio.get_running_loop()
             # The loop watches these since this turn, so two turns later it has read what they sent by now.
             loop.call_soon(loop.call_soon, self._crowd_out, self._opened)
+        if self._gather_s:
+            self._gather(connection)
+
+    def _gather(self, connection: Connection) -> None:
+        connection.pause_reading()
+        if not self._gathered:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(self._gather_s, self._read_gathered)
+        self._gathered[connection] = None
+        if len(self._gathered) >= max(1, min(GATHERED_MAX, self._headerless_max // 4)):
+            self._read_gathered()
+
+    def _read_gathered(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        gathered, self._gathered = self._gathered, {}
+        for connection in gathered:
+            connection.resume_reading()
 
     def _crowd_out(self, judged: int) -> None:
         """Drop the oldest connections beyond the bound, among the first ``judged`` opened."""
@@ -219,6 +257,9 @@ class Acceptor:
 
     def connection_ready(self, connection: Connection) -> None:
         del self._headerless[connection]
+        if connection in self._gathered:  # it moved here, read already
+            del self._gathered[connection]
+            connection.resume_reading()
         owner = self._owners[connection.peer]
         try:
             owner.attach(connection, url=self.url, dialed=False)
@@ -239,6 +280,7 @@ class Acceptor:
 
     def connection_gone(self, connection: Connection) -> None:
         self._unattached.pop(connection, None)
+        self._gathered.pop(connection, None)
 
     # ---
 

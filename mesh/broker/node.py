@@ -19,6 +19,7 @@ import asyncio
 import json
 from dataclasses import asdict
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from mesh.access.door import Door
@@ -189,7 +190,13 @@ class Node:
         self._http_source = HttpSource(self.inspection, self.report, self.exchange)
         self._beat = Beat(
             f"broker {self.name}",
-            (self.exchange.tick, self._rates_step, self._stats_step, self.home_shell.watch),
+            (
+                self.exchange.tick,
+                self._gather_step,
+                self._rates_step,
+                self._stats_step,
+                self.home_shell.watch,
+            ),
             late=self.report.lateness.note,
         )
         self.report.faults = lambda: self._beat.faults
@@ -427,6 +434,10 @@ class Node:
             self._work = self._loop.call_later(FAULT_PAUSE_S, self._do_work)
 
     # --- timers
+
+    def _gather_step(self, now: float) -> float:
+        self.listeners.gather(self.exchange.refusals_held)
+        return inf
 
     def _rates_step(self, now: float) -> float:
         if now >= self._rates_due:

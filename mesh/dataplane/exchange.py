@@ -595,6 +595,11 @@ class Exchange:
         """The patterns that this broker wants; a live view."""
         return self._interest.patterns
 
+    @property
+    def refusals_held(self) -> int:
+        """Refusals of wrong proofs that are held back."""
+        return self._sessions.refusals_held
+
     def link_statistics(self, member_id: int) -> LinkStatistics:
         """Counters of the link to a broker; zeros if it was never linked."""
         return self._members.statistics(member_id)

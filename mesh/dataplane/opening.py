@@ -77,6 +77,11 @@ class Openings:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def held(self) -> int:
+        """How many refusals are held back."""
+        return len(self._held)
+
     def hello(self, pipe: Pipe, prefix: bytes, frame: bytes, hello: Hello, now: float) -> Guest | None:
         """The sender of HELLO. None if it is challenged, or waits to be refused. ``frame`` is the HELLO
         without its backtrace. Raises `SessionError`."""

@@ -137,6 +137,11 @@ class SessionControl:
         self._count = 0
         """Number of sessions on all pipes."""
 
+    @property
+    def refusals_held(self) -> int:
+        """Refusals of wrong proofs that are held back."""
+        return self._openings.held
+
     def all(self) -> list[Session]:
         return [session for client in self.pipes.values() for session in client.sessions.values()]
 

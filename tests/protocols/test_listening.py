@@ -148,6 +148,74 @@ async def test_a_burst_of_connections_with_headers_crowds_out_no_other() -> None
         assert listener.statistics().connected == 60
 
 
+NEVER_S = 86_400.0
+
+
+@asynccontextmanager
+async def hasty_peers(listener: SharedListener, count: int) -> AsyncIterator[None]:
+    """Peers that have connected and sent their header."""
+    accepted = listener.statistics().accepted + count
+    address = ("127.0.0.1", int(listener.url.split("/")[2].rpartition(":")[2]))
+    peers = [socket.create_connection(address) for _ in range(count)]
+    for each in peers:
+        each.sendall(encode_header(ProtocolNumber.REQ0))
+    try:
+        await until(lambda: listener.statistics().accepted == accepted)
+        yield
+    finally:
+        for each in peers:
+            each.close()
+
+
+async def test_new_connections_are_read_in_groups_once_this_is_asked_for() -> None:
+    async with sharing("tcp://127.0.0.1:0") as (listener, sockets, _):
+        dialer = FakeSocket(ProtocolNumber.REQ0)
+        before = await dial_once(dialer, listener.url)
+        listener.gather(NEVER_S)
+        async with hasty_peers(listener, 3):
+            before.send(b"from a connection that is a pipe")
+            await until(lambda: sockets[ProtocolNumber.REP0].received)
+            assert (listener.statistics().connected, listener.statistics().headerless) == (1, 3)
+            listener.gather(0.0)
+            await until(lambda: listener.statistics().connected == 4)
+        await dial_once(dialer, listener.url)
+        await dialer.aclose()
+
+
+async def test_a_group_is_read_when_its_time_has_come_or_it_is_full() -> None:
+    async with sharing("tcp://127.0.0.1:0", headerless_max=8) as (listener, _, __):
+        listener.gather(0.001)
+        async with hasty_peers(listener, 1):
+            await until(lambda: listener.statistics().connected == 1)
+        listener.gather(NEVER_S)
+        async with hasty_peers(listener, 2):
+            await until(lambda: listener.statistics().connected == 3)
+        async with hasty_peers(listener, 1):
+            assert listener.statistics().headerless == 1
+
+
+async def test_a_connection_that_leaves_its_group_early_is_forgotten() -> None:
+    async with sharing("tcp://127.0.0.1:0") as (listener, _, __):
+        listener.gather(NEVER_S)
+        async with hasty_peers(listener, 2):
+            next(iter(listener._gathered)).abort()
+            await until(lambda: len(listener._gathered) == 1)
+            await listener.aclose()
+            assert not listener._gathered and listener._gathering is None
+
+
+async def test_a_connection_that_is_moved_to_a_path_was_read_already() -> None:
+    async with sharing("ws://127.0.0.1:0/first") as (first, _, __):
+        async with sharing(first.url.replace("first", "second")) as (second, sockets, __):
+            second.gather(NEVER_S)
+            dialer = FakeSocket(ProtocolNumber.REQ0)
+            pipe = await dial_once(dialer, second.url)
+            pipe.send(b"read")
+            await until(lambda: sockets[ProtocolNumber.REP0].received == [b"read"])
+            assert not second._gathered
+            await dialer.aclose()
+
+
 async def test_several_listeners_may_serve_one_socket(tmp_path: Path) -> None:
     socket_ = FakeSocket(ProtocolNumber.REP0)
     listeners = [SharedListener(url) for url in ("tcp://127.0.0.1:0", f"ipc://{tmp_path / 'x.sock'}")]
