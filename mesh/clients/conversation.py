@@ -483,7 +483,9 @@ class Conversation(Publishing):
                 self.introduction.refused(sentence)
                 raise SessionError(f"the broker ended the session ({code}): {sentence}")
             case [Kind.BYE, reason]:
-                self.last_error, self._told = f"broker {self.broker} left: {reason}", True
+                names_it = self.broker in reason  # as in "broker alpha leaves"
+                self.last_error = reason if names_it else f"broker {self.broker} left: {reason}"
+                self._told = True
                 self.settled = False
                 self.said_bye = True
                 self.recent.clear()

@@ -42,6 +42,26 @@ async def test_a_drained_broker_ends_and_its_clients_are_elsewhere(
     assert said[-2:] == ["alpha leaves: mesh drain", "alpha has left"]
 
 
+async def test_the_end_of_its_own_session_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async def serve() -> None:
+        async with Broker(name="alpha", listen=ALPHA) as broker:
+            await broker.wait_asked_to_leave()
+
+    serving = asyncio.create_task(serve())
+    assert await drain._drain(ClientConfig(url=ALPHA)) == 0
+    await serving
+    assert [record.getMessage() for record in caplog.records if "session" in record.getMessage()] == []
+
+
+async def test_one_broker_has_to_be_chosen() -> None:
+    """A client goes to any of its addresses: a broker drawn by lot would end."""
+    with pytest.raises(
+        CommandFailed, match="it ends one broker, and 2 are named: choose one with --url"
+    ) as failed:
+        await drain._drain(ClientConfig(url=f"{ALPHA},{BRAVO}"))
+    assert failed.value.code == ExitCode.USAGE
+
+
 async def test_a_program_with_a_broker_decides_itself_when_it_leaves() -> None:
     async with Broker(name="alpha", listen=ALPHA, drain_s=1.0) as broker:
         with pytest.raises(CommandFailed, match="alpha had not left after 6 s") as failed:

@@ -285,8 +285,11 @@ def test_a_broker_that_leaves_ends_the_session_and_not_the_connection() -> None:
     assert conversation.attached and not conversation.settled
     assert conversation.standing("tcp://x") == "broker alpha left: stop"
     welcomed(conversation)
+    conversation.received([PREFIX + encode(Kind.BYE, "broker alpha leaves")], 0.0)
+    assert conversation.standing("tcp://x") == "broker alpha leaves"
+    welcomed(conversation)
     assert (
-        conversation.standing("tcp://x") == "connected to alpha" and conversation.statistics().sessions == 2
+        conversation.standing("tcp://x") == "connected to alpha" and conversation.statistics().sessions == 3
     )
     conversation.disconnected()
     assert conversation.standing("tcp://x") == "no connection to tcp://x"
