@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import apsw
 
@@ -19,6 +20,9 @@ from mesh.database.kind import DatabaseKind
 from mesh.database.opening import FULL, LOG, Place, open_database, set_aside
 from mesh.database.settings import one
 from mesh.errors import StorageError, StoreFull
+
+DAMAGE: Final = (apsw.CorruptError, apsw.ConstraintError)
+"""Errors of SQLite that say that a file is damaged. What is written to a whole one breaks no constraint."""
 
 
 class Database:
@@ -139,7 +143,7 @@ class Database:
     def fail(self, error: BaseException) -> StorageError:
         """Refuse every transaction from now on. Returns the error to raise."""
         name, path, again = self._kind.name, self.place.path, self._kind.again
-        if self.failure is None and isinstance(error, apsw.CorruptError):
+        if self.failure is None and isinstance(error, DAMAGE):
             why = f"SQLite says {error}"
             try:
                 self.failure, self.aside = set_aside(self.place, self._kind, why, self._opened_us)

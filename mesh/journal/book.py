@@ -47,6 +47,8 @@ class Book:
     """Cached facts about some publishers."""
     clock: Clock | None = None
     """As of the last commit. None in a new journal."""
+    names: int = 0
+    """All CRCs of subscriptions, combined by exclusive or: a row that cannot be found any more changes it."""
     clock_written: int = 0
     """Its ``active_us`` on disk. Writing each change would cost a page."""
 
@@ -69,6 +71,7 @@ def read_book(db: apsw.Connection) -> Book:
     ):
         if any(type(figure) is not int for figure in (crc, *figures)):
             raise Damage(f"a figure of subscription {id} is no number")
+        book.names ^= crc
         patterns = patterns or b""
         if crc != checksums.of_subscription(id, name or b"", patterns, figures[0]):
             raise Damage(f"the name or a pattern of subscription {id} is not what was stored")
@@ -78,12 +81,16 @@ def read_book(db: apsw.Connection) -> Book:
         name, patterns = name.decode(), patterns.decode()
         book.ids[name] = id
         book.named[id] = Named(name, tuple(patterns.split("\n")) if patterns else (), *figures)
+    if book.names != meta.get("names"):
+        raise Damage("a subscription is missing, or the note of which there are is not what was stored")
     return book
 
 
 def _newest(db: apsw.Connection) -> int:
-    """The highest row. A flipped bit in the ceiling must not make new rows of numbers that are in use."""
+    """The highest row. A flipped bit in the ceiling must not make new rows of numbers that are in use. One in
+    a key can make any number of it."""
     try:
-        return int((one(db, "select max(row) from block") or (0,))[0] or 0)
+        found = one(db, "select max(row) from block where row < ?", (ROW_MAX,))
+        return int((found or (0,))[0] or 0)
     except apsw.CorruptError:
         return 0  # which of its pages it is turns out when they are read

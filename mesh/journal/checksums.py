@@ -14,6 +14,7 @@ from typing import Final
 _BLOCK: Final = struct.Struct(">qqqqq")
 _WAITING: Final = struct.Struct(">qqqI")
 _PART: Final = struct.Struct(">7q")
+_PUBLISHER: Final = struct.Struct(">3q")
 _HALF: Final = 1 << 31
 """Subtracted from each CRC: SQLite stores a number with a sign and 32 bits in four bytes, others in six."""
 
@@ -33,6 +34,12 @@ def of_waiting(subscription: int, row: int, floor: int, bitmap: bytes, attempts:
 def of_part(publisher: int, boot: int, first: int, piece: int, row: int, size: int, whole: int) -> int:
     """The CRC of a row of ``part``."""
     return zlib.crc32(_PART.pack(publisher, boot, first, piece, row, size, whole)) - _HALF
+
+
+def of_publisher(publisher: int, boot: int, lowest: int) -> int:
+    """The CRC of a row of ``publisher``, without the time when it was heard: that only says how long its
+    numbers are kept."""
+    return zlib.crc32(_PUBLISHER.pack(publisher, boot, lowest)) - _HALF
 
 
 def of_owner(broker: object, mesh: object) -> int:

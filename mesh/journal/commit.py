@@ -21,11 +21,11 @@ from typing import Any, Final
 
 import apsw
 
-from mesh.database.settings import every, numbers, one, signed
+from mesh.database.settings import every, numbers, signed
 from mesh.errors import BlockError
 from mesh.journal import checksums, letters
 from mesh.journal.book import Book, Named
-from mesh.journal.content import Of, Unreadable, content
+from mesh.journal.content import Of, Unreadable, content, figures
 from mesh.journal.duplicates import HEARD_US, LAST, Clock, Duplicates, Source
 from mesh.journal.progress import COLUMNS, DAMAGED, Progress, checked, progress
 from mesh.journal.records import (
@@ -169,7 +169,11 @@ class Commit:
     def _judge(self, entry: Store, its: _Bytes) -> Verdict:
         source = (signed(entry.publisher), signed(entry.boot))
         verdict = self._duplicates.judge(source, entry.first, entry.last, its.piece, its.crc)
-        if verdict is Verdict.DUPLICATE and its.whole and self._is_unfinished(source, entry.first):
+        if (
+            verdict is Verdict.DUPLICATE
+            and its.whole
+            and not self._duplicates.is_whole(source, entry.first, its.whole)
+        ):
             return Verdict.PART
         return verdict
 
@@ -220,6 +224,7 @@ class Commit:
         self._db.execute(
             "delete from part where publisher = ? and boot = ? and first = ?", (*source, entry.first)
         )
+        self._duplicates.note_whole(source, entry.first, whole)
         return Answer(Verdict.STORED, self._insert_body([part[4] for part in come], whole, wants))
 
     def _insert_body(self, parts: list[int], size: int, wants: tuple[int, ...]) -> int:
@@ -294,9 +299,9 @@ class Commit:
         known = self._taken(subscription, row)
         if known is None:
             return _UNKNOWN
-        count, size, parts, holders = self._figures(row)
+        count, size, parts, shared = self._figures(row)
         self._count(subscription, -1, known.settled_in(count) - count, -size)
-        if parts or holders:
+        if parts or shared or (Of.FIGURES, row) in self._unreadable:
             self._let_go(row)
         else:
             self._remove(row)
@@ -331,23 +336,8 @@ class Commit:
         return DAMAGED if found else None
 
     def _figures(self, row: int) -> tuple[int, int, int, int]:
-        """The number of messages in a row, their bytes, its pieces, and its holders if there are several. All
-        are 0 for one that is missing or cannot be read."""
-        if (Of.FIGURES, row) in self._unreadable:
-            return 0, 0, 0, 0
-        try:
-            found = numbers(
-                self._db,
-                "select b.count, b.size, b.parts, coalesce(s.holders, 0) from block b"
-                " left join shared s using(row) where row = ?",
-                (row,),
-            )
-        except apsw.CorruptError as error:
-            raise Unreadable(row, Of.FIGURES) from error
-        count, size, parts, holders = found[0] if found else (0, 0, 0, 0)
-        if not 0 <= count <= blocks.COUNT_MAX:
-            raise Unreadable(row, Of.FIGURES)
-        return count, size, parts, holders
+        """See `content.figures`. All are 0 for a row whose figures cannot be read."""
+        return (0, 0, 0, 0) if (Of.FIGURES, row) in self._unreadable else figures(self._db, row)
 
     def _let_go(self, row: int) -> None:
         """Remove one holder of a row. The last holder's row is removed, and so are the pieces that it
@@ -401,7 +391,8 @@ class Commit:
         if not whole:  # the row is damaged, and nobody knows how many messages it has
             self._note(subscription, row, mask, known.attempts)
             return _DONE
-        if mask & whole == whole:
+        # A damaged row may have more messages than it says: its consumers say when all are settled (`Done`).
+        if mask & whole == whole and self._is_sound(row):
             return self._done(subscription, row)
         self._count(subscription, 0, known.settled_in(count) - (mask & whole).bit_count(), 0)
         self._note(subscription, row, mask & whole, known.attempts)
@@ -484,12 +475,18 @@ class Commit:
 
     def _sound(self, row: int) -> Block:
         """The content of a row. Raises `BlockError` if it is damaged."""
-        if self._read[0] != row:
-            self._read = row, self._content(row)
-        found = self._read[1]
+        found = self._last_content(row)
         if isinstance(found, Damaged):
             raise BlockError(found.reason)
         return found
+
+    def _is_sound(self, row: int) -> bool:
+        return not isinstance(self._last_content(row), Damaged)
+
+    def _last_content(self, row: int) -> Block | Damaged:
+        if self._read[0] != row:
+            self._read = row, self._content(row)
+        return self._read[1]
 
     def _open(self, block: bytes) -> blocks.Opened:
         """Open a block. Raises `BlockError`."""
@@ -530,9 +527,9 @@ class Commit:
             (name, *its[1:]),
         )
         id = self._db.last_insert_rowid()
-        self._db.execute(
-            "update subscription set crc = ? where id = ?", (checksums.of_subscription(id, *its), id)
-        )
+        crc = checksums.of_subscription(id, *its)
+        self._db.execute("update subscription set crc = ? where id = ?", (crc, id))
+        self._note_names(crc)
         self.book.ids[name] = id
         self.book.named[id] = Named(name, patterns, self._now_us)
         return Answer(Verdict.DONE, subscription=id)
@@ -543,12 +540,17 @@ class Commit:
         self._changed.pop(subscription, None)
         del self.book.ids[named.name]
         self.book.removed.append(subscription)
-        its = (b"", "\n".join(named.patterns).encode(), named.created_us)
-        self._db.execute(
-            "update subscription set name = null, crc = ? where id = ?",
-            (checksums.of_subscription(subscription, *its), subscription),
-        )
+        its = ("\n".join(named.patterns).encode(), named.created_us)
+        before = checksums.of_subscription(subscription, named.name.encode(), *its)
+        crc = checksums.of_subscription(subscription, b"", *its)
+        self._db.execute("update subscription set name = null, crc = ? where id = ?", (crc, subscription))
+        self._note_names(before ^ crc)
         return _DONE
+
+    def _note_names(self, changed: int) -> None:
+        """Note on disk which subscriptions there are: ``changed`` is what differs in their CRCs."""
+        self.book.names ^= changed
+        self._db.execute("update meta set value = ? where key = 'names'", (self.book.names,))
 
     # --- cleanup
 
@@ -561,13 +563,13 @@ class Commit:
             (subscription, CHORES),
         )
         for (row,) in rows:
-            # Not all at once: that would read its record, too, which may be damaged.
-            self._db.execute("delete from waiting where subscription = ? and row = ?", (subscription, row))
-            # The pages of a damaged row may be those of another: it stays on disk.
-            if not isinstance(self._content(row), Damaged):
+            known = self._taken(subscription, row)
+            # A damaged record or row may name what others wait for: then the content stays on disk.
+            if known is not None and known.sound and not isinstance(self._content(row), Damaged):
                 self._let_go(row)
         if len(rows) < CHORES:
-            self._db.execute("delete from subscription where id = ?", (subscription,))
+            gone = numbers(self._db, "delete from subscription where id = ? returning crc", (subscription,))
+            self._note_names(gone[0][0] if gone else 0)
             self.book.removed.remove(subscription)
 
     def drop_all_parts(self) -> bool:
@@ -607,16 +609,6 @@ class Commit:
                 "delete from came where publisher = ? and boot = ? and first = ? and piece = ?", tuple(key)
             )
             self._let_go(row)
-
-    def _is_unfinished(self, source: Source, first: int) -> bool:
-        return (
-            one(
-                self._db,
-                "select 1 from part where publisher = ? and boot = ? and first = ? limit 1",
-                (*source, first),
-            )
-            is not None
-        )
 
 
 def _done_of(entry: Entry) -> int:

@@ -8,9 +8,10 @@ from enum import Enum
 
 import apsw
 
-from mesh.database.settings import one
+from mesh.database.settings import numbers, one
 from mesh.journal import checksums
 from mesh.journal.records import Block, Damaged
+from mesh.wire.blocks import COUNT_MAX
 
 
 class Of(Enum):
@@ -55,3 +56,32 @@ def content(db: apsw.Connection, row: int) -> Block | Damaged:
     if parts:
         return Block(arrived_us, count, b"", struct.unpack(f">{parts}Q", data))
     return Block(arrived_us, count, data, ())
+
+
+def figures(db: apsw.Connection, row: int) -> tuple[int, int, int, int]:
+    """The number of messages in a row, their bytes, its pieces, and 1 if ``shared`` counts its holders. All
+    are 0 for a missing row. They are not checked against the CRC. Raises `Unreadable`."""
+    try:
+        found = numbers(
+            db,
+            "select b.count, b.size, b.parts, s.row is not null from block b"
+            " left join shared s using(row) where row = ?",
+            (row,),
+        )
+    except apsw.CorruptError as error:
+        raise Unreadable(row, Of.FIGURES) from error
+    count, size, parts, shared = found[0] if found else (0, 0, 0, 0)
+    if not 0 <= count <= COUNT_MAX:
+        raise Unreadable(row, Of.FIGURES)
+    return count, size, parts, shared
+
+
+def unreadable_parts(db: apsw.Connection, row: int) -> set[tuple[Of, int]]:
+    """What cannot be read of the content of a row."""
+    found = set()
+    for read in (content, figures):
+        try:
+            read(db, row)
+        except Unreadable as error:
+            found.add((error.part, row))
+    return found

@@ -14,7 +14,9 @@ retry it:
   a week makes it forget publishers that wait for it.
 
 Both happen in steps of bounded size, within commits that are made anyway. The pieces of a large body share
-one number and are distinguished by their offsets.
+one number and are distinguished by their offsets. A row at the offset behind the last byte says that the body
+is whole: only then is a retry of a piece a duplicate. A body whose pieces cannot be found must not look like
+one that was stored.
 
 Nearly every block is its publisher's newest. So the highest number of each publisher is cached, and only
 blocks that are not above it are looked up.
@@ -27,6 +29,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from mesh.database.settings import numbers, one
+from mesh.journal import checksums
 from mesh.journal.records import Verdict
 from mesh.journal.statements import insert
 
@@ -118,6 +121,22 @@ class Duplicates:
         known.newest = max(known.newest, last)
         self._noted.append((*source, first, piece, last, crc))
 
+    def note_whole(self, source: Source, first: int, size: int) -> None:
+        """Note that a large body of this size is whole."""
+        self._noted.append((*source, first, size, first, 0))
+
+    def is_whole(self, source: Source, first: int, size: int) -> bool:
+        """True if a large body of this size was noted as whole."""
+        self._write()
+        return (
+            one(
+                self._db,
+                "select 1 from came where publisher = ? and boot = ? and first = ? and piece = ?",
+                (*source, first, size),
+            )
+            is not None
+        )
+
     def heard(self, source: Source, lowest: int) -> None:
         """A publisher sent its lowest unacknowledged number."""
         self._marks[source] = max(self._marks.get(source, self._of(source).mark), lowest)
@@ -134,9 +153,9 @@ class Duplicates:
                 self._forget(source, mark)
             if mark > known.mark or abs(self._now_us - known.heard_us) >= HEARD_US:
                 self._db.execute(
-                    "insert into publisher values(?, ?, ?, ?) on conflict do update set"
-                    " lowest = excluded.lowest, heard_us = excluded.heard_us",
-                    (*source, mark, self._now_us),
+                    "insert into publisher values(?, ?, ?, ?, ?) on conflict do update set"
+                    " lowest = excluded.lowest, heard_us = excluded.heard_us, crc = excluded.crc",
+                    (*source, mark, self._now_us, checksums.of_publisher(*source, mark)),
                 )
                 known.mark, known.heard_us = mark, self._now_us
         return risen
@@ -174,7 +193,8 @@ class Duplicates:
         )
 
     def _write(self) -> None:
-        insert(self._db, "came", self._noted)
+        # Replaced, not only inserted: a damaged row must not make each retry of its block fail the commit.
+        insert(self._db, "came", self._noted, replace=True)
         self._noted.clear()
 
     def _of(self, source: Source) -> Known:
@@ -183,11 +203,7 @@ class Duplicates:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             self._write()
-            ((mark, heard_us),) = numbers(
-                self._db,
-                "select lowest, heard_us from publisher where publisher = ? and boot = ?",
-                source,
-            ) or [(0, -HEARD_US)]
+            mark, heard_us = self._mark(source)
             ((newest,),) = numbers(
                 self._db,
                 "select last from came where publisher = ? and boot = ? order by first desc limit 1",
@@ -195,3 +211,19 @@ class Duplicates:
             ) or [(0,)]
             known = self._known[source] = Known(mark, heard_us, newest)
         return known
+
+    def _mark(self, source: Source) -> tuple[int, int]:
+        """The lowest number that a publisher waits for, and when it was heard.
+
+        A damaged mark counts as 0, as if it had never been told. At worst a retry is stored again. With a
+        mark that is too high, blocks are PAST, and an outbox frees those.
+        """
+        found = numbers(
+            self._db,
+            "select lowest, heard_us, crc from publisher where publisher = ? and boot = ?",
+            source,
+        )
+        for mark, heard_us, crc in found:
+            if crc == checksums.of_publisher(*source, mark):
+                return mark, heard_us
+        return 0, -HEARD_US

@@ -19,7 +19,7 @@ from mesh.database.opening import Place
 from mesh.database.settings import every, numbers
 from mesh.journal.book import read_book
 from mesh.journal.commit import Commit
-from mesh.journal.content import Of, Unreadable, content
+from mesh.journal.content import Of, Unreadable, content, unreadable_parts
 from mesh.journal.progress import COLUMNS, DAMAGED, Progress, checked, progress
 from mesh.journal.records import (
     Answer,
@@ -267,16 +267,10 @@ class Journal:
             except Unreadable as met:
                 rows = {row for entry in entries if type(row := getattr(entry, "row", None)) is int}
                 entries = ()
+                self._unreadable.add((met.part, met.row))
                 with self._database.reading():
-                    found = {(Of.CONTENT, row) for row in rows if self._is_unreadable(row)}
-                self._unreadable |= found | {(met.part, met.row)}
-
-    def _is_unreadable(self, row: int) -> bool:
-        try:
-            content(self._db, row)
-        except Unreadable:
-            return True
-        return False
+                    for row in rows:
+                        self._unreadable |= unreadable_parts(self._db, row)
 
     def _read_book(self) -> None:
         """Read the state as of the last commit."""

@@ -33,7 +33,7 @@ from mesh.journal import checksums
 from mesh.journal.book import read_book
 
 APPLICATION_ID: Final = 0x4D4E474A
-VERSION: Final = 2
+VERSION: Final = 3
 
 TABLES: Final = """
 create table meta(key text primary key, value) without rowid;
@@ -53,7 +53,7 @@ create table came(
     crc integer not null, primary key(publisher, boot, first, piece)) without rowid;
 create table publisher(
     publisher integer, boot integer, lowest integer not null, heard_us integer not null,
-    primary key(publisher, boot)) without rowid;
+    crc integer not null, primary key(publisher, boot)) without rowid;
 create table part(
     publisher integer, boot integer, first integer, piece integer, row integer not null,
     size integer not null, whole integer not null, crc integer not null,
@@ -66,7 +66,7 @@ def create(db: apsw.Connection, broker: str, mesh: str) -> None:
     db.execute(TABLES)
     owner = checksums.of_owner(broker, mesh)
     db.execute(
-        "insert into meta values('broker', ?), ('mesh', ?), ('owner', ?), ('ceiling', 1)",
+        "insert into meta values('broker', ?), ('mesh', ?), ('owner', ?), ('ceiling', 1), ('names', 0)",
         (broker, mesh, owner),
     )
 

@@ -29,15 +29,16 @@ def portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         at += count
 
 
-def insert(db: apsw.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Insert rows that have a value for each column."""
+def insert(db: apsw.Connection, table: str, rows: Sequence[Sequence[Any]], *, replace: bool = False) -> None:
+    """Insert rows that have a value for each column. ``replace``: a row with the same key goes."""
+    verb = "replace" if replace else "insert"
     for portion in portions(rows):
-        db.execute(_insert_into(table, len(portion), len(portion[0])), list(chain.from_iterable(portion)))
+        db.execute(_into(verb, table, len(portion), len(portion[0])), list(chain.from_iterable(portion)))
 
 
 @lru_cache(maxsize=64)  # a memo of a pure function
-def _insert_into(table: str, rows: int, columns: int) -> str:
-    return f"insert into {table} values" + ", ".join([f"({places(columns)})"] * rows)
+def _into(verb: str, table: str, rows: int, columns: int) -> str:
+    return f"{verb} into {table} values" + ", ".join([f"({places(columns)})"] * rows)
 
 
 @lru_cache(maxsize=64)  # a memo of a pure function

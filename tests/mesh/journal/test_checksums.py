@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mesh.journal.checksums import of_block, of_part, of_subscription, of_waiting
+from mesh.journal.checksums import of_block, of_part, of_publisher, of_subscription, of_waiting
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from mesh.journal.checksums import of_block, of_part, of_subscription, of_waitin
     [
         (of_block, (7, 1_700_000_000_000_000, 64, 4096, 0, b"\x00\x00\x00\x01", 0xFFFFFFFF)),
         (of_waiting, (1, 7, 3, b"\x05", b"\x00\x04\x00\x01")),
+        (of_publisher, (7, -9, 5)),
         (of_part, (-(1 << 63), (1 << 63) - 1, 5, 0, 7, 65_536, 1 << 24)),
         (of_subscription, (1, b"mail", b"jobs.#\nlog.#", 1_700_000_000_000_000)),
     ],

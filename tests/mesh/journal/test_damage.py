@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
+import mesh.journal.journal
 from mesh.errors import JournalFailed
+from mesh.journal.commit import Commit
+from mesh.journal.content import Of
 from mesh.journal.journal import ROWS_TOGETHER, Journal
 from mesh.journal.records import (
     Attempts,
@@ -106,7 +112,7 @@ def test_messages_of_a_damaged_block_stay_among_the_dead_letters(tmp_path: Path)
     assert journal._db.execute(
         "select floor, bitmap from waiting where subscription = ?", (dead,)
     ).fetchall() == [(0, b"\x02")]
-    done(journal, Settle(mail, row, 3))
+    done(journal, Done(mail, row))
     assert counts(journal) == {"mail": (0, 0, 0), "$dlq.mail": (1, 2, len(size))}
     assert rows_of(journal) == {row: None}
     journal.close()
@@ -123,9 +129,9 @@ def test_a_block_that_cannot_be_read_is_buried_with_its_other_holders_untouched(
     mail, log = subscribed(journal), subscribed(journal, "log")
     row = done(journal, store(1, mail, log))[0].row
     flip(journal, row, -1)
-    (letter,) = done(journal, Bury(mail, row, 0, "bad", 1))
+    letter, _ = done(journal, Bury(mail, row, 0, "bad", 1), Done(mail, row))
     assert rows_of(journal) == {row: 2} and counts(journal)["log"][:2] == (1, 1)
-    (again,) = done(journal, Bury(log, row, 0, "bad", 1))
+    again, _ = done(journal, Bury(log, row, 0, "bad", 1), Done(log, row))
     assert {letter.subscription, again.subscription} == {it.id for it in journal.subscriptions()[2:]}
     assert rows_of(journal) == {row: 2}
     journal.close()
@@ -301,11 +307,38 @@ def test_many_unreadable_rows_of_one_commit_are_met_at_once(
     path.write_bytes(data)
     journal = opened(tmp_path)
     begun: list[int] = []
-    was = Journal._is_unreadable
-    monkeypatch.setattr(Journal, "_is_unreadable", lambda self, row: begun.append(row) or was(self, row))
+    was = mesh.journal.journal.unreadable_parts
+    monkeypatch.setattr(
+        mesh.journal.journal, "unreadable_parts", lambda db, row: begun.append(row) or was(db, row)
+    )
     done(journal, *(Done(mail, row) for row in rows))
     assert sorted(begun) == rows, "each is read once"
     assert counts(journal) == {"mail": (0, 0, 0)} and set(rows_of(journal)) == set(rows)
+    journal.close()
+
+
+def test_many_rows_of_an_unreadable_page_are_met_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them began the transaction anew, which did again what the others had done."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    rows = [done(journal, store(number, mail, body=b"#" * 500))[0].row for number in range(1, 200)]
+    journal.close()
+    path = tmp_path / "journal.db"
+    data = bytearray(path.read_bytes())
+    pages = [at for at in range(0, len(data), PAGE) if b"#" * 500 in data[at : at + PAGE]]
+    data[pages[2]] = 7  # no kind of page
+    path.write_bytes(data)
+    journal = opened(tmp_path)
+    damaged = [row.row for row in journal.read(mail, 0, 1 << 20) if isinstance(row, Damaged)]
+    assert len(damaged) > 20
+    begun: list[Commit] = []
+    was = Commit.do_all
+    monkeypatch.setattr(Commit, "do_all", lambda self, entries: begun.append(self) or was(self, entries))
+    done(journal, *(Done(mail, row) for row in damaged))
+    assert len(begun) == 2 and journal.failure is None
+    assert counts(journal)["mail"][0] == len(rows) - len(damaged) == len(waiting(journal, mail))
     journal.close()
 
 
@@ -317,6 +350,78 @@ def test_rows_that_cannot_be_found_are_missing(tmp_path: Path) -> None:
     assert journal.missing(mail) == 0 == journal.missing(99)
     journal._db.execute("delete from waiting where row in (2, 3)")
     assert journal.missing(mail) == 2
+    journal.close()
+
+
+@pytest.mark.parametrize("value", [1, 2, 0])
+def test_settling_the_first_messages_of_a_row_with_a_wrong_number_of_them_removes_none(
+    tmp_path: Path, value: int
+) -> None:
+    """A consumer has five messages in hand and has done two, and a flipped bit says that there were no more:
+    the others went with the row, and a restart did not deliver them."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    row = done(journal, store(1, mail, count=5))[0].row
+    journal._db.execute("update block set count = ?", (value,))
+    done(journal, Settle(mail, row, 2))
+    assert [type(found) for found in journal.read(mail, 0, 1 << 20)] == [Damaged]
+    done(journal, Done(mail, row))
+    assert counts(journal)["mail"][0] == 0 and rows_of(journal) == {}
+    journal.close()
+
+
+def test_a_row_whose_holders_cannot_be_read_is_not_taken_from_the_others(tmp_path: Path) -> None:
+    """A page of the table of holders was damaged: the first subscription that had done with a row removed it,
+    although another waited for it."""
+    journal = opened(tmp_path)
+    mail, log = subscribed(journal), subscribed(journal, "log")
+    row = done(journal, store(1, mail, log))[0].row
+    journal.close()
+    path = tmp_path / "journal.db"
+    with closing(sqlite3.connect(path)) as db:
+        (page,) = db.execute("select rootpage from sqlite_master where name = 'shared'").fetchone()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * PAGE] = 7  # no kind of page
+    path.write_bytes(data)
+    journal = opened(tmp_path)
+    with pytest.raises(JournalFailed, match="set aside"):
+        done(journal, Done(mail, row))
+    journal.close()
+    data[(page - 1) * PAGE] = 0x0D
+    path.write_bytes(data)
+    journal = opened(tmp_path)
+    assert bodies(journal, log) == [b"body 1"]
+    journal.close()
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "3", "x'00'", "'x'"])
+def test_a_wrong_number_of_holders_takes_no_row_from_the_last(tmp_path: Path, value: str) -> None:
+    """With 0 holders a row looked like one that nobody shares, and the first that had done with it removed
+    it."""
+    journal = opened(tmp_path)
+    mail, log = subscribed(journal), subscribed(journal, "log")
+    row = done(journal, store(1, mail, log))[0].row
+    journal._db.execute(f"update shared set holders = {value}")
+    done(journal, Done(mail, row))
+    assert bodies(journal, log) == [b"body 1"]
+    journal.close()
+
+
+@pytest.mark.parametrize("column", ["row", "subscription"])
+def test_removing_a_subscription_with_a_flipped_key_removes_no_message_of_another(
+    tmp_path: Path, column: str
+) -> None:
+    """A record that named the row of another subscription took that row with it."""
+    journal = opened(tmp_path)
+    mail, log = subscribed(journal), subscribed(journal, "log")
+    theirs, ours = (done(journal, store(number, id))[0].row for number, id in ((1, mail), (2, log)))
+    flipped = {"row": theirs, "subscription": mail}[column]
+    journal._db.execute(f"update waiting set {column} = ? where row = ?", (flipped, ours))
+    done(journal, Unsubscribe(log))
+    while journal.chores:
+        done(journal)
+    found = journal.read(mail, 0, 1 << 20)
+    assert found[0].row == theirs and not isinstance(found[0], Damaged)
     journal.close()
 
 
@@ -569,6 +674,27 @@ def test_a_wrong_type_elsewhere_sets_the_journal_aside(tmp_path: Path, statement
     opened(tmp_path).close()
 
 
+def test_a_row_against_a_constraint_sets_the_journal_aside(tmp_path: Path) -> None:
+    """It was told as a disk that failed, at each start: a flipped bit makes a number of holders null."""
+    journal = opened(tmp_path)
+    mail, log = subscribed(journal), subscribed(journal, "log")
+    row = done(journal, store(1, mail, log))[0].row
+    journal.close()
+    path = tmp_path / "journal.db"
+    with closing(sqlite3.connect(path)) as db:
+        (page,) = db.execute("select rootpage from sqlite_master where name = 'shared'").fetchone()
+    data = bytearray(path.read_bytes())
+    end = page * PAGE
+    assert data[end - 6 : end] == bytes([4, row, 3, 0, 1, 2]), "the sizes of cell, key and head, the types, 2"
+    data[end - 2] = 0  # null
+    path.write_bytes(data)
+    journal = opened(tmp_path)
+    with pytest.raises(JournalFailed, match="is damaged: .* set aside"):
+        done(journal, Done(mail, row))
+    journal.close()
+    opened(tmp_path).close()
+
+
 @pytest.mark.parametrize("column", ["row", "size", "whole", "piece"])
 def test_a_damaged_record_of_a_piece_makes_no_body_of_other_messages(tmp_path: Path, column: str) -> None:
     """With another row the body was stored and acknowledged with a message of somebody else in it, and at the
@@ -584,6 +710,56 @@ def test_a_damaged_record_of_a_piece_makes_no_body_of_other_messages(tmp_path: P
     journal.close()
 
 
+@pytest.mark.parametrize("column", ["publisher", "boot", "first", "piece"])
+def test_a_body_whose_pieces_cannot_be_found_is_not_acknowledged(tmp_path: Path, column: str) -> None:
+    """The pieces had come and no record said that some were missing, so a retry of one was a duplicate: the
+    whole body was acknowledged."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    first, *others = pieces(5, mail, body=BODY)
+    done(journal, first)
+    journal._db.execute(f"update part set {column} = {column} + 256")
+    assert done(journal, first)[0].verdict is Verdict.PART
+    journal._db.execute("delete from part")
+    assert journal.judge(first) is done(journal, first)[0].verdict is Verdict.PART
+    assert {answer.verdict for answer in done(journal, *others, first)} == {Verdict.PART}
+    journal.close()
+
+
+def test_a_damaged_mark_of_a_publisher_makes_nothing_past(tmp_path: Path) -> None:
+    """Its blocks were refused as past from then on, and an outbox frees what a home takes for past: messages
+    that nobody had stored vanished."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, store(5, mail, lowest=5))
+    journal._db.execute("update publisher set lowest = lowest | 1 << 30")
+    journal.close()
+    journal = opened(tmp_path)
+    answers = done(journal, store(4, mail, lowest=4), store(5, mail, lowest=4), store(6, mail, lowest=5))
+    assert [answer.verdict for answer in answers] == [Verdict.STORED, Verdict.DUPLICATE, Verdict.STORED]
+    assert done(journal, store(3, mail))[0].verdict is Verdict.PAST, "it is told anew"
+    journal.close()
+    journal = opened(tmp_path)
+    assert done(journal, store(4, mail))[0].verdict is Verdict.PAST
+    journal.close()
+
+
+def test_a_damaged_record_of_a_block_does_not_end_the_journal_at_each_retry(tmp_path: Path) -> None:
+    """The retry looked new, and its record was there already: the commit failed, and nothing was stored until
+    a restart, after which the retry came again."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, store(5, mail))
+    journal._db.execute("update came set last = 1")
+    journal.close()
+    journal = opened(tmp_path)
+    again, other = done(journal, store(5, mail), store(6, mail))
+    assert again.verdict is other.verdict is Verdict.STORED and journal.failure is None
+    assert done(journal, store(5, mail))[0].verdict is Verdict.DUPLICATE
+    assert bodies(journal, mail) == [b"body 5", b"body 5", b"body 6"]
+    journal.close()
+
+
 def test_a_disk_that_fails_while_damage_is_looked_at_ends_the_journal(tmp_path: Path) -> None:
     """It was an error of SQLite, and the journal went on as if its disk had not failed."""
     with faulty_disk() as disk:
@@ -593,15 +769,15 @@ def test_a_disk_that_fails_while_damage_is_looked_at_ends_the_journal(tmp_path: 
         journal.close()
         make_unreadable(tmp_path, b"#" * 1000)
         journal = opened(tmp_path, vfs=disk.name)
-        was = Journal._is_unreadable
+        was = mesh.journal.journal.unreadable_parts
 
-        def failing(self: Journal, row: int) -> bool:
+        def failing(db: apsw.Connection, row: int) -> set[tuple[Of, int]]:
             disk.unreadable = True
-            self._db.execute("pragma shrink_memory")
-            return was(self, row)
+            db.execute("pragma shrink_memory")
+            return was(db, row)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Journal, "_is_unreadable", failing)
+            patch.setattr(mesh.journal.journal, "unreadable_parts", failing)
             with pytest.raises(JournalFailed, match="the disk failed under the journal"):
                 done(journal, *(Done(mail, row) for row in rows))
         assert journal.failure is not None

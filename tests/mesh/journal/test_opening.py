@@ -30,7 +30,7 @@ from mesh.errors import (
     MeshError,
     StoreFull,
 )
-from mesh.journal.records import Damaged
+from mesh.journal.records import Damaged, Unsubscribe
 from mesh.journal.schema import VERSION
 from tests.mesh.database.disks import faulty_disk
 from tests.mesh.journal.journals import MESH, NOW_US, bodies, done, opened, pieces, store, subscribed
@@ -516,6 +516,42 @@ def test_a_flipped_bit_in_what_the_journal_begins_with_is_damage(
     with closing(apsw.Connection(str(tmp_path / "journal.db"))) as db:
         db.execute(statement)
     assert why in damaged(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from subscription where name = 'log'",
+        "delete from subscription",
+        "update meta set value = value + 1 where key = 'names'",
+        "delete from meta where key = 'names'",
+    ],
+)
+def test_a_subscription_that_cannot_be_found_is_damage(tmp_path: Path, statement: str) -> None:
+    """A flipped bit in the number of rows of a page hid it, and all that waited in it was lost without a
+    word."""
+    journal = opened(tmp_path)
+    for name in ("mail", "log", "old"):
+        done(journal, store(1, subscribed(journal, name), publisher=len(name) + ord(name[0])))
+    done(journal, Unsubscribe(3))
+    while journal.chores:
+        done(journal)
+    journal.close()
+    opened(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as db, db:
+        db.execute(statement)
+    assert "a subscription is missing" in damaged(tmp_path)
+
+
+def test_a_row_with_an_impossible_number_does_not_give_numbers_to_others(tmp_path: Path) -> None:
+    """The next row had a number that no field holds, and every block was refused with an error of Python."""
+    mail = filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as db, db:
+        db.execute("update block set row = 0x7fffffffffffffff where row = 2")
+    journal = opened(tmp_path)
+    (answer,) = done(journal, store(100, mail))
+    assert answer.row < 1 << 40 and journal.failure is None
+    journal.close()
 
 
 def test_rows_in_use_are_not_used_again_after_a_flipped_bit_in_the_next_number(tmp_path: Path) -> None:
