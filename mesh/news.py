@@ -73,10 +73,16 @@ def feed(rows: Iterable[Row], names: Mapping[str, str]) -> tuple[News, ...]:
                 subject=_subject(row, names) if changes else "",
                 change=_change(row) if changes else "",
                 reason=reason,
-                shorter=(what,) if reason else (),
+                shorter=_shorter(row, what, reason),
             )
         )
     return tuple(told[-EVENTS_MAX:])
+
+
+def _shorter(row: Row, what: str, reason: str) -> tuple[str, ...]:
+    """Without the reason; of a link then without the word, so that its new state is the last to be cut."""
+    forms = (what,) if reason else ()
+    return (*forms, what.removeprefix("link ")) if row.get("kind") == "link" else forms
 
 
 def _ends(row: Row, names: Mapping[str, str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from mesh.dataplane.counters import NO_LOSS
 from mesh.logs import log
+from protocols.pipe import CLOSED_BY_PEER
 
 BURST: Final = 10
 PAUSE_S: Final = 6.0
@@ -22,8 +23,10 @@ OVER_S: Final = 30.0
 """A kind of warning that has not occurred for so long has ended."""
 UNTOLD: Final = frozenset({*NO_LOSS, "leaving"})
 """Drop reasons without a warning: nobody lost a message, or its sender was told."""
-ORDERLY: Final = frozenset({"left", "duplicate"})
+ORDERLY: Final = frozenset({"left", "duplicate", "replaced"})
 """Reasons for a link's end that are no trouble."""
+BACK_S: Final = 1.0
+"""A link that its other end closed and that is up again within this time was replaced there."""
 
 ADVICE: Final[Mapping[str, str]] = {
     "slow_subscriber": "a client does not keep up: let it read faster, or share its work",
@@ -75,6 +78,8 @@ class Notices:
         self._limits: dict[str, RateLimit] = {}
         self._namesakes: dict[str, None] = {}
         """Ids of other brokers with this name that were already reported."""
+        self._closed_links: dict[str, tuple[float, str]] = {}
+        """Brokers that closed their link to this one: when, and the reason. Not reported yet."""
         self._isolated = False
         self._drops: Mapping[str, int] = {}
 
@@ -129,6 +134,7 @@ class Notices:
     def link_up(self, own_id: str, id: str, name: str) -> None:
         """There is a link to another broker. One with this broker's name is reported once: status and logs
         show two brokers as one, and clients cannot distinguish them by name."""
+        self._closed_links.pop(name, None)
         if name != self._name or id in self._namesakes:
             return
         if len(self._namesakes) >= NAMESAKES_MAX:
@@ -143,11 +149,17 @@ class Notices:
         )
 
     def link_lost(self, name: str, reason: str) -> None:
-        """The link to another broker has ended."""
-        if reason not in ORDERLY:
-            self._warn(
-                "lost links", "the link to %s is lost: %s; it is made again if both are alive", name, reason
-            )
+        """The link to another broker has ended. When two brokers dial each other at once, one of them
+        replaces a link, and the other only sees that it was closed: `tick` reports it if it stays away."""
+        if reason.endswith(CLOSED_BY_PEER):
+            self._closed_links[name] = self._clock(), reason
+        elif reason not in ORDERLY:
+            self._warn_of_link(name, reason)
+
+    def _warn_of_link(self, name: str, reason: str) -> None:
+        self._warn(
+            "lost links", "the link to %s is lost: %s; it is made again if both are alive", name, reason
+        )
 
     def state(self, state: str) -> None:
         """This broker itself changed its state."""
@@ -254,8 +266,13 @@ class Notices:
         self._write(kind, sentence, *words)
 
     def tick(self) -> None:
-        """Report how many warnings were left out of kinds that have ended. Call this now and then."""
+        """Report links that stay away, and how many warnings were left out of kinds that have ended. Call
+        this now and then."""
         now = self._clock()
+        for name, (at, reason) in list(self._closed_links.items()):
+            if now - at >= BACK_S:
+                del self._closed_links[name]
+                self._warn_of_link(name, reason)
         for kind, limit in self._limits.items():
             if limit.is_over(now):
                 left_out, limit.left_out = limit.left_out, 0

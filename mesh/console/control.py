@@ -63,6 +63,21 @@ HELP: Final = (
     ("Escape", "back"),
     ("q", "quit"),
 )
+SHORT_HELP: Final = (
+    ("m", "mesh"),
+    ("l", "links"),
+    ("x", "matrix"),
+    ("c", "clients"),
+    ("t", "topics"),
+    ("e", "events"),
+    ("j, k", "rows"),
+    ("Enter", "details"),
+    ("s S r", "sort"),
+    ("/", "filter"),
+    ("Esc", "back"),
+    ("q", "quit"),
+)
+"""The same for narrow terminals."""
 
 
 @dataclass(frozen=True, slots=True)

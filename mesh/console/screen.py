@@ -20,7 +20,7 @@ from rich.text import Text
 
 from mesh.console.brokers import BROKER_COLUMNS, BrokerRow, broker_rows, brokers_table
 from mesh.console.clients import CLIENT_COLUMNS, TOPIC_COLUMNS, client_rows, cut, topic_rows
-from mesh.console.control import HELP, Control, Listing, View
+from mesh.console.control import HELP, SHORT_HELP, Control, Listing, View
 from mesh.console.details import broker_details, client_details, link_details
 from mesh.console.history import History
 from mesh.console.links import LINK_COLUMNS, LinkRow, link_rows, links_said
@@ -40,6 +40,7 @@ FRAME: Final = 2
 """Lines, and columns without padding, of a panel's frame."""
 HEAD: Final = 2
 HINTS: Final = 1
+HELP_PAD: Final = 1
 TROUBLE_LINES: Final = 30
 
 DETAILS: Final = {View.MESH: "broker", View.LINKS: "link", View.CLIENTS: "client"}
@@ -336,9 +337,11 @@ class Screen:
         return client_details(row)
 
     def _help(self, width: int) -> Panel:
-        wide = max(len(keys) for keys, _ in HELP)
-        lines = [Text(f"{keys:<{wide}}  {said}", no_wrap=True, overflow="ellipsis") for keys, said in HELP]
-        return self._panel(_joined(lines), "keys", pad=1, below="any key goes back")
+        lines = _aligned(HELP)
+        if max(map(len, lines)) + FRAME + 2 * HELP_PAD > width:
+            lines = _aligned(SHORT_HELP)
+        text = _joined([Text(line, no_wrap=True, overflow="ellipsis") for line in lines])
+        return self._panel(text, "keys", pad=HELP_PAD, below="any key goes back")
 
 
 def _broker_text(row: BrokerRow) -> str:
@@ -348,6 +351,11 @@ def _broker_text(row: BrokerRow) -> str:
 
 def _link_text(row: LinkRow) -> str:
     return f"{row.a} {row.b} {row.kind}"
+
+
+def _aligned(told: Sequence[tuple[str, str]]) -> list[str]:
+    wide = max(len(keys) for keys, _ in told)
+    return [f"{keys:<{wide}}  {said}" for keys, said in told]
 
 
 def _joined(lines: Sequence[Text]) -> Text:

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from mesh import Broker, Client
-from mesh.broker.notices import ADVICE, BURST, NAMESAKES_MAX, OVER_S, PAUSE_S, Notices
+from mesh.broker.notices import ADVICE, BACK_S, BURST, NAMESAKES_MAX, OVER_S, PAUSE_S, Notices
 from simulations import Mesh, Process, World
 from simulations.programs.brokers import url_of
 from simulations.programs.environment import environment_of
@@ -50,9 +50,26 @@ def test_a_death_and_its_end_are_reported_and_a_suspicion_is_not(log: Log) -> No
 
 
 def test_a_link_that_ends_in_order_is_no_warning(log: Log) -> None:
-    for reason in ("left", "duplicate", "connection reset"):
+    for reason in ("left", "duplicate", "replaced", "connection reset"):
         log.notices.link_lost("beta", reason)
     assert log.take() == ["the link to beta is lost: connection reset; it is made again if both are alive"]
+
+
+def test_a_link_that_the_other_broker_replaced_is_no_warning(log: Log) -> None:
+    """Two of sixteen brokers that started at once warned of a lost link that was there all the time."""
+    for name in ("beta", "gamma"):
+        log.notices.link_lost(name, "heartbeat connection lost: closed by the peer")
+    log.notices.link_up("1", "2", "beta")
+    log.now += BACK_S / 2
+    log.notices.tick()
+    assert log.take() == []
+    log.now += BACK_S / 2
+    log.notices.tick()
+    log.notices.tick()
+    assert log.take() == [
+        "the link to gamma is lost: heartbeat connection lost: closed by the peer; it is made again if both"
+        " are alive"
+    ]
 
 
 def test_isolation_and_its_end_are_reported_once(log: Log) -> None:

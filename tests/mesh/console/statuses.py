@@ -73,6 +73,10 @@ def changed(
     )
 
 
+def link_changed(node: str, seq: int, ts: str, peer: str, state: str, reason: str) -> dict[str, Any]:
+    return row(node, seq, "link", ts, peer=broker_id(peer), dir="in", state=state, reason=reason)
+
+
 def status(
     name: str = "alpha", members: list[dict[str, Any]] | None = None, **changes: Any
 ) -> dict[str, Any]:

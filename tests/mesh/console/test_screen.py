@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from mesh.console.control import Control
+from mesh.console.control import HELP, SHORT_HELP, Control
 from mesh.console.history import History
 from mesh.console.screen import Asked, Screen
 from mesh.console.signs import ASCII, UNICODE, Signs
@@ -88,6 +88,16 @@ def test_a_screen_of_twenty_columns_names_the_dead_broker() -> None:
     assert "beta" in text and "✕ dead" in text and "beta is dead or cut" in text
     assert lines[0].startswith("✕ 1 dead"), "the states come before the name, which may be cut off"
     assert not set(text) & set("╭│╯"), "there is no room for frames"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_the_help_can_be_read_in_every_terminal(width: int) -> None:
+    """At twenty columns each explanation was cut to its first letter."""
+    shown = frame(compose(statuses.calm()), "?", width, 24)
+    assert not any("…" in line for line in shown[2:-1]), shown
+    text = "\n".join(shown)
+    assert len(SHORT_HELP) == len(HELP)
+    assert all(said in text for _, said in (HELP if width == 80 else SHORT_HELP))
 
 
 def test_a_chosen_row_is_visible_without_colour() -> None:

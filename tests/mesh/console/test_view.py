@@ -104,6 +104,20 @@ def test_an_event_that_is_too_long_is_shown_in_a_shorter_form() -> None:
     assert cut.plain == "09:01:05 2 broke… x3"
 
 
+def test_a_link_that_ended_shows_its_state_in_every_terminal() -> None:
+    """Of long names the line of 80 columns ended before it."""
+    answers = statuses.split()[:2]
+    ended = statuses.link_changed("alpha", 1, "09:01:05.0", "epsilon", "down", "replaced")
+    answers[0]["events"] = [ended]
+    news = gathered(compose(answers).news)
+    told = [news_lines(news, 5, 80, cells=cells)[0].plain for cells in (60, 38, 31)]
+    assert told == [
+        "09:01:05 link alpha - epsilon down (replaced)",
+        "09:01:05 link alpha - epsilon down",
+        "09:01:05 alpha - epsilon down",
+    ]
+
+
 def test_trouble_in_one_line_names_the_first_trouble_before_the_count_of_others() -> None:
     (line,) = trouble_lines(compose(statuses.after_a_kill(), silent=("beta", "gamma")), 1)
     assert line.plain == "1 of 3: beta is dead or cut off"
