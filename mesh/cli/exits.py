@@ -21,6 +21,7 @@ from mesh.errors import (
     MeshError,
     MeshTimeout,
     NoResponders,
+    StorageError,
     TopicError,
 )
 from protocols.errors import AddressError, AddressInUse, ConnectionRefused, SPError
@@ -77,7 +78,6 @@ CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (LineTooLong, ExitCode.BAD_DATA),
     (UnicodeError, ExitCode.BAD_DATA),
     (FileNotFoundError, ExitCode.NO_INPUT),
-    (PermissionError, ExitCode.NOT_PERMITTED),
     (OSError, ExitCode.FAILED),
 )
 
@@ -87,8 +87,11 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
     leaf = next(_leaves(error))
     if isinstance(leaf, CommandFailed):
         return leaf.code, str(leaf)
-    if isinstance(leaf, OSError) and leaf.errno in OUTPUT_ERRNOS:
+    disk = leaf.__cause__ if isinstance(leaf, StorageError) else leaf
+    if isinstance(disk, OSError) and disk.errno in OUTPUT_ERRNOS:
         return ExitCode.IO_ERROR, _sentence(leaf)
+    if isinstance(disk, PermissionError):
+        return ExitCode.NOT_PERMITTED, _sentence(leaf)
     for type_, code in CODES:
         if isinstance(leaf, type_):
             return code, _sentence(leaf)

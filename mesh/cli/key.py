@@ -86,10 +86,14 @@ def _write(file: str, content: bytes) -> None:
         raise CommandFailed(ExitCode.FAILED, f"{file} exists and is left as it is") from None
     except OSError as error:
         raise CommandFailed(ExitCode.CANNOT_CREATE, f"{file}: {disk_advice(error)}") from error
-    with open(descriptor, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
+    try:
+        with open(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+    except OSError as error:
+        os.unlink(file)
+        raise CommandFailed(ExitCode.CANNOT_CREATE, f"{file}: {disk_advice(error)}") from error
 
 
 def _tell(file: str, kind: str, text: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from mesh.cli import app as application
 from mesh.cli.exits import ExitCode, explain
 from mesh.cli.signals import interrupts_kept
-from mesh.errors import ConfigError, Disconnected, Locked, MeshTimeout, NoResponders, TopicError
+from mesh.errors import ConfigError, Disconnected, Locked, MeshTimeout, NoResponders, StorageError, TopicError
 from protocols.errors import AddressError, ConnectionRefused
 from tests.protocols.blocking.support import silent_listener
 from tests.support.children import ends_with_tests
@@ -100,6 +100,13 @@ def test_misuse_is_one_sentence(
     assert ended == code
 
 
+def no_state(cause: OSError) -> StorageError:
+    """As a broker raises it that cannot keep its state."""
+    error = StorageError("cannot keep state in /state/alpha")
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -117,6 +124,9 @@ def test_misuse_is_one_sentence(
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), 65),
         (ExceptionGroup("tasks", [ExceptionGroup("inner", [Disconnected("x")])]), 69),
         (OSError(28, "No space left on device"), 74),
+        (no_state(OSError(28, "No space left on device", "/state/alpha")), 74),
+        (no_state(PermissionError(13, "Permission denied", "/state/alpha")), 77),
+        (no_state(OSError(20, "Not a directory", "/state/alpha")), 1),
         (OSError(24, "Too many open files"), 1),
         (KeyError("x"), 70),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -112,3 +113,18 @@ def test_the_files_of_a_client_come_from_variables_flags_and_the_file(tmp_path: 
     assert (client.key_file, client.token_file) == ("a", "b")
     flags = {"client.key_file": "c"}
     assert load(flags, path=str(path), environ=environ).config.client.key_file == "c"
+
+
+def test_a_full_disk_is_named_and_leaves_no_half_of_a_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that standard output could not be written, and left an empty file that the next try refused."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    file = tmp_path / "secret"
+    assert main(["key", "token", str(file)]) == ExitCode.CANNOT_CREATE
+    assert f"{file}: No space left on device; make room" in " ".join(capsys.readouterr().err.split())
+    assert not file.exists()
