@@ -99,6 +99,7 @@ def _legend(
     }
     marks = BARS if signs.unicode else LETTERS
     said = f"{metric}: {marks[0]} 0 to {marks[-1]} {units[metric]}, {CROSSES[signs.unicode]} no link"
-    if rows > 0 or columns > 0:
-        said += f"; {max(0, rows)} rows, {max(0, columns)} columns more"
+    more = [f"{count} {what}" for count, what in ((rows, "rows"), (columns, "columns")) if count > 0]
+    if more:
+        said += f"; {', '.join(more)} more"
     return Text(said, "bright_black", no_wrap=True, overflow="ellipsis")

@@ -172,8 +172,8 @@ def test_the_matrix_marks_missing_links_and_changes_its_figure() -> None:
     assert "round trip: ▁ 0 to █" in text
     assert "loss: " in "\n".join(frame(picture, "xs", 120, 60))
     assert "rate: " in "\n".join(frame(picture, "xss", 120, 60))
-    small = "\n".join(frame(picture, "x", 76, 20))
-    assert "rows, " in small
+    assert "✕ no link; 30 rows more " in "\n".join(frame(picture, "x", 100, 18))
+    assert "✕ no link; 2 columns more" in "\n".join(frame(picture, "x", 60, 60))
 
 
 def test_clients_and_topics_wait_for_answers() -> None:
