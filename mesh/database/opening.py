@@ -225,9 +225,13 @@ def _make(place: Place, kind: DatabaseKind) -> None:
 
 def set_aside(place: Place, kind: DatabaseKind, why: str, now_us: int) -> tuple[str, str]:
     """Rename a damaged database with its log. Returns a sentence that says so, and its path now. Raises
-    `OSError`."""
+    `OSError`.
+
+    The log goes last: after a crash in between, a log without its database is refused. A database without its
+    log would be used, as of its last checkpoint.
+    """
     aside = f"{place.path}{DAMAGED}{now_us}"
-    for end in (LOG, ""):
+    for end in ("", LOG):
         if place.files.size(place.path + end) is not None:
             place.files.rename(place.path + end, aside + end)
     sentence = f"the {kind.name} {place.path} is damaged: {why}; it was set aside as {aside}, and {kind.held}"

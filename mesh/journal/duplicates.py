@@ -32,6 +32,7 @@ from mesh.database.settings import numbers, one
 from mesh.journal import checksums
 from mesh.journal.records import Verdict
 from mesh.journal.statements import insert
+from mesh.wire.blocks import COUNT_MAX
 
 SILENT_US: Final = 7 * 24 * 3600 * 1_000_000
 GAP_US: Final = 24 * 3600 * 1_000_000
@@ -103,6 +104,8 @@ class Duplicates:
         if not found or found[0][1] < first:
             return Verdict.STORED
         before = found[0]
+        if before[1] - before[0] >= COUNT_MAX:  # a flipped bit; no block has so many messages
+            return Verdict.STORED
         if before[:2] == (first, last) and before[2] != piece:  # other pieces of the same body
             found = numbers(
                 self._db,

@@ -760,6 +760,21 @@ def test_a_damaged_record_of_a_block_does_not_end_the_journal_at_each_retry(tmp_
     journal.close()
 
 
+@pytest.mark.parametrize("value", [5 + (1 << 16), 5 + (1 << 40), 1])
+def test_a_damaged_record_of_a_block_makes_no_conflict_of_all_that_follow(tmp_path: Path, value: int) -> None:
+    """A record that ended far behind its block made each new block of its publisher a conflict."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, store(5, mail))
+    journal._db.execute("update came set last = ?", (value,))
+    journal.close()
+    journal = opened(tmp_path)
+    answers = done(journal, store(6, mail, count=3), store(9, mail), store(6, mail, count=3))
+    assert [answer.verdict for answer in answers] == [Verdict.STORED, Verdict.STORED, Verdict.DUPLICATE]
+    assert done(journal, store(7, mail))[0].verdict is Verdict.CONFLICT
+    journal.close()
+
+
 def test_a_disk_that_fails_while_damage_is_looked_at_ends_the_journal(tmp_path: Path) -> None:
     """It was an error of SQLite, and the journal went on as if its disk had not failed."""
     with faulty_disk() as disk:

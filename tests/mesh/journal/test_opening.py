@@ -418,6 +418,33 @@ def test_a_log_with_commits_is_set_aside_with_its_journal(tmp_path: Path) -> Non
         assert db.execute("select count(*) from block").fetchone() == (6,)
 
 
+def test_a_crash_between_the_names_of_a_journal_and_its_log_leaves_no_journal_without_its_log(
+    tmp_path: Path,
+) -> None:
+    """The log had gone first: the next start went on with the journal as of its last checkpoint."""
+
+    class Crashing(RealFiles):
+        renamed = 0
+
+        def rename(self, old: str, new: str) -> None:
+            if self.renamed:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), old)
+            self.renamed += 1
+            super().rename(old, new)
+
+    filled(tmp_path)
+    journal = opened(tmp_path, files=Crashing())
+    mail = journal.subscriptions()[0].id
+    done(journal, store(6, mail))
+    journal._db.execute("update waiting set row = 2 << 40 where row = 2")
+    with pytest.raises(JournalFailed, match="could not be set aside"):
+        journal.read(mail, 0, 1 << 20)
+    journal.close()
+    assert "only its log is there" in refused(tmp_path, JournalDamaged, now_us=NOW_US + 1)
+    found = {path.name.removeprefix("journal.db.damaged-") for path in tmp_path.iterdir()}
+    assert found == {str(NOW_US), f"{NOW_US + 1}-wal"}
+
+
 def test_a_damaged_page_of_blocks_costs_their_age_and_nothing_else(tmp_path: Path) -> None:
     """Asking for the age of the first block, as the status does, was enough to end the journal."""
     mail = filled(tmp_path)
