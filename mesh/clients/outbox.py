@@ -104,6 +104,8 @@ class ClientOutbox:
         """Rows whose freeing found no room on the disk."""
         self._again_at: float | None = None
         """When a full disk is tried again."""
+        self._hidden = 0
+        """Blocks that cannot be found, as last warned of."""
         self._told_soon = 0
         """Number of waiting calls that will report themselves why nothing is stored."""
         _tell_of(port)
@@ -200,11 +202,16 @@ class ClientOutbox:
         finally:
             self._told_soon -= deadline is not None
             self._soon()
-        if self._draining.damaged:
+        if self._unsendable:
             raise OutboxError(
-                f"{self._draining.damaged} blocks in the outbox {self.path} are damaged and cannot be sent;"
+                f"{self._unsendable} blocks in the outbox {self.path} are damaged and cannot be sent;"
                 " all others are stored"
             )
+
+    @property
+    def _unsendable(self) -> int:
+        """Blocks that are left in a drained outbox: damaged ones, and those that a flipped bit hides."""
+        return max(self._draining.damaged, self._port.holding.blocks)
 
     async def _drained_by(self, deadline: float | None, limit_s: float | None) -> None:
         while True:
@@ -273,7 +280,17 @@ class ClientOutbox:
         self._tell(now)
         self._plan(now)
         if self._draining.drained or self._filling.failure:
+            self._look_for_hidden()
             self._changed.wake()
+
+    def _look_for_hidden(self) -> None:
+        """Warn of blocks that are counted in a drained outbox and cannot be found."""
+        hidden = self._port.holding.blocks - self._draining.damaged
+        if hidden > self._hidden and self._draining.drained and not self._filling.busy:
+            self._warn(
+                f"blocks in the outbox {self.path} that cannot be found, since it is damaged: {hidden}"
+            )
+            self._hidden = hidden
 
     def _fill(self) -> None:
         if self._again_at is None and (sealed := self._filling.next_append(self._port.holding.size)):

@@ -27,7 +27,7 @@ import apsw
 from mesh.database.database import Database
 from mesh.database.files import Files, RealFiles
 from mesh.database.opening import Place
-from mesh.database.settings import every, one
+from mesh.database.settings import every, numbers, one
 from mesh.errors import OutboxError, StoreFull
 from mesh.outbox.records import MAX_BYTES, Damaged, Holding, Opening, OutboxBlock
 from mesh.outbox.schema import outbox_of
@@ -38,6 +38,8 @@ ROW_COST: Final = 64
 """Bytes that each block counts for beside its own."""
 ROWS_MAX: Final = 1024
 """Most rows that are read at once, however small."""
+ROW_MAX: Final = 1 << 62
+"""Row numbers are below this."""
 
 
 class Outbox:
@@ -57,17 +59,22 @@ class Outbox:
         self.publisher = verified(client_id(self.secret))
         self.boot = boot
         """The boot of blocks that are sealed from now on."""
-        self.opened_at = self._row = every(self._db, "select coalesce(max(row), 0) from block")[0][0]
+        self.opened_at = self._row = numbers(self._db, "select coalesce(max(row), 0) from block")[0][0]
         """The last row that lay there when it was opened: it may have been sent before."""
+        if not 0 <= self._row < ROW_MAX:
+            raise apsw.CorruptError(f"{self._row} is the number of a row")
         self._last = 0
         oldest = one(self._db, "select appended_us from block order by row limit 1")
-        self._oldest_us: int | None = oldest[0] if oldest else None
+        self._oldest_us: int | None = oldest[0] if oldest and type(oldest[0]) is int else None
         self.copied = self._note_identity()
         """True if this file is not the one that was opened last under its name: the other one may send the
         same blocks."""
         self.damaged_before: Sequence[str] = database.place.damaged_before()
         """Outboxes of this name that were set aside earlier and are still there."""
         self._read_total()
+        if not self._row and self.holding != (0, 0, 0):
+            with database.transaction():
+                self._count(-self._blocks, -self._messages, -self._size)
         database.undone = self._read_total
 
     @classmethod
@@ -147,20 +154,22 @@ class Outbox:
         self._database.check()
         marks = ", ".join("?" * len(without))
         found: list[OutboxBlock | Damaged] = []
-        try:
-            keys = every(
+        with self._database.reading():
+            rows = numbers(
                 self._db,
-                "select row, boot, first, last, topic, size, crc from block where row > ?"
-                f" and topic not in ({marks}) order by row limit ?",
+                f"select row from block where row > ? and topic not in ({marks}) order by row limit ?",
                 (after_row, *without, rows_max),
             )
-            for row, boot, first, last, topic, size, crc in keys:
-                found.append(self._waiting(row, boot, first, last, topic, crc))
-                bytes_max -= size
+            before = after_row
+            for (row,) in rows:
+                if not before < row <= self._row:  # a flipped bit in a key would make readers pass others
+                    raise apsw.CorruptError("its rows are out of order")
+                before = row
+            for (row,) in rows:
+                found.append(block := self._waiting(row))
+                bytes_max -= ROW_COST + (0 if isinstance(block, Damaged) else len(block.block))
                 if bytes_max <= 0:
                     break
-        except (apsw.Error, OSError) as error:
-            raise self._database.fail(error) from error
         return found
 
     @property
@@ -243,7 +252,12 @@ class Outbox:
         self._count(len(rows), sum(row[4] for row in values), sum(row[5] for row in values))
 
     def _delete(self, ends: tuple[int, int]) -> None:
-        gone = every(self._db, "delete from block where row between ? and ? returning messages, size", ends)
+        gone = every(
+            self._db,
+            "delete from block where row between ? and ? returning"
+            " iif(typeof(messages) = 'integer', messages, 0), iif(typeof(size) = 'integer', size, 0)",
+            ends,
+        )
         if gone:
             self._count(-len(gone), -sum(row[0] for row in gone), -sum(row[1] for row in gone))
 
@@ -253,7 +267,7 @@ class Outbox:
         last = self._last
         part = -1
         for row, block in enumerate(sealed, self._row + 1):
-            _, flags, _, topic_size, count, _, first, publisher, boot = blocks.HEAD.unpack_from(block)
+            _, flags, _, _, count, _, first, publisher, boot = blocks.HEAD.unpack_from(block)
             if (publisher, boot) != (self.publisher, self.boot):
                 raise ValueError(
                     f"a block of publisher {publisher:016x}, boot {boot:016x} is not of this outbox's"
@@ -263,23 +277,28 @@ class Outbox:
                 raise ValueError(f"a block begins with number {first}, and {last} was given already")
             last = first + count - 1
             part = first if flags & blocks.PIECE else -1
-            topic = block[blocks.HEAD_SIZE : blocks.HEAD_SIZE + topic_size]
-            rows.append(OutboxBlock(row, boot, first, last, bytes(topic), block))
+            rows.append(_as_row(row, block))
         return rows, last
 
-    def _waiting(
-        self, row: int, boot: int, first: int, last: int, topic: bytes, crc: int
-    ) -> OutboxBlock | Damaged:
+    def _waiting(self, row: int) -> OutboxBlock | Damaged:
+        """A row. A sound block is known by its own head: no CRC covers the numbers beside it."""
         try:
-            found = one(self._db, "select data from block where row = ?", (row,))
+            found = one(self._db, "select cast(data as blob), crc from block where row = ?", (row,))
         except apsw.CorruptError as error:
-            return Damaged(row, boot, first, last, f"SQLite says {error}")
-        data = found[0] if found else b""
-        if zlib.crc32(data) != crc:
-            return Damaged(
-                row, boot, first, last, f"its {len(data)} bytes do not have the CRC they were appended with"
-            )
-        return OutboxBlock(row, boot, first, last, topic, data)
+            return self._damaged(row, f"SQLite says {error}")
+        data, crc = found or (b"", None)
+        if zlib.crc32(data) != crc or len(data) < blocks.HEAD_SIZE:
+            return self._damaged(row, f"its {len(data)} bytes do not have the CRC they were appended with")
+        return _as_row(row, data)
+
+    def _damaged(self, row: int, why: str) -> Damaged:
+        """A damaged row, by the numbers beside its block as far as they can be read."""
+        try:
+            its = numbers(self._db, "select boot, first, last from block where row = ?", (row,))
+        except apsw.CorruptError:
+            its = []
+        boot, first, last = its[0] if its else (0, 0, 0)
+        return Damaged(row, boot, first, last, why)
 
     def _count(self, blocks_: int, messages: int, size: int) -> None:
         self._blocks += blocks_
@@ -291,9 +310,17 @@ class Outbox:
 
     def _read_total(self) -> None:
         """Read the totals, as the last commit left them."""
-        self._blocks, self._messages, self._size = every(
-            self._db, "select blocks, messages, size from total"
-        )[0]
+        found = numbers(self._db, "select blocks, messages, size from total")
+        if not found:
+            raise apsw.CorruptError("its totals are missing")
+        self._blocks, self._messages, self._size = found[0]
+
+
+def _as_row(row: int, block: bytes) -> OutboxBlock:
+    """A block as a row, with the facts of its head."""
+    _, _, _, topic_size, count, _, first, _, boot = blocks.HEAD.unpack_from(block)
+    topic = bytes(block[blocks.HEAD_SIZE : blocks.HEAD_SIZE + topic_size])
+    return OutboxBlock(row, boot, first, first + count - 1, topic, block)
 
 
 def _messages_in(block: bytes) -> int:

@@ -428,6 +428,27 @@ async def test_a_damaged_outbox_is_set_aside_and_named_and_the_next_begins_anew(
         assert f"was set aside at {caught.value.aside}" in caplog.text
 
 
+async def test_blocks_that_a_flipped_bit_hides_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The outbox was drained, they said, and nobody had the messages."""
+    async with Client(NOWHERE, outbox=PATH) as client:
+        for body in (b"needle 1", b"needle 2", b"needle 3"):
+            await publish(client, body)
+    file = virtual_time.disk().files[PATH]
+    assert isinstance(file, SectorFile)
+    data = bytes(file.content)
+    page = data.rindex(b"needle 1") // 16384 * 16384
+    assert data[page : page + 5] == b"\x0d\x00\x00\x00\x03", "a leaf with three rows"
+    file.write(page + 4, b"\x02")
+    async with Cluster() as cluster:
+        broker = await cluster.broker("home", state_dir="/state/home")
+        async with queue(broker, "jobs.#") as got, Client(broker.url, outbox=PATH) as client:
+            with pytest.raises(OutboxError, match="1 blocks in the outbox .* are damaged"):
+                await client.drained(60)
+            await until(lambda: len(got) == 2)
+            assert got == [b"needle 1", b"needle 2"]
+    assert "that cannot be found, since it is damaged: 1" in caplog.text
+
+
 async def test_a_client_without_an_outbox_says_how_to_have_one() -> None:
     async with Broker(listen="tcp://127.0.0.1:0") as broker, Client(broker.url) as client:
         for call in (
