@@ -190,9 +190,10 @@ class Journal:
         if named is None:
             return 0
         count = last = 0
+        found = "select +subscription, row from waiting where subscription = ?"  # with +, as it is stored
         with self._database.reading():
-            for (row,) in self._db.execute("select row from waiting where subscription = ?", (subscription,)):
-                if type(row) is not int or row <= last:
+            for of, row in self._db.execute(found, (subscription,)):
+                if of != subscription or type(row) is not int or row <= last:
                     raise apsw.CorruptError("rows that wait are out of order")
                 count, last = count + 1, row
         return named.rows - count
@@ -218,7 +219,8 @@ class Journal:
         """The rows that wait in a subscription, behind a row.
 
         A flipped bit in a key would make a reader skip rows or loop. So each row is looked at together with
-        the next one. Rows that do not rise, or rise to numbers that were never given, end the journal.
+        the next one, and the last one is looked up by itself. Rows that do not rise, rise to numbers that
+        were never given, or end before the last one, end the journal.
         """
         while True:
             with self._database.reading():
@@ -228,10 +230,16 @@ class Journal:
                     if type(row) is not int or not before < row < self._book.row:
                         raise apsw.CorruptError("rows that wait are out of order")
                     before = row
+                if len(rows) <= ROWS_TOGETHER and before < self._last_waiting(subscription):
+                    raise apsw.CorruptError("rows that wait are out of order")
             yield from rows[:ROWS_TOGETHER]
             if len(rows) <= ROWS_TOGETHER:
                 return
             after_row = rows[ROWS_TOGETHER - 1][0]
+
+    def _last_waiting(self, subscription: int) -> int:
+        last = "select row from waiting where subscription = ? order by row desc limit 1"
+        return sum(row for (row,) in numbers(self._db, last, (subscription,)))
 
     def _some_waiting(self, subscription: int, after_row: int) -> list[tuple[int, Progress]]:
         which = "from waiting where subscription = ? and row > ? order by row limit ?"

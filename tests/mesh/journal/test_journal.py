@@ -542,7 +542,7 @@ def test_the_work_of_a_commit_does_not_depend_on_the_backlog(tmp_path: Path) -> 
         return True
 
     number = 0
-    for waits in (10, 3000):
+    for waits in (200, 3000):
         while number < waits:
             number += 100
             done(journal, *(store(number + one, mail, lowest=number) for one in range(100)))
