@@ -21,8 +21,6 @@ from mesh import Client
 from tests.mesh.loopback import LOCAL, eventually
 from tests.support.children import ends_with_tests
 
-pytestmark = pytest.mark.process
-
 UNHEARD: Final = int(os.environ.get("MANGROVE_UNHEARD", "20000"))
 MEANWHILE: Final = UNHEARD // 4
 """Messages that arrive while it is drained."""
@@ -31,6 +29,8 @@ SIZE: Final = 128
 GROWTH_MAX: Final = 32 << 20
 """Bytes by which the home's memory may grow, however many messages wait: blocks read ahead, the caches of
 SQLite, the credit of a publisher and of a consumer."""
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600 + UNHEARD // 200)]
 
 
 @asynccontextmanager
