@@ -44,6 +44,24 @@ def test_a_consumer_gets_and_settles_kept_messages_and_a_restart_brings_back_the
     assert world.rows() == [] and world.queue().waiting == 0
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_consumer_gets_a_block_after_its_commit_and_never_if_that_fails(
+    tmp_path: Path, fails: bool
+) -> None:
+    world = World(tmp_path)
+    worker = world.client()
+    worker.attach("mail", "jobs.#")
+    world.journal.failing = fails
+    said = world.keep(b"one", pump=False)
+    while world.turn():
+        pass
+    worker.read()
+    assert world.journal.jobs and not said and not worker.work, "it is not on disk yet"
+    world.pump()
+    assert [kept for kept, _ in said] == [Kept.DOUBT if fails else Kept.KEPT]
+    assert bodies(list(worker.take())) == ([] if fails else [b"one"])
+
+
 def test_a_topic_without_a_subscription_is_not_kept(tmp_path: Path) -> None:
     world = World(tmp_path)
     assert world.keep(b"x") == [(Kept.UNWANTED, "")]
