@@ -11,7 +11,8 @@ for a commit that a crash cut short, but wrong for a flipped bit: every synced c
 
 **A run with two commits in it, at or behind a bad frame, is damage.** A run begins at any frame of the log's
 generation (its two salts) and extends while frames continue it. The remains of failed or unfinished commits
-do not continue anything written later, so each such remainder is a run of one commit.
+do not continue anything written later, so each such remainder is a run of one commit. Damage in the last
+commit of a log looks the same, and is not found.
 
 A frame continues its predecessor if its checksum follows from the one stored there, or from the one that
 should be stored there, since a bit can flip in the checksum too. No checksum covers its salts. So a frame

@@ -7,6 +7,7 @@ import pytest
 from mesh import Client
 from mesh.errors import NotAccepted, Unknown
 from simulations import Mesh, World
+from simulations.kernel.files import SectorFile
 from tests.docs.guarantees.parties import (
     DAY_S,
     QUEUE,
@@ -86,6 +87,25 @@ def test_stored_is_lost_with_the_power_of_a_disk_that_lies_about_its_syncs() -> 
     assert unseen.got == [] and unseen.work is not None
     seen = worked_off_after_loss_of_power(9, "lying_disk")
     assert seen.got == [] and "is damaged" in seen.ends[0]
+
+
+def test_stored_is_lost_with_a_flipped_bit_in_the_last_commit_of_a_home_that_was_killed() -> None:
+    """It looks like a commit that the kill cut short."""
+    with World(1) as world:
+        mesh = with_a_queue(world)
+        for body in bodies(3):
+            assert mesh.run(publishing(body)).level == "stored"
+        world.inject("crash", ["broker-1"])
+        log = world.disk("broker-1").files[f"{JOURNAL}-wal"]
+        assert isinstance(log, SectorFile)
+        data = bytes(log.content)
+        frame = data.rindex(b"jobs.a3")  # of the last commit
+        log.write(frame, bytes([data[frame] ^ 1]))
+        world.inject("start", ["broker-1"])
+        mesh.wait_whole()
+        worker = Worker(mesh)
+        mesh.run(publishing(b"4"))
+        assert settled(world, worker, 3) == [b"1", b"2", b"4"]
 
 
 def test_stored_is_set_aside_when_its_journal_is_damaged_until_the_second_start() -> None:
