@@ -77,9 +77,10 @@ def judge(before: Look, after: Look, limits: Limits, elapsed_s: float, now_s: fl
     found = [*_states(after, picture)]
     figures = list(_figures(before, after, picture, elapsed_s, now_s))
     for figure in figures:
-        code = _code(figure, getattr(limits, figure.key))
-        if code:
-            found.append((code, figure.sentence))
+        limit: Limit = getattr(limits, figure.key)
+        code = _code(figure, limit)
+        if code and limit is not None:
+            found.append((code, figure.sentence + _beyond(figure, limit[code == Code.CRITICAL])))
     found.sort(key=lambda each: -each[0])
     alive = sum(1 for node in picture.nodes if node.state in LIVE)
     known = sum(1 for node in picture.nodes if node.state != "left")
@@ -104,6 +105,11 @@ def _code(figure: Figure, limit: Limit) -> Code:
     else:
         warns, alarms = figure.value > warning, figure.value > critical
     return Code.CRITICAL if alarms else Code.WARNING if warns else Code.OK
+
+
+def _beyond(figure: Figure, limit: float) -> str:
+    """The limit, where the sentence of the figure alone does not say that anything is wrong."""
+    return f", fewer than {limit:g}" if figure.key == "alive" else ""
 
 
 def _told(figure: Figure, limits: Limits) -> str:

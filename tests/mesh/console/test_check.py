@@ -88,8 +88,9 @@ def test_floors_and_queues() -> None:
     ]
     answers = [status("alpha", queues=queues)]
     assert judged(answers, Limits(alive=(5, 4))).code == Code.OK
-    assert judged(answers, Limits(alive=(6, 5))).code == Code.WARNING
-    assert judged(answers, Limits(alive=(7, 6))).code == Code.CRITICAL
+    warning, critical = judged(answers, Limits(alive=(6, 5))), judged(answers, Limits(alive=(7, 6)))
+    assert warning.code == Code.WARNING and "- 5 of 5 brokers alive, fewer than 6 |" in warning.line
+    assert critical.code == Code.CRITICAL and "- 5 of 5 brokers alive, fewer than 6 |" in critical.line
     verdict = judged(answers, Limits(queue=(10, 100), queue_age_s=(60, 80)))
     assert verdict.code == Code.CRITICAL and "50 messages wait in mail" in verdict.line
     assert "90 s waited the first message of mail" in verdict.line
