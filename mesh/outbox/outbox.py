@@ -287,6 +287,7 @@ class Outbox:
         except apsw.CorruptError as error:
             return self._damaged(row, f"SQLite says {error}")
         data, crc = found or (b"", None)
+        data = data or b""
         if zlib.crc32(data) != crc or len(data) < blocks.HEAD_SIZE:
             return self._damaged(row, f"its {len(data)} bytes do not have the CRC they were appended with")
         return _as_row(row, data)

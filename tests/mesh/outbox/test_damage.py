@@ -58,6 +58,25 @@ def test_a_damaged_row_whose_numbers_are_none_is_named(tmp_path: Path, field: st
     outbox.close()
 
 
+def redeclare(folder: Path, before: str, after: str) -> None:
+    """Change the declaration of a table, but none of its rows."""
+    with closing(sqlite3.connect(folder / "outbox.db")) as db, db:
+        db.execute("pragma writable_schema = on")
+        db.execute("update sqlite_master set sql = replace(sql, ?, ?)", (before, after))
+
+
+def test_a_block_that_became_null_is_named(tmp_path: Path) -> None:
+    """It was a TypeError at each read."""
+    filled(tmp_path)
+    redeclare(tmp_path, "data blob not null)", "data blob)")
+    change(tmp_path, "update block set data = null where row = 2")
+    redeclare(tmp_path, "data blob)", "data blob not null)")
+    outbox = opened(tmp_path, 2)
+    one, damaged, three = outbox.read(0, 1 << 20)
+    assert isinstance(damaged, Damaged) and (one.row, damaged.row, three.row) == (1, 2, 3)
+    outbox.close()
+
+
 @pytest.mark.parametrize("field", ["size = 'x'", "messages = x'00'", "appended_us = 'x'"])
 def test_a_figure_of_a_block_that_is_no_number_keeps_nothing_from_being_freed(
     tmp_path: Path, field: str
