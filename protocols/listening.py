@@ -147,7 +147,8 @@ class Acceptor:
 
     def gather(self, interval_s: float) -> None:
         """Read new connections in groups from now on, each at most ``interval_s`` after it was accepted; 0 to
-        read each at once. Connections that are pipes are not affected.
+        read each at once. Connections that are pipes are not affected. On uvloop each is read at once in any
+        case: it cannot pause a connection that is being made.
         """
         self._gather_s = interval_s
         if not interval_s:
