@@ -112,7 +112,8 @@ class CalmHandler(logging.StreamHandler[TextIO]):
 
     def _tell(self, ended: list[Repeated]) -> None:
         for (name, level, message), count, for_s in ended:
-            words = f"{message} ({count} more times in {for_s:.0f} s)"
+            again = "once more" if count == 1 else f"{count} more times"
+            words = f"{message} ({again} in {for_s:.0f} s)"
             told = logging.makeLogRecord({"name": name, "levelno": level, "msg": words, "repeated": count})
             told.levelname = logging.getLevelName(level)
             super().emit(told)

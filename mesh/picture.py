@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import Any, Final
 
 from mesh.news import News, feed
-from mesh.printable import printable, printable_document
+from mesh.printable import counted, printable, printable_document
 
 Status = Mapping[str, Any]
 LIVE: Final = ("alive", "suspect")
@@ -326,20 +326,22 @@ def _node(
 
 
 def _disk_trouble(status: Status) -> tuple[str, ...]:
+    """What is wrong at this moment. Counters since the start tell of trouble that is over as well."""
     found = []
     log, state, journal = status.get("log"), status.get("state_file"), status.get("journal")
     durable = status.get("durable_file")
-    if isinstance(log, dict) and (log.get("failing") or number_in(log, "lost")):
+    if isinstance(log, dict) and log.get("failing"):
         waiting, lost = number_in(log, "waiting") or 0, number_in(log, "lost") or 0
-        found.append(f"event log {log.get('failing') or 'works again'}: {waiting} rows wait, {lost} lost")
+        wait = "1 row waits" if waiting == 1 else f"{waiting} rows wait"
+        found.append(f"event log {log['failing']}: {wait}, {lost} lost")
     if isinstance(state, dict) and state.get("failing"):
         found.append(f"state not saved: {state['failing']}")
     if isinstance(durable, dict) and durable.get("failing"):
         found.append(f"durable subscriptions of all homes not saved: {durable['failing']}")
     if isinstance(journal, dict) and journal.get("failing"):
         found.append(f"stores no messages: {journal['failing']}")
-    if isinstance(journal, dict) and number_in(journal, "refused"):
-        found.append(f"{journal['refused']} messages not stored for want of room")
+    if isinstance(journal, dict) and journal.get("filling", True) and number_in(journal, "refused"):
+        found.append(f"{counted(journal['refused'], 'message')} not stored for want of room")
     return tuple(found)
 
 

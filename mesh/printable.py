@@ -46,6 +46,11 @@ def shortened(text: str, size: int = TEXT_MAX) -> str:
     return text if len(text) <= size else f"{text[:size]}..."
 
 
+def counted(count: Any, noun: str) -> str:
+    """``1 session``, ``2 sessions``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def listed(items: Sequence[str]) -> str:
     """The items as a sentence names them: ``a, b, c``. A long list gives its first items and the number of
     the others."""

@@ -261,7 +261,7 @@ class Notices:
         if not limit.take(now):
             return
         if limit.left_out:
-            sentence += f" ({limit.left_out} more warnings of {kind} were left out before this one)"
+            sentence += f" ({_left_out(limit.left_out, kind)} before this one)"
             limit.left_out = 0
         self._write(kind, sentence, *words)
 
@@ -276,8 +276,14 @@ class Notices:
         for kind, limit in self._limits.items():
             if limit.is_over(now):
                 left_out, limit.left_out = limit.left_out, 0
-                self._write(kind, f"{left_out} more warnings of {kind} were left out; there are none now")
+                self._write(kind, f"{_left_out(left_out, kind)}; there are none now")
 
     def _write(self, kind: str, sentence: str, *words: object) -> None:
         about = {"broker": self._name, "kind": kind}
         log.warning("broker %s: " + sentence, self._name, *words, extra=about)
+
+
+def _left_out(count: int, kind: str) -> str:
+    if count == 1:
+        return f"1 more warning of {kind} was left out"
+    return f"{count} more warnings of {kind} were left out"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.cells import cell_len, set_cell_size
 
 
@@ -16,11 +14,6 @@ def number(value: float | None) -> str:
             scaled = value / size
             return f"{scaled:.0f}{unit}" if scaled >= 99.95 else f"{scaled:.3g}{unit}"
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
-
-
-def counted(count: Any, noun: str) -> str:
-    """``1 session``, ``2 sessions``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def latency(value: float | None) -> str:

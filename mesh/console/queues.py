@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mesh.console.facts import facts
-from mesh.console.figures import counted, duration, milliseconds, number
-from mesh.printable import printable, printable_document
+from mesh.console.figures import duration, milliseconds, number
+from mesh.printable import counted, printable, printable_document
 
 NAME_MIN: Final = 9
 NAME_SHORT: Final = 16

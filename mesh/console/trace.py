@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from mesh.console.figures import counted, milliseconds
+from mesh.console.figures import milliseconds
 from mesh.picture import Picture, listed, number_in
+from mesh.printable import counted
 
 ID: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{1,16})-([0-9]{1,19})")
 """Publisher, run and number of a message, as `mesh queue export` has it."""

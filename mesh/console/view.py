@@ -12,13 +12,13 @@ from rich.text import Text
 
 from mesh.console.brokers import LATE_WARN_MS, broker_rows, brokers_table
 from mesh.console.facts import NARROW, facts
-from mesh.console.figures import counted, duration, latency, milliseconds, number
+from mesh.console.figures import duration, latency, milliseconds, number
 from mesh.console.history import History
 from mesh.console.queues import queues_table
 from mesh.console.signs import UNICODE, Signs, colour
 from mesh.news import News
 from mesh.picture import Picture, listed, missing_links, omitted
-from mesh.printable import printable_document
+from mesh.printable import counted, printable_document
 from mesh.trouble import BAD, troubles
 
 WIDE: Final = 110

@@ -81,6 +81,14 @@ def test_pending_counts_are_reported_at_the_end() -> None:
         assert lines()[-1].endswith("no link (2 more times in 0 s)")
 
 
+def test_one_repeat_is_told_in_the_singular() -> None:
+    with written(PeopleFormatter) as (handler, lines):
+        for _ in range(2):
+            log.warning("no link")
+        handler.close()
+        assert lines()[-1].endswith("no link (once more in 0 s)")
+
+
 def test_a_traceback_is_never_left_out() -> None:
     with written(JsonFormatter) as (_, lines):
         for _ in range(3):

@@ -144,6 +144,15 @@ def test_the_number_of_omitted_warnings_is_reported_when_they_have_ended(log: Lo
     assert log.take() == []
 
 
+def test_one_omitted_warning_is_told_in_the_singular(log: Log) -> None:
+    for number in range(BURST + 1):
+        log.notices.member(f"b-{number}", "suspect", "dead", "missed 3")
+    log.take()
+    log.now += OVER_S
+    log.notices.tick()
+    assert log.take() == ["1 more warning of deaths was left out; there are none now"]
+
+
 def test_a_notice_names_its_broker_and_its_kind(caplog: pytest.LogCaptureFixture) -> None:
     Notices("alpha", lambda: 0.0).link_lost("beta", "reset")
     [record] = caplog.records

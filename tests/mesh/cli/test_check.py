@@ -44,7 +44,7 @@ def test_a_mesh_is_judged_with_the_exit_codes_of_plugins(capsys: pytest.CaptureF
         assert main([*common, "--alive", "2,1"]) == 1
         assert main([*common, "--all", "--alive", "3,2"]) == 2
         seen = capsys.readouterr()
-        assert "MESH CRITICAL - 1 of 1 brokers alive | " in seen.out and not seen.err
+        assert "MESH CRITICAL - 1 of 1 brokers alive, fewer than 2 | " in seen.out and not seen.err
 
 
 def test_a_broker_that_does_not_answer_is_critical(capsys: pytest.CaptureFixture[str]) -> None:

@@ -268,9 +268,20 @@ def test_a_disk_that_cannot_be_written_is_trouble_with_the_rows_at_stake() -> No
     assert "alpha: event log No space left on device: 12 rows wait, 3 lost" in lines
     assert "alpha: state not saved: Read-only file system" in lines
     assert "alpha: durable subscriptions of all homes not saved: Input/output error" in lines
-    assert "beta: event log works again: 0 rows wait, 3 lost" in lines
-    calm = statuses.calm()[0] | {"log": over | {"lost": 0}, "state_file": None}
-    assert not any("event log" in line.plain for line in trouble_lines(compose([calm]), 10))
+    assert not any("beta" in line for line in lines), "it is over"
+    one = statuses.calm()[0] | {"log": full | {"waiting": 1}}
+    assert "alpha: event log No space left on device: 1 row waits, 3 lost" in [
+        line.plain for line in trouble_lines(compose([one]), 10)
+    ]
+
+
+def test_messages_refused_for_want_of_room_are_trouble_until_there_is_room_again() -> None:
+    """One refusal was trouble until the broker was restarted, and mesh check critical."""
+    journal = {"failing": None, "share": 0.9, "filling": True, "refused": 1}
+    full, wide = statuses.status(journal=journal), statuses.status(journal=journal | {"filling": False})
+    told, over = ([line.plain for line in trouble_lines(compose([each]), 10)] for each in (full, wide))
+    assert "alpha: 1 message not stored for want of room" in told
+    assert over == ["none"]
 
 
 WIDE = 200
