@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,11 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.mesh.analysis.oracle.comparing import Analysed
+
+ROWS = int(os.environ.get("MANGROVE_ORACLE_ROWS", "6000"))
+"""About so many rows are in the logs of `story`."""
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +25,13 @@ def spark() -> Iterator[SparkSession]:
 
     with spark_session(SparkOptions(memory="1g", small=True)) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    """A run with every kind of event, each heartbeat logged, and its tables as made on this machine."""
+    from tests.mesh.analysis.oracle.comparing import analysed
+    from tests.mesh.analysis.oracle.story import play
+
+    folder = tmp_path_factory.mktemp("story")
+    return analysed(spark, play(folder, ROWS, "each"), folder / "out")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.analysis.results.tables import TABLES
-from tests.mesh.analysis.oracle.comparing import Table, analysed, compare
+from tests.mesh.analysis.conftest import ROWS
+from tests.mesh.analysis.oracle.comparing import WINDOW_S, Analysed, Table, analysed, compare
 from tests.mesh.analysis.oracle.everything import tables
 from tests.mesh.analysis.oracle.story import play
 
@@ -25,31 +25,29 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
-ROWS = int(os.environ.get("MANGROVE_ORACLE_ROWS", "6000"))
-WINDOW_S = 5.0
+
+def test_every_table_is_that_of_plain_python(story: Analysed) -> None:
+    check(story)
 
 
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """The logs of one run in both forms."""
-    folder = tmp_path_factory.mktemp("everything")
-    return {form: play(folder, ROWS, form) for form in ("each", "summary")}
+def test_every_table_of_summaries_is_that_of_plain_python(spark: SparkSession, tmp_path: Path) -> None:
+    check(analysed(spark, play(tmp_path, ROWS, "summary"), tmp_path / "out"))
 
 
-@pytest.mark.parametrize("form", ["each", "summary"])
-def test_every_table_is_that_of_plain_python(
-    spark: SparkSession, logs: Mapping[str, Path], form: str, tmp_path: Path
-) -> None:
-    found = analysed(spark, logs[form], tmp_path / "out", WINDOW_S)
-    compare(found, tables(logs[form], WINDOW_S))
-    empty = [name for name, rows in found.items() if not rows]
+def check(found: Analysed) -> None:
+    compare(found.tables, tables(found.logs, WINDOW_S))
+    empty = [name for name, rows in found.tables.items() if not rows]
     assert not empty, f"the story tells nothing of {empty}"
-    assert {row["verdict"] for row in found["matches"]} == {"tp"}, found["matches"]
-    if form == "each":
-        disguised(logs[form], tmp_path / "disguised")
-        again = unmasked(analysed(spark, tmp_path / "disguised", tmp_path / "out", WINDOW_S))
-        # In a file that was cut and shuffled, everything but times and sizes differs.
-        compare({**again, "files": []}, {**found, "files": []})
+    assert {row["verdict"] for row in found.tables["matches"]} == {"tp"}, found.tables["matches"]
+
+
+def test_disguised_logs_give_the_same_tables(spark: SparkSession, story: Analysed, tmp_path: Path) -> None:
+    disguised(story.logs, tmp_path / "disguised")
+
+    again = unmasked(analysed(spark, tmp_path / "disguised", tmp_path / "out").tables)
+
+    # In a file that was cut and shuffled, everything but times and sizes differs.
+    compare({**again, "files": []}, {**story.tables, "files": []})
 
 
 SHIFT = timedelta(hours=1)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,8 @@ pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
 
 from mesh.analysis.cluster.java import find_java
 from mesh.analysis.cluster.package import write_package
-from tests.mesh.analysis.cluster.standalone import Cluster, bare_python, standalone
-from tests.mesh.analysis.oracle.comparing import analysed, compare, written
-from tests.mesh.analysis.oracle.story import play
+from tests.mesh.analysis.cluster.standalone import QUICK_JAVA, Cluster, bare_python, standalone
+from tests.mesh.analysis.oracle.comparing import WINDOW_S, Analysed, compare, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,13 +48,16 @@ try:
         graphs = edges.groupBy("run").agg(F.collect_list(F.struct("a", "b")).alias("edges"))
         count = F.udf(parts, "int", useArrow=False)
         print(sorted(row[0] for row in graphs.select(count("edges")).collect()))
-        if not options.local:
-            told = F.udf(where, "string", useArrow=False)
-            print(spark.range(4, numPartitions=4).select(told("id")).distinct().collect()[0][0])
+        told = F.udf(where, "string", useArrow=False)
+        print(spark.range(4, numPartitions=4).select(told("id")).distinct().collect()[0][0])
 except NoCluster as error:
     print(error)
 """
-WINDOW_S = 5.0
+QUICK = f"extraJavaOptions={QUICK_JAVA}"
+MODEST = ("spark.executor.memory=512m", f"spark.driver.{QUICK}", f"spark.executor.{QUICK}")
+SMALL = (*MODEST, "spark.cores.max=2")
+FEW_PARTITIONS = (*SMALL, "spark.sql.shuffle.partitions=3")
+"""Spark's default is 200, most of which are empty here."""
 PARTS = "[2, 2, 2, 2, 2, 2, 2, 2, 2, 2]"
 
 
@@ -73,6 +75,13 @@ def java_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bare_python(tmp_path_factory.mktemp("bare") / "venv")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, java_home: Path, python: Path) -> Iterator[Cluster]:
+    """A master and two workers on this machine."""
+    with standalone(tmp_path_factory.mktemp("cluster"), java_home, python) as found:
+        yield found
 
 
 def without_sparks() -> dict[str, str]:
@@ -93,10 +102,9 @@ def run(folder: Path, java_home: Path, *arguments: str) -> str:
 def analysed_there(logs: Path, folder: Path, java_home: Path, cluster: Cluster) -> str:
     """The folder of the result, by the command on the cluster."""
     out = folder / "there"
-    settings = [word for setting in SMALL for word in ("--conf", setting)]
     where = [str(logs), "--out", str(out), "--window", str(WINDOW_S), "--master", cluster.url]
     ran = subprocess.run(
-        [sys.executable, "-m", "mesh", "analyze", *where, *settings],
+        [sys.executable, "-m", "mesh", "analyze", *where, *given(FEW_PARTITIONS)],
         env=without_sparks() | {"JAVA_HOME": str(java_home), "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
@@ -106,53 +114,55 @@ def analysed_there(logs: Path, folder: Path, java_home: Path, cluster: Cluster) 
     return str(out / json.loads((out / "current.json").read_text())["current"])
 
 
-SMALL = ("spark.executor.memory=512m", "spark.cores.max=2")
+def given(settings: Iterable[str]) -> list[str]:
+    return [word for setting in settings for word in ("--conf", setting)]
 
 
-def test_executors_with_bare_python_do_as_this_machine_does(
-    spark: SparkSession, tmp_path: Path, java_home: Path, python: Path
+def test_executors_with_bare_python_make_the_same_tables(
+    spark: SparkSession, story: Analysed, tmp_path: Path, java_home: Path, cluster: Cluster
 ) -> None:
-    """They have no package of ours, none that is written in C, and get networkx from the zip. All tables of
-    simulated logs are the same."""
-    logs = play(tmp_path, 3_000, "each")
-    here = analysed(spark, logs, tmp_path / "here", WINDOW_S)
-    with standalone(tmp_path / "cluster", java_home, python) as cluster:
-        there = analysed_there(logs, tmp_path, java_home, cluster)
-        compare(written(spark, there), here)
-        said = run(tmp_path, java_home, cluster.url, "200", *SMALL)
-        assert said.splitlines() == [PARTS, "None 1"], cluster.said()
-        assert run(tmp_path, java_home, "local[2]", "200").splitlines() == [PARTS]
-        # More memory than a worker has: Spark alone waits forever.
-        said = run(tmp_path, java_home, cluster.url, "3", "spark.executor.memory=2g")
+    """They have no package of ours and none that is written in C. Settings are those for large logs."""
+    there = analysed_there(story.logs, tmp_path, java_home, cluster)
+
+    compare(written(spark, there), story.tables)
+
+
+def test_a_cluster_without_enough_memory_is_one_sentence(
+    tmp_path: Path, java_home: Path, cluster: Cluster
+) -> None:
+    """Spark alone waits forever."""
+    said = run(tmp_path, java_home, cluster.url, "3", *SMALL, "spark.executor.memory=2g")
+
     assert said.startswith(f"no executor of {cluster.url} came in 3 s; has a worker 2g of memory ")
     assert "at 127.0.0.1:" in said and "spark.driver.host" in said
 
 
-def test_spark_submit_runs_with_the_zip(tmp_path: Path, java_home: Path, python: Path) -> None:
-    """As the guide says; what is set there holds, and the command is found though the zip goes first."""
+def test_spark_submit_runs_with_the_zip(
+    tmp_path: Path, java_home: Path, python: Path, cluster: Cluster
+) -> None:
+    """As the guide says; what is set there holds, and the command is found though the zip goes first.
+    Executors get networkx from the zip."""
     import pyspark
 
     package = write_package(tmp_path / "mangrove.zip")
     (tmp_path / "job.py").write_text(JOB)
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    with standalone(tmp_path / "cluster", java_home, python) as cluster:
-        environ = without_sparks() | {
-            "JAVA_HOME": str(java_home),
-            "PYSPARK_PYTHON": str(python),
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-        settings = [word for setting in SMALL for word in ("--conf", setting)]
-        command = [submit, "--master", cluster.url, *settings, "--py-files", package]
-        ran = subprocess.run(
-            [*command, tmp_path / "job.py", cluster.url, "200"],
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            cwd="/",
-        )
-        assert ran.stdout.splitlines() == [PARTS, "None 1"], ran.stderr + cluster.said()
+    environ = {
+        "JAVA_HOME": str(java_home),
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    command = [submit, "--master", cluster.url, *given(SMALL), "--py-files", package]
+    ran = subprocess.run(
+        [*command, tmp_path / "job.py", cluster.url, "200"],
+        env=without_sparks() | environ,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd="/",
+    )
+    assert ran.stdout.splitlines() == [PARTS, "None 1"], ran.stderr + cluster.said()
 
 
 def free_addresses() -> tuple[str, str]:
@@ -212,7 +222,5 @@ def test_a_worker_in_another_network_reaches_the_driver(
     here, there, entering = other_network
     workers = [(there, entering)]
     with standalone(tmp_path / "cluster", java_home, python, address=here, workers=workers) as cluster:
-        said = run(tmp_path, java_home, cluster.url, "200", "spark.executor.memory=512m")
+        said = run(tmp_path, java_home, cluster.url, "200", *MODEST)
         assert said.splitlines() == [PARTS, "None 1"], cluster.said()
-        lost = ("spark.executor.memory=512m", "spark.driver.host=127.0.0.1")
-        assert "can it reach this program at 127.0.0.1:" in run(tmp_path, java_home, cluster.url, "6", *lost)

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mesh.analysis.pipeline import analyse, read_tables
 from mesh.analysis.results.tables import TABLES
@@ -16,14 +16,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOLERANCE = 1e-9
+WINDOW_S = 5.0
 
 Row = dict[str, Any]
 Table = list[Row]
 
 
-def analysed(spark: SparkSession, logs: Path, out: Path, window_s: float) -> dict[str, Table]:
-    """All tables of the whole pipeline, as written."""
-    return written(spark, analyse(logs, out, window_s=window_s).where)
+class Analysed(NamedTuple):
+    """Logs and all tables of the whole pipeline, as written."""
+
+    logs: Path
+    tables: dict[str, Table]
+
+
+def analysed(spark: SparkSession, logs: Path, out: Path) -> Analysed:
+    return Analysed(logs, written(spark, analyse(logs, out, window_s=WINDOW_S).where))
 
 
 def written(spark: SparkSession, result: str) -> dict[str, Table]:
