@@ -30,6 +30,11 @@ WHAT_OF: Final[Mapping[str, str]] = {
     "log lost": "log lost",
 }
 """The words for each cause that ended a life."""
+PART_WORDS: Final[Mapping[PartKind, str]] = {
+    "complete": "partition",
+    "partial": "cut links",
+    "one-way": "one-way cut",
+}
 NUMBERS: Final = re.compile("([0-9]+)")
 LETTERS: Final = 1 << 62
 """In the order of names, letters come after numbers."""
@@ -376,31 +381,39 @@ def verdict(found: RunFound) -> str:
     """The run in one sentence: failures, parts, mistaken deaths, the availability of brokers, and of how many
     there is no log."""
     lasted = duration((found.ended - found.started) / 1e6)
-    said = [f"{_count(len(found.brokers), 'broker')} in {lasted}"]
-    failed = [_count(count, WHAT_OF[cause], "es") for cause, count in found.failures.items()]
+    said = [f"{counted(len(found.brokers), 'broker')} in {lasted}"]
+    failed = [counted(count, WHAT_OF[cause], "es") for cause, count in found.failures.items()]
     said.append(" and ".join(failed) if failed else "no failure")
     complete = [part for part in found.parts if part.kind == "complete"]
     other = len(found.parts) - len(complete)
-    said.append(_count(len(complete), "partition") if complete else "no partition")
+    said.append(counted(len(complete), "partition") if complete else "no partition")
     if other:
-        said.append(f"{_count(other, 'cut')} of single links")
+        said.append(f"{counted(other, 'cut')} of single links")
     wrong = {cause: count for cause, count in found.deaths_told.items() if cause in ALIVE}
     if wrong:
         causes = ", ".join(f"{count} {cause}" for cause, count in wrong.items())
-        deaths = _count(sum(wrong.values()), "death")
+        deaths = counted(sum(wrong.values()), "death")
         said.append(f"{deaths} reported for brokers that had not failed ({causes})")
     if lost := found.deaths_told.get("log lost"):
-        said.append(f"{_count(lost, 'death')} that no log explains")
+        said.append(f"{counted(lost, 'death')} that no log explains")
     if found.availability is not None:
         said.append(f"availability {share(found.availability)}")
     if found.unlogged:
-        count = _count(len(found.unlogged), "broker")
+        count = counted(len(found.unlogged), "broker")
         said.append(f"but {count} left no log: what nobody else saw is unknown")
     return ", ".join(said) + "."
 
 
-def _count(count: int, noun: str, plural: str = "s") -> str:
+def counted(count: int, noun: str, plural: str = "s") -> str:
+    """A count with its noun."""
     return f"{count:,} {noun}" + (plural if count != 1 else "")
+
+
+def event_word(event: Event, run: RunFound) -> str:
+    """The kind of an event, for people."""
+    if event.part is None:
+        return event.what
+    return PART_WORDS[next(part.kind for part in run.parts if part.no == event.part)]
 
 
 def share(value: float) -> str:

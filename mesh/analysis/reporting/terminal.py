@@ -10,7 +10,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mesh.analysis.reporting.findings import BrokerFound, Event, Findings, RunFound, duration, share
+from mesh.analysis.reporting.findings import (
+    BrokerFound,
+    Event,
+    Findings,
+    RunFound,
+    counted,
+    duration,
+    event_word,
+    share,
+)
 
 EVENTS_SHOWN: Final = 40
 BROKERS_SHOWN: Final = 40
@@ -59,7 +68,7 @@ def _events(run: RunFound) -> Table:
     for event in shown[:EVENTS_SHOWN]:
         table.add_row(
             _clock(event.at),
-            Text(event.what, style=STYLES.get(event.what, "")),
+            Text(event_word(event, run), style=STYLES.get(event.what, "")),
             Text(_who(event, run)),
             "" if event.lasted_s is None else duration(event.lasted_s),
             "" if event.told_s is None else f"after {duration(event.told_s)} by {event.told_by}",
@@ -73,8 +82,7 @@ def _events(run: RunFound) -> Table:
 def _who(event: Event, run: RunFound) -> str:
     if event.part is not None:
         part = next(part for part in run.parts if part.no == event.part)
-        kind = "" if part.kind == "complete" else f"{part.kind}: "
-        return kind + " | ".join(_named(side) for side in part.sides)
+        return " | ".join(_named(side) for side in part.sides)
     return _named(event.brokers)
 
 
@@ -136,18 +144,18 @@ def _carried(run: RunFound) -> Text:
 
 def _quality(found: Findings) -> Text:
     quality = found.quality
-    text = Text(f"logs: {quality.rows:,} rows in {quality.files} files")
-    for count, what in (
-        (quality.corrupt, "lines in quarantine"),
-        (quality.unknown, "rows of unknown kinds"),
-        (quality.duplicates, "duplicates"),
-        (quality.gaps, "rows missing"),
+    text = Text(f"logs: {counted(quality.rows, 'row')} in {counted(quality.files, 'file')}")
+    for count, noun, more in (
+        (quality.corrupt, "line", " in quarantine"),
+        (quality.unknown, "row", " of unknown kind"),
+        (quality.duplicates, "duplicate", ""),
+        (quality.gaps, "row", " missing"),
     ):
         if count:
-            text.append(f", {count:,} {what}", style="yellow")
+            text.append(f", {counted(count, noun)}{more}", style="yellow")
     if quality.conflicts:
         text.append(
-            f"\n{quality.conflicts:,} rows repeat a number with other content: "
+            f"\n{counted(quality.conflicts, 'number')} came twice with different content: "
             "logs of two meshes of one name lie in the folder",
             style="red",
         )

@@ -9,7 +9,9 @@ from mesh.analysis.reporting.digest import Digest
 from mesh.analysis.reporting.findings import (
     ALIVE,
     Findings,
+    counted,
     duration,
+    event_word,
     natural,
     share,
 )
@@ -29,12 +31,13 @@ from mesh.analysis.reporting.page.model import (
 from mesh.analysis.reporting.page.over_time import over_time
 from mesh.analysis.reporting.page.reports import reports
 from mesh.analysis.reporting.page.run import Run
-from mesh.analysis.reporting.page.words import milliseconds, named, short, size
+from mesh.analysis.reporting.page.words import distance, milliseconds, named, short, size
 
 EVENTS_MOST: Final = 200
 PARTS_MOST: Final = 12
 BROKERS_MOST: Final = 60
 FILES_MOST: Final = 40
+VERDICTS: Final = {"tp": "right", "fp": "not done", "fn": "missed", "below resolution": "too short to tell"}
 
 
 def page_of(found: Findings, digest: Digest) -> Page:
@@ -74,17 +77,20 @@ def _page(run: Run) -> RunPage:
 def _tiles(run: Run) -> list[Tile]:
     found = run.found
     failures = sum(found.failures.values())
+    partitions = sum(part.kind == "complete" for part in found.parts)
     wrong = sum(found.deaths_told.get(cause, 0) for cause in ALIVE)
     tiles = [
         Tile("brokers", f"{len(found.brokers):,}"),
         Tile("failures", f"{failures:,}", "bad" if failures else ""),
-        Tile("partitions", f"{len(found.parts):,}", "bad" if found.parts else ""),
+        Tile("partitions", f"{partitions:,}", "bad" if partitions else ""),
         Tile("wrongly reported dead", f"{wrong:,}", "warn" if wrong else ""),
     ]
+    if cuts := len(found.parts) - partitions:
+        tiles.insert(3, Tile("cuts of links", f"{cuts:,}", "bad"))
     if "delivered" in found.traffic:
         tiles.append(Tile("delivered", short(found.traffic["delivered"])))
     if found.availability is not None:
-        tiles.insert(3, Tile("availability", share(found.availability)))
+        tiles.insert(2, Tile("availability", share(found.availability)))
     if dropped := found.traffic.get("dropped", 0):
         tiles.append(Tile("dropped", short(dropped), "warn"))
     return tiles
@@ -95,7 +101,7 @@ def _events(run: Run) -> Section | None:
     rows = [
         [
             run.when(event.at, tenth=True),
-            event.what,
+            event_word(event, found),
             named(event.brokers),
             "" if event.lasted_s is None else duration(event.lasted_s),
             "" if event.told_s is None else f"after {duration(event.told_s)} by {event.told_by}",
@@ -171,9 +177,10 @@ def _truth(run: Run) -> Section | None:
     if not matches:
         return None
     wrong = [row for row in matches if row.verdict != "tp"]
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(run.found.matches.items()))
+    told = sorted((VERDICTS[verdict], count) for verdict, count in run.found.matches.items())
+    counts = ", ".join(f"{count:,} {words}" for words, count in told)
     rows = [
-        [run.when(row.at, tenth=True), row.of, row.verdict, row.truth or "", row.found or ""]
+        [run.when(row.at, tenth=True), row.of, VERDICTS[row.verdict], row.truth or "", row.found or ""]
         for row in wrong[:EVENTS_MOST]
     ]
     columns = [Column(name, False, True) for name in ("time", "what", "verdict")]
@@ -184,18 +191,35 @@ def _truth(run: Run) -> Section | None:
 
 def _quality(found: Findings, digest: Digest) -> Section:
     quality = found.quality
-    said = [Said(f"{quality.rows:,} rows in {quality.files:,} files, {size(quality.bytes)}.")]
-    for count, what in (
-        (quality.corrupt, "lines are not rows; they are in quarantine with the reasons."),
-        (quality.unknown, "rows are of kinds or versions that this program does not know."),
-        (quality.duplicates, "rows occurred twice, and were counted once."),
-        (quality.gaps, "numbered rows are missing: a disk failed, or a file is gone."),
+    of = f"{counted(quality.rows, 'row')} in {counted(quality.files, 'file')}, {size(quality.bytes)}."
+    said = [Said(of)]
+    for count, one, many in (
+        (
+            quality.corrupt,
+            "line is no row; it is in quarantine with the reason.",
+            "lines are not rows; they are in quarantine with the reasons.",
+        ),
+        (
+            quality.unknown,
+            "row is of a kind or version that this program does not know.",
+            "rows are of kinds or versions that this program does not know.",
+        ),
+        (
+            quality.duplicates,
+            "row occurred twice, and was counted once.",
+            "rows occurred twice, and were counted once.",
+        ),
+        (
+            quality.gaps,
+            "numbered row is missing: a disk failed, or a file is gone.",
+            "numbered rows are missing: a disk failed, or a file is gone.",
+        ),
     ):
         if count:
-            said.append(Said(f"{count:,} {what}", "warn"))
+            said.append(Said(f"{count:,} {one if count == 1 else many}", "warn"))
     if quality.conflicts:
-        what = "rows repeat a number with other content: the folder has logs of two meshes with one name."
-        said.append(Said(f"{quality.conflicts:,} {what}", "bad"))
+        twice = f"{counted(quality.conflicts, 'number')} came twice with different content"
+        said.append(Said(f"{twice}: the folder has logs of two meshes with one name.", "bad"))
     # Files without a fault are only counted if there are many files.
     files = sorted(digest.files, key=lambda row: (-(row.corrupt + row.unknown + row.gaps), row.file))
     rows = [
@@ -218,7 +242,7 @@ def _quality(found: Findings, digest: Digest) -> Section:
         said.append(
             Said(
                 f"Times of all brokers were put on one clock, to {max(errors) * 1e3:.3g} ms; "
-                f"wall clocks were up to {duration(max(offs))} away from it."
+                f"wall clocks were up to {distance(max(offs))} away from it."
             )
         )
     return Section("The logs", said, grids=[Grid(columns, rows, more=more).without_zeros()])

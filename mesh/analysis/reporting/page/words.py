@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from mesh.analysis.reporting.findings import duration
 from mesh.analysis.results.tables import Instant
 
 NAMES_MOST: Final = 8
@@ -30,6 +31,11 @@ def size(value: float) -> str:
 def named(names: Sequence[str]) -> str:
     more = len(names) - NAMES_MOST
     return ", ".join(names[:NAMES_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def distance(seconds: float) -> str:
+    """A difference of clocks, which may be tiny or hours."""
+    return milliseconds(seconds * 1e3) if seconds < 10 else duration(seconds)
 
 
 def milliseconds(value: float) -> str:

@@ -14,8 +14,9 @@ import pytest
 from mesh.analysis.reporting.findings import findings_of
 from mesh.analysis.reporting.page.axis import LEAST_WIDTH, TimeAxis
 from mesh.analysis.reporting.page.rendering import render
+from mesh.analysis.results.tables import Clock, Match, Part, PartSide
 from tests.mesh.analysis.reporting.large_by_hand import digest_of_size
-from tests.mesh.analysis.reporting.tables_by_hand import broker, digest
+from tests.mesh.analysis.reporting.tables_by_hand import RUN, at, broker, digest
 
 S = 1_000_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -66,6 +67,41 @@ def test_causes_stand_beside_counts() -> None:
     assert texts[texts.index("crash") :]
     for meaning in ("the process ended by force", "it ran, but those that reported it heard nothing of it"):
         assert meaning in texts
+
+
+def test_counts_at_the_top_are_those_of_the_verdict() -> None:
+    """Above "1 partition, 1 cut of single links" stood "2 partitions"."""
+    parts = [Part(RUN, 1, at(60), at(70), "complete", True), Part(RUN, 2, at(80), at(90), "one-way", False)]
+    sides = [PartSide(RUN, no, node, side) for no in (1, 2) for node, side in (("a", 0), ("b", 1))]
+    texts = Texts(page(parts=parts, part_sides=sides)).texts
+    assert texts[texts.index("partitions") - 1] == "1"
+    assert texts[texts.index("cuts of links") - 1] == "1"
+    events = texts[texts.index("What happened") :]
+    assert "partition" in events and "one-way cut" in events
+    assert "cuts of links" not in Texts(page()).texts
+
+
+def test_the_comparison_with_a_simulation_is_in_words() -> None:
+    """It said "1 fn, 2 tp"."""
+    of_run = (RUN, "crash", "done", "found")
+    matches = [
+        Match(*of_run, "tp", at(1), 0.0, None),
+        Match(*of_run, "tp", at(2), 0.0, None),
+        Match(RUN, "crash", "done", None, "fn", at(3), None, None),
+    ]
+    texts = Texts(page(matches=matches)).texts
+    assert any(text.endswith("what the simulation did: 1 missed, 2 right.") for text in texts)
+    assert "missed" in texts and "fn" not in texts
+
+
+def test_one_of_a_kind_is_counted_in_the_singular() -> None:
+    """It said "1 lines are not rows" and "10 rows in 1 files"."""
+    texts = Texts(page()).texts
+    assert "1 line is no row; it is in quarantine with the reason." in texts
+    assert any(text.startswith("10 rows in 1 file, ") for text in texts)
+    clocks = [Clock(RUN, "a", "a-1", at(0), 0.0, 0.0001, 0.0004, 0)]
+    texts = Texts(page(clocks=clocks)).texts
+    assert any(text.endswith("to 0.1 ms; wall clocks were up to 0.4 ms away from it.") for text in texts)
 
 
 def test_texts_of_logs_are_escaped() -> None:
