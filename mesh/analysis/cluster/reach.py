@@ -18,6 +18,8 @@ STANDALONE: Final = "spark://"
 MASTER_WAIT_S: Final = 10.0
 EXECUTOR_WAIT_S: Final = 60.0
 LOOK_S: Final = 0.2
+GIVEN_UP: Final = "stopped SparkContext"
+"""What Spark says a minute after it began to look for a master."""
 
 
 class NoCluster(MeshError):
@@ -48,6 +50,16 @@ def address_towards(master: str) -> str | None:
         except OSError as error:
             refused.append(f"{place}: {error.strerror or 'no answer'}")
     raise NoCluster(f"the master of {master} does not answer ({'; '.join(refused)}); is it running?")
+
+
+def no_master(master: str) -> NoCluster:
+    """The error if something listens there which is no master of this Spark."""
+    import pyspark
+
+    return NoCluster(
+        f"{master} accepts connections, but no Spark master of version {pyspark.__version__} answers there; "
+        "see the first lines of its log for its URL and version"
+    )
 
 
 def wait_for_executor(

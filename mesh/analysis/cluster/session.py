@@ -17,7 +17,13 @@ from mesh.analysis.cluster.ending import Interrupts, silently
 from mesh.analysis.cluster.gateway import DriverJava
 from mesh.analysis.cluster.java import prepare_environment
 from mesh.analysis.cluster.package import write_package
-from mesh.analysis.cluster.reach import EXECUTOR_WAIT_S, address_towards, wait_for_executor
+from mesh.analysis.cluster.reach import (
+    EXECUTOR_WAIT_S,
+    GIVEN_UP,
+    address_towards,
+    no_master,
+    wait_for_executor,
+)
 from mesh.analysis.cluster.settings import SparkOptions, launch_settings, sql_settings
 from mesh.errors import MeshError
 
@@ -137,6 +143,8 @@ def _start(options: SparkOptions, driver_host: str | None, java: DriverJava, scr
         return spark
     except (PySparkException, Py4JError, MeshError, OSError, ValueError) as error:
         reason = reason_of(error, java.said)
+        if not options.local and GIVEN_UP in reason:
+            raise no_master(options.chosen_master) from error
         raise MeshError(f"Spark did not start with --master {options.chosen_master}: {reason}") from error
 
 

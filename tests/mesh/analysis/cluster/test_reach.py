@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
-from mesh.analysis.cluster.reach import NoCluster, address_towards
+from mesh.analysis.cluster.java import Java
+from mesh.analysis.cluster.reach import GIVEN_UP, NoCluster, address_towards
+from mesh.analysis.cluster.settings import SparkOptions
 
 
 def test_the_drivers_address_is_the_one_from_which_the_master_is_reached() -> None:
@@ -36,6 +39,32 @@ def test_a_master_that_does_not_answer_is_named_with_the_reason() -> None:
 def test_an_address_without_host_or_port_is_refused(master: str) -> None:
     with pytest.raises(NoCluster, match="is not a cluster's address"):
         address_towards(master if master != "spark://a:7077,b" else "spark://b,a:7077")
+
+
+class GivesUp:
+    """A Java whose Spark found no master."""
+
+    said = ""
+
+    def start(self, settings: object, environ: object) -> None:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+        raise Py4JError(f"java.lang.IllegalStateException: Cannot call methods on a {GIVEN_UP}.")
+
+
+def test_a_listener_that_is_no_master_is_reported_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a minute it ended with 1, and "Cannot call methods on a stopped SparkContext"."""
+    pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
+    from mesh.analysis.cluster import session
+
+    monkeypatch.setattr(session, "prepare_environment", lambda environ, local: Java(tmp_path, "17", "PATH"))
+    master = "spark://127.0.0.1:22"
+    with pytest.raises(NoCluster) as raised:
+        session._start(SparkOptions(master=master), None, GivesUp(), tmp_path)  # type: ignore[arg-type]
+    told = f"{master} accepts connections, but no Spark master of version 4."
+    assert str(raised.value).startswith(told)
 
 
 def test_other_clusters_know_how_to_reach_the_driver() -> None:
