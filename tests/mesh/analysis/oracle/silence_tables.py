@@ -17,6 +17,8 @@ from tests.mesh.analysis.oracle.log_facts import Facts
 
 SECOND = 1_000_000
 Outage = tuple[str, str, int | None, int | None, bool, str]
+LoggedGap = tuple[str, str, int | None, int | None, int, int]
+"""Src, dst, the last heartbeat and the next one, from, to."""
 
 
 class Life(NamedTuple):
@@ -79,8 +81,16 @@ class Oracle:
             end = next(life.end for life in there if life.start == end)
         return end
 
-    def gaps(self) -> Iterator[tuple[str, str, int | None, int | None, int, int]]:
-        """Every time of more than 2.2 periods in which one boot heard nothing from a broker."""
+    def gaps(self) -> Iterator[LoggedGap]:
+        """Every time of more than 2.2 periods in which one boot heard nothing from a broker. A process wrote
+        its last rows up to two seconds before its end."""
+        for src, dst, last, following, begin, until in self.logged_gaps():
+            if following is None:
+                until = max(until, min(self.ended(dst, until), until + 2 * SECOND))
+            yield src, dst, last, following, begin, until
+
+    def logged_gaps(self) -> Iterator[LoggedGap]:
+        """The same, as the log of the boot has it."""
         nodes = sorted({life.node for life in self.lives})
         for boot in self.facts.boots:
             for src in nodes:
@@ -94,8 +104,6 @@ class Oracle:
                     begin = boot.first if last is None else last
                     until = boot.last if following is None else following
                     if until - begin > self.silent:
-                        if following is None:
-                            until = max(until, min(self.ended(boot.node, boot.last), until + 2 * SECOND))
                         yield src, boot.node, last, following, begin, until
 
     def errors(self) -> dict[tuple[str, str, int | None, int | None], float]:

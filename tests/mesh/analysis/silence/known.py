@@ -31,7 +31,7 @@ def joined_of(facts: Facts) -> list[tuple[str, int]]:
 
 def silence_of(facts: Facts, lives: Sequence[Life]) -> Tables:
     """For a full mesh."""
-    gaps = [(*gap, 0.0) for gap in Oracle(facts, lives).gaps()]
+    gaps = [(*gap, 0.0) for gap in Oracle(facts, lives).logged_gaps()]
     return tables(
         [(life.node, life.state, life.start, life.end) for life in lives],
         gaps,
