@@ -22,7 +22,7 @@ from tests.mesh.analysis.oracle.comparing import WINDOW_S, Analysed, compare, wr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.long, pytest.mark.timeout(1800)]
 
 JOB = """
 import sys
@@ -108,7 +108,7 @@ def analysed_there(logs: Path, folder: Path, java_home: Path, cluster: Cluster) 
         env=without_sparks() | {"JAVA_HOME": str(java_home), "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1500,
     )
     assert ran.returncode == 0, ran.stderr + cluster.said()
     return str(out / json.loads((out / "current.json").read_text())["current"])
