@@ -36,6 +36,8 @@ RENAMES_MAX: Final = 5
 """Brokers rename a file every ten minutes or 64 MiB. The logs are read again if one did so meanwhile."""
 GONE: Final = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException")
 """Spark's words for a missing file."""
+FEW: Final = ("meta", "mem", "link", "truth")
+"""Kinds of which there are few rows, apart from the others, so that a look at them does not read all."""
 ABOUT: Final = ("name", "host", "version", "period_s", "deadline_s", "stats_s")
 
 
@@ -151,7 +153,8 @@ class _Reading:
             self._kept += again.kept
         bad = made(self._material.bad())
         names = self._names()
-        kinds = {kind: _kind(rows, kind) for kind in KINDS}
+        few = made(rows.where(F.col("kind").isin(*FEW)))
+        kinds = {kind: _kind(few if kind in FEW else rows, kind) for kind in KINDS}
         heard = self._heard(parts, kinds["heard"], extent)
         return Logs(
             files=made(_files(names, extent, counts, bad)),
@@ -168,8 +171,8 @@ class _Reading:
         )
 
     def _extent(self, parts: DataFrame, rows: DataFrame) -> DataFrame:
-        """For each file and boot: the numbers, the times, whether it belongs to a simulator's truth, and
-        whether two of its rows may be parts of one window."""
+        """For each file and boot: the numbers, the times, whether it belongs to a simulator's truth, whether
+        there are windows of heartbeats in it, and whether two of these may be parts of one."""
         of_rows = rows.groupBy("path", *BOOT, (F.col("kind") == "truth").alias("truth")).agg(
             *numbering.count(),
             F.min("us").alias("first_us"),
@@ -181,7 +184,10 @@ class _Reading:
         both = parts.withColumn("truth", F.lit(False)).select(*of_rows.columns).unionByName(of_rows)
         divided = (F.max("batch") != F.min("batch")) | (F.max("batch") == F.lit("summary"))
         return both.groupBy("path", *BOOT, "truth").agg(
-            *numbering.merge(), *_times(), F.coalesce(divided, F.lit(False)).alias("divided")
+            *numbering.merge(),
+            *_times(),
+            F.coalesce(divided, F.lit(False)).alias("divided"),
+            F.max("batch").isNotNull().alias("has_windows"),
         )
 
     def _doubtful(self, extent: DataFrame) -> DataFrame | None:
@@ -191,12 +197,13 @@ class _Reading:
         return None if found.isEmpty() else found
 
     def _heard(self, parts: DataFrame, rows: DataFrame, extent: DataFrame) -> DataFrame:
-        """The table `Heard`. A boot of one file that was read at once has each window once: nothing is
-        merged for it."""
+        """The table `Heard`. A boot whose heartbeats are in one file that was read at once has each window
+        once: nothing is merged for it."""
         names = [*heartbeats.KEY, *heartbeats.VALUES]
         parts = parts.select(*names)
         several = (F.count_distinct("path") > 1) | F.max("divided")
-        divided = made(extent.groupBy(*BOOT).agg(several.alias("several")).where("several").select(*BOOT))
+        of_boots = extent.where("has_windows").groupBy(*BOOT).agg(several.alias("several"))
+        divided = made(of_boots.where("several").select(*BOOT))
         if not divided.isEmpty():
             merged = heartbeats.merge(_of(parts, divided).unionByName(rows.select(*names))).persist()
             self._kept.append(merged)

@@ -22,6 +22,8 @@ from mesh.eventlog.rows import KINDS, VERSION, Row
 NOT_JSON: Final = "cut off, or not a JSON object"
 GLUED: Final = r'\}\s*\{\s*"v"\s*:'
 """Two rows on one line: the reader would take the first and silently drop the second."""
+US_MAX: Final = 32_503_680_000_000_000
+"""The year 3000, where the times of rows end."""
 UNKNOWN: Final = ("unknown version", "unknown kind")
 """Reasons that may apply to rows of a newer program."""
 
@@ -68,18 +70,19 @@ def problem(corrupt: str, text: str) -> Column:
 
 
 def value_problem() -> Column:
-    """The first reason that the values of a row give."""
-    return _first_of({f"v != {VERSION}": "unknown version"})
+    """The first reason that the values of a row give. Its ``ts`` is a timestamp."""
+    ts = f"us between 0 and {US_MAX}"
+    return _first_of({f"v != {VERSION}": "unknown version"}, common_checks() | {"ts": ts})
 
 
-def _first_of(reasons: Mapping[str, str]) -> Column:
+def _first_of(reasons: Mapping[str, str], common: Mapping[str, str] | None = None) -> Column:
     """These reasons by their conditions, then those of the values, as one text for Spark to parse. A row is
-    only checked for what its kind has."""
+    only checked for what its kind has. ``common`` are the checks of every row, if not `common_checks`."""
     kinds = " ".join(
         f"when '{kind}' then {_case(_malformed(kind_checks(record)))}" for kind, record in KINDS.items()
     )
     rest = f"case kind {kinds} else 'unknown kind' end"
-    return F.expr(_case({**reasons, **_malformed(common_checks())}, rest))
+    return F.expr(_case({**reasons, **_malformed(common or common_checks())}, rest))
 
 
 def rules() -> str:

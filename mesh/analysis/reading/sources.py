@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from mesh.analysis.reading.finding import escaped
-from mesh.analysis.reading.schema import problem, row_type, value_problem
+from mesh.analysis.reading.schema import US_MAX, problem, row_type, value_problem
 from mesh.eventlog.rows import MICROS_MAX, NANOS_MAX, ROUND_MAX, SEQ_MAX, VERSION
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ HEARTBEAT: Final = "run ts mono_ns node boot seq msg src hb_seq rtt_us".split()
 KIND_IN_PATH: Final = re.compile("/kind=([^/]+)/")
 MARK: Final = '"kind":"hb"'
 BEGINS: Final = '{"v":1,'
-US_MAX: Final = 32_503_680_000_000_000
-"""The year 3000, where the times of rows end."""
 ID: Final = "^[0-9a-f]{16}$"
 
 
@@ -63,10 +61,11 @@ class Lines:
         return _as_heartbeats(self._parsed(self._beats, columns), F.col("_corrupt").isNull())
 
     def others(self) -> DataFrame:
-        return _as_others(self._whole(~self._beats & (F.trim("line") != "")))
+        return _as_others(self._whole(~self._beats & (F.trim("line") != "")), F.col("line"))
 
     def bad_heartbeats(self) -> DataFrame:
-        return _bad_heartbeats(self._whole(self._beats), F.col("_corrupt").isNull())
+        sound = F.col("_corrupt").isNull()
+        return _bad_heartbeats(self._whole(self._beats), sound, F.col("line"))
 
     def _whole(self, which: Column) -> DataFrame:
         rows = self._parsed(which, row_type().fields)
@@ -112,18 +111,22 @@ class Parquet:
         return _as_heartbeats(self._beats, F.col("v") == VERSION)
 
     def others(self) -> DataFrame:
-        return _as_others(_whole(self._others))
+        return _as_others(_judged(self._others), _text())
 
     def bad_heartbeats(self) -> DataFrame:
-        return _bad_heartbeats(_whole(self._beats), F.col("v") == VERSION)
+        return _bad_heartbeats(_judged(self._beats), F.col("v") == VERSION, _text())
 
 
-def _whole(rows: DataFrame) -> DataFrame:
-    """Rows of Parquet as those of lines: with their text, and their problem."""
-    columns = [field.name for field in row_type().fields]
-    rows = rows.withColumn("line", F.to_json(F.struct(*columns)))
-    text = F.date_format("ts", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
-    return rows.withColumn("ts", text).withColumn("problem", value_problem())
+def _judged(rows: DataFrame) -> DataFrame:
+    """Rows of Parquet as those of lines, with their problem."""
+    return rows.withColumn("problem", value_problem())
+
+
+def _text() -> Column:
+    """A row of Parquet as a line. Spark makes it of the rows that have a problem only, if it is no column."""
+    columns: list[Column | str] = [field.name for field in row_type().fields]
+    columns[columns.index("ts")] = F.date_format("ts", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("ts")
+    return F.to_json(F.struct(*columns))
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:
@@ -178,7 +181,7 @@ def _is_sound(sound: Column) -> Column:
     rtt = F.col("rtt_us")
     ok = (
         sound
-        & (F.length("run") > 0)
+        & (F.col("run") != "")
         & F.col("us").between(0, US_MAX)
         & F.col("mono_ns").between(0, NANOS_MAX)
         & F.col("seq").between(1, SEQ_MAX)
@@ -189,13 +192,13 @@ def _is_sound(sound: Column) -> Column:
     return F.coalesce(ok, F.lit(False))
 
 
-def _bad_heartbeats(rows: DataFrame, sound: Column) -> DataFrame:
+def _bad_heartbeats(rows: DataFrame, sound: Column, text: Column) -> DataFrame:
     bad = rows.where(~(_is_sound(sound) & ids_are_sound()))
     reason = F.coalesce("problem", F.lit("malformed heartbeat")).alias("problem")
-    return bad.select("path", reason, F.col("line").alias("raw"))
+    return bad.select("path", reason, text.alias("raw"))
 
 
-def _as_others(rows: DataFrame) -> DataFrame:
+def _as_others(rows: DataFrame, text: Column) -> DataFrame:
     columns = [field.name for field in row_type().fields if field.name != "ts"]
-    raw = F.when(F.col("problem").isNotNull(), F.col("line")).alias("raw")
+    raw = F.when(F.col("problem").isNotNull(), text).alias("raw")
     return rows.select("path", "problem", raw, "us", *columns)
