@@ -42,6 +42,7 @@ class Durable:
         "ahead",
         "attachments",
         "confirmed",
+        "counted_at",
         "damaged",
         "due",
         "id",
@@ -77,6 +78,8 @@ class Durable:
         """Arrival of the oldest one. None if nothing waited, or if nobody asked."""
         self.damaged = 0
         """Rows of it that were found damaged in this run."""
+        self.counted_at = -inf
+        """When its rows in the journal were last counted."""
         self._before = waiting
 
     @property

@@ -33,6 +33,8 @@ from mesh.work.queue import WorkQueue
 AHEAD_BYTES_MAX: Final = 64 << 20
 """Bytes that all queues together read ahead. Beyond them a queue reads only when it has nothing left, one
 block at a time. So many subscriptions with slow consumers cannot fill the memory."""
+COUNTED_PER_S: Final = 10_000
+"""Waiting messages of a subscription that are counted in a second at most: some 1 % of the journal's time."""
 PIECES_AT_ONCE: Final = 8
 """Pieces of a large body that are read together: some 512 KiB."""
 
@@ -291,8 +293,11 @@ class Workers:
                 rows.append(row)
             else:
                 self._damage.found(durable, row.row, row.reason)
-        durable.work().loaded(rows, found[-1].row if found else 0)
-        if not found:  # all rows that can be found were read
+        queue = durable.work()
+        queue.loaded(rows, found[-1].row if found else 0)
+        # All rows that can be found were read: are there others?
+        if not found or (queue.all_read and now >= durable.counted_at + durable.waiting / COUNTED_PER_S):
+            durable.counted_at = now
             self._journal.ask(lambda journal: journal.missing(durable.id), partial(self._counted, durable))
         self.touch(durable)
 

@@ -258,6 +258,11 @@ class WorkQueue:
         return self._backlog.size + self._fetched
 
     @property
+    def all_read(self) -> bool:
+        """True if the journal has no row behind the last one that was read."""
+        return self._backlog.all_read
+
+    @property
     def has_fresh(self) -> bool:
         """True if a message that no consumer had is at hand."""
         return bool(self._backlog.rows)

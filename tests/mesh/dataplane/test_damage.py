@@ -144,6 +144,22 @@ def test_rows_that_cannot_be_found_are_reported_once_all_others_were_read(world:
     assert notice.about["damaged"] == 1 and "waiting rows that cannot be found: 1" in notice.about["reason"]
 
 
+def test_rows_that_vanish_while_a_home_works_are_reported_when_a_consumer_has_read_the_others(
+    world: World,
+) -> None:
+    """They were looked for once in the life of a home, and then at its next start."""
+    one = worker(world)
+    one.done(*one.take())
+    world.wait(1)
+    one.say(Durable.DETACH, 1)
+    for number in range(4):
+        world.keep(b"%d" % number)
+    world.journal.journal._db.execute("delete from waiting where row = 2")
+    assert len(bodies(worker(world).take())) == 3
+    (notice,) = notices(world)
+    assert "waiting rows that cannot be found: 1" in notice.about["reason"]
+
+
 def test_settlements_without_effect_are_in_the_status(world: World) -> None:
     """A message settled under a number that has no consumer was counted where nobody looks."""
     one = worker(world)
