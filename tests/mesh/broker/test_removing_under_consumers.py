@@ -22,10 +22,14 @@ async def test_a_removal_is_reported_to_consumers_and_publishers_and_affects_no_
     kept: set[bytes] = set()
     going_on = asyncio.Event()
     going_on.set()
+    waiting = asyncio.Event()
+    """The publisher has no message under way."""
 
     async def publish(client: Client) -> None:
         for number in range(10_000):
             body = b"%d" % number
+            if not going_on.is_set():
+                waiting.set()
             await going_on.wait()
             try:
                 receipt = await client.publish("jobs.a", body, level="stored")
@@ -78,6 +82,7 @@ async def test_a_removal_is_reported_to_consumers_and_publishers_and_affects_no_
 
             await eventually(lambda: len(stored) > 300, "more to be stored")
             going_on.clear()
+            await waiting.wait()
             await eventually(lambda: len(kept) == len(stored), "the archive has all that was stored")
             await there.request(f"$sys.queues.{home.id}", b'{"do": "rm", "name": "archive"}')
             going_on.set()
