@@ -52,7 +52,7 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
     life = made(as_decided(lives(told), Life))
     of_lives = figures(life, window_s)
     say("finding silence between brokers")
-    silent = silences(told.boots, told.stretches, told.linked, life)
+    silent = silences(told.boots, told.stretches, told.linked, life, told.holes)
     outages = made(as_decided(silent.outages, Outage))
     say("judging reports of members about each other")
     periods = {
@@ -76,6 +76,7 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
     )
     found = {
         "files": files,
+        "holes": told.holes,
         "heard": logs.heard,
         "clocks": clocks(logs, clock),
         "lives": life,
@@ -89,8 +90,8 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
         "mistakes": thought.mistakes,
         "detector": thought.detector,
         "views": thought.views,
-        "brokers": brokers(told.boots, stats),
-        "links": links(stats, logs.heard, logs.mem),
+        "brokers": brokers(told.boots, told.said, stats),
+        "links": links(stats, logs.heard, logs.mem, logs.holes),
         "traffic": traffic(stats, window_s),
         "drops": drops(stats),
         "matches": scored,

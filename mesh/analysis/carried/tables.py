@@ -21,8 +21,9 @@ SENT: Final = ("msgs_out", "bytes_out")
 PACKED: Final = ("rtt_low", "rtt_mid", "rtt_high")
 
 
-def brokers(boots: DataFrame, stats: DataFrame) -> DataFrame:
-    """The table ``brokers``. ``boots`` has the columns of `mesh.analysis.facts.Boot`."""
+def brokers(boots: DataFrame, said: DataFrame, stats: DataFrame) -> DataFrame:
+    """The table ``brokers``. ``boots`` and ``said`` have the columns of those records in
+    `mesh.analysis.facts`."""
     counted = (
         stats.groupBy("run", "node", "boot")
         .agg(
@@ -46,7 +47,13 @@ def brokers(boots: DataFrame, stats: DataFrame) -> DataFrame:
         F.countDistinct("boot").alias("boots"),
         *latest,
     )
-    return known.join(counted, ["run", "node"], "left")
+    told_of = (
+        said.groupBy("run", F.col("subject").alias("node"))
+        .agg(F.max_by("subject_name", F.when(F.col("subject_name") != "", F.col("at"))).alias("name"))
+        .join(F.broadcast(known.select("run", "node")), ["run", "node"], "left_anti")
+        .select("run", "node", F.coalesce("name", "node").alias("name"), F.lit(0).cast("long").alias("boots"))
+    )
+    return known.join(counted, ["run", "node"], "left").unionByName(told_of, allowMissingColumns=True)
 
 
 def drops(stats: DataFrame) -> DataFrame:
@@ -56,15 +63,15 @@ def drops(stats: DataFrame) -> DataFrame:
     return of_boot.groupBy("run", "node", "reason").agg(F.sum("count").alias("count"))
 
 
-def links(stats: DataFrame, heard: DataFrame, mem: DataFrame) -> DataFrame:
-    """The table ``links``."""
+def links(stats: DataFrame, heard: DataFrame, mem: DataFrame, holes: DataFrame) -> DataFrame:
+    """The table ``links``. ``heard``, ``mem`` and ``holes`` are those of `mesh.analysis.reading.logs`."""
     each = stats.select("run", "node", "boot", F.explode("links").alias("link"))
     of_boot = each.groupBy("run", "node", "boot", F.col("link.peer").alias("peer")).agg(
         *(F.max(f"link.{name}").alias(name) for name in LINK_COUNTERS)
     )
     counted = of_boot.groupBy("run", "node", "peer").agg(*(F.sum(name).alias(name) for name in LINK_COUNTERS))
     both = counted.join(_round_trips(heard), ["run", "node", "peer"], "full").join(
-        _missed(heard, mem), ["run", "node", "peer"], "left"
+        _missed(heard, mem, holes), ["run", "node", "peer"], "left"
     )
     # A broker lists each link that carried something. One that never wrote its counters tells nothing.
     told = F.broadcast(stats.select("run", "node", F.lit(0).alias("least")).distinct())
@@ -142,10 +149,11 @@ def _quantile(*columns: Any) -> Column:
     return F.udf(quantile_us, "double", useArrow=False)(*columns)
 
 
-def _missed(heard: DataFrame, mem: DataFrame) -> DataFrame:
+def _missed(heard: DataFrame, mem: DataFrame, holes: DataFrame) -> DataFrame:
     """Rounds of each peer without a survey, within windows and between one window and the next.
 
-    A restarted peer counts its rounds anew. The rounds of a window with two of its boots tell nothing.
+    A restarted peer counts its rounds anew. The rounds of a window with two of its boots tell nothing, nor do
+    those of a window from which rows are missing.
     """
     in_order = Window.partitionBy("run", "dst", "boot", "src").orderBy("window")
     gap = F.col("first_round") - F.lag("last_round").over(in_order) - 1
@@ -155,10 +163,17 @@ def _missed(heard: DataFrame, mem: DataFrame) -> DataFrame:
         ~F.col("mixed"), F.greatest(within, F.lit(0)) + F.when(follows & (gap > 0), gap).otherwise(0)
     )
     mixed = F.exists("met", lambda ns: F.expr("window") == F.floor(ns / F.col("window_ns")))
+    lacking = F.expr(
+        "exists(holes, h -> h.end_ns >= window * window_ns and h.start_ns < (window + 1) * window_ns)"
+    )
+    of_boot = holes.groupBy("run", F.col("node").alias("dst"), "boot").agg(
+        F.collect_list(F.struct("start_ns", "end_ns")).alias("holes")
+    )
     return (
         heard.where(F.col("first_round").isNotNull())
         .join(F.broadcast(_restarts(mem)), ["run", "dst", "boot", "src"], "left")
-        .withColumn("mixed", F.coalesce(mixed, F.lit(False)))
+        .join(F.broadcast(of_boot), ["run", "dst", "boot"], "left")
+        .withColumn("mixed", F.coalesce(mixed, F.lit(False)) | F.coalesce(lacking, F.lit(False)))
         .select("run", "dst", "src", lost.alias("lost_rounds"))
         .groupBy("run", F.col("dst").alias("node"), F.col("src").alias("peer"))
         .agg(F.sum("lost_rounds").alias("missed"))

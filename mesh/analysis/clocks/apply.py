@@ -16,6 +16,7 @@ from mesh.analysis.clocks.joining import joined
 from mesh.analysis.clocks.pieces import PIECE
 from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
 from mesh.analysis.results.spark_types import as_decided
+from mesh.analysis.results.tables import Hole
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,6 +36,8 @@ class Facts:
     said: DataFrame
     linked: DataFrame
     late: DataFrame
+    holes: DataFrame
+    """`mesh.analysis.results.tables.Hole`"""
     stretches: DataFrame
     awake: DataFrame
     """``run``, ``node``, ``boot``, ``first``, ``last``: times in which it wrote rows without a gap of 2.2
@@ -84,6 +87,7 @@ def facts(logs: Logs, measured: DataFrame) -> Facts:
         said=as_decided(said, Said),
         linked=as_decided(linked, Linked),
         late=as_decided(late.withColumns({"at": at("mono_ns"), "late_s": lateness}), Late),
+        holes=as_decided(timed(logs.holes).withColumns({"start": at("start_ns"), "end": at("end_ns")}), Hole),
         stretches=as_decided(_stretches(logs, timed), Stretch),
         awake=_awake(logs, timed),
     )

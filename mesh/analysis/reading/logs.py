@@ -16,7 +16,7 @@ from mesh.analysis.made import made
 from mesh.analysis.reading import heartbeats, numbering
 from mesh.analysis.reading.finding import find_logs, paths_of
 from mesh.analysis.reading.material import BOOT, Direct
-from mesh.analysis.reading.repeats import Repeats
+from mesh.analysis.reading.repeats import HOLES, Repeats
 from mesh.analysis.reading.schema import NOT_JSON, UNKNOWN
 from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, listed, sources, union
 from mesh.analysis.results.spark_types import table_schema
@@ -60,6 +60,9 @@ class Logs:
     end: ``stopped_ns`` and ``reason`` of the stop, ``left_ns`` of its own row that it leaves. ``torn``: its
     last line is incomplete. That requires an incomplete line in its last file and no missing number there; a
     line damaged in the middle leaves its number missing."""
+    holes: DataFrame
+    """Where rows of a boot are missing: ``run``, ``node``, ``boot``, ``start_ns`` and ``end_ns`` (monotonic)
+    and how many ``rows``."""
     heard: DataFrame
     """Table `Heard`."""
     meta: DataFrame
@@ -140,6 +143,7 @@ class _Reading:
             F.lit(0).cast("long").alias("conflicts"),
             F.col("n").alias("numbers"),
         )
+        holes = self._spark.createDataFrame([], HOLES)
         doubtful = self._doubtful(extent)
         if doubtful is not None:
             beats = union([source.heartbeats() for source in self._sources] + [heartbeats_of(self._good)])
@@ -149,7 +153,7 @@ class _Reading:
             rows = _without(rows, doubtful).unionByName(again.others())
             fresh = heartbeats.reduce(self._windows.of(again.beats()), [])
             parts = _without(parts, doubtful).select(*fresh.columns).unionByName(fresh)
-            rows, counts = made(rows), made(counts)
+            rows, counts, holes = made(rows), made(counts), made(again.holes())
             self._kept += again.kept
         bad = made(self._material.bad())
         names = self._names()
@@ -160,6 +164,7 @@ class _Reading:
             files=made(_files(names, extent, counts, bad)),
             quarantine=_named(bad, names).select("file", "problem", F.col("raw").alias("line")),
             boots_raw=made(_boots(kinds, extent, counts, bad)),
+            holes=holes,
             heard=heard,
             meta=kinds["meta"],
             mem=kinds["mem"],

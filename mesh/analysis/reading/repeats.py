@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from mesh.analysis.reading.schema import row_type
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 BOOT: Final = ("run", "node", "boot")
 NUMBER: Final = (*BOOT, "seq")
+LATE_NS: Final = 1_000_000_000
+"""A broker writes the rows of a window within this time of its end."""
+HOLES: Final = "run string, node string, boot string, start_ns long, end_ns long, rows long"
 BEAT: Final = ("us", "mono_ns", "src", "survey", "hb_seq", "rtt_us")
 
 
@@ -28,12 +32,14 @@ class Repeats:
         text = F.to_json(F.struct(*names))
         self._beats = beats.withColumn("content", F.xxhash64(F.lit("hb"), *BEAT)).persist()
         self._others = others.withColumn("content", F.xxhash64("kind", "us", text))
-        rows = self._beats.select("path", *NUMBER, "content").unionByName(
-            self._others.select("path", *NUMBER, "content")
+        rows = self._beats.select("path", *NUMBER, "mono_ns", "content").unionByName(
+            self._others.select("path", *NUMBER, "mono_ns", "content")
         )
         self._rows = rows
         self._stay = rows.groupBy(*NUMBER).agg(
-            F.min("content").alias("stays"), F.min("path").alias("first_path")
+            F.min("content").alias("stays"),
+            F.min("path").alias("first_path"),
+            F.min("mono_ns").alias("ns"),
         )
 
     def beats(self) -> DataFrame:
@@ -44,7 +50,7 @@ class Repeats:
     def others(self) -> DataFrame:
         """Each other row once."""
         kept = self._others.join(self._stay, list(NUMBER)).where(F.col("content") == F.col("stays"))
-        return kept.dropDuplicates(list(NUMBER)).drop("content", "stays", "first_path")
+        return kept.dropDuplicates(list(NUMBER)).drop("content", "stays", "first_path", "ns")
 
     def counts(self) -> DataFrame:
         """By file and boot: ``rows`` that stay, ``duplicates``, ``conflicts`` among these, and the
@@ -64,6 +70,26 @@ class Repeats:
             F.sum(F.col("copies") - first).alias("duplicates"),
             F.sum("others").alias("conflicts"),
             F.count(F.lit(1)).alias("numbers"),
+        )
+
+    def holes(self) -> DataFrame:
+        """`HOLES`: where numbers are missing between two rows of a boot. A row of kind ``heard`` is written
+        at the end of its window, so a hole in a log of summaries begins with a window."""
+        in_order = Window.partitionBy(*BOOT).orderBy("seq")
+        before, before_ns = (F.lag(name).over(in_order) for name in ("seq", "ns"))
+        summed = self._others.where("kind = 'heard'").groupBy(*BOOT).agg(F.max("window_ns").alias("length"))
+        return (
+            self._stay.select(*BOOT, "seq", "ns", before.alias("before"), before_ns.alias("before_ns"))
+            .where("seq > before + 1")
+            .join(F.broadcast(summed), list(BOOT), "left")
+            .select(
+                *BOOT,
+                F.expr(f"coalesce(greatest(before_ns - {LATE_NS}, 0) div length * length, before_ns)").alias(
+                    "start_ns"
+                ),
+                F.col("ns").alias("end_ns"),
+                (F.col("seq") - F.col("before") - 1).alias("rows"),
+            )
         )
 
     @property

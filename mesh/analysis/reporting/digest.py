@@ -19,6 +19,7 @@ from mesh.analysis.results.tables import (
     Detector,
     Drop,
     FileRow,
+    Instant,
     Life,
     Link,
     Match,
@@ -47,6 +48,19 @@ class Heartbeats(msgspec.Struct, frozen=True):
     """By the buckets of `mesh.analysis.carried.round_trips`."""
 
 
+class Holes(msgspec.Struct, frozen=True):
+    """The holes in a broker's log."""
+
+    run: str
+    node: str
+    holes: int
+    rows: int
+    """Rows that are missing."""
+    start: Instant
+    """The longest hole."""
+    end: Instant
+
+
 class Mistaken(msgspec.Struct, frozen=True):
     """Mistakes about one member, by state and cause."""
 
@@ -63,6 +77,8 @@ class Digest(msgspec.Struct, frozen=True):
     """Rows of the tables of these names; see `mesh.analysis.results.tables`."""
 
     files: list[FileRow]
+    holes: list[Holes]
+    """One row for each broker whose log has holes."""
     brokers: list[Broker]
     lives: list[Life]
     availability: list[Availability]

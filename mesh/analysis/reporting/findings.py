@@ -19,6 +19,8 @@ from mesh.analysis.reporting.digest import Digest
 from mesh.analysis.results.tables import Change, Instant, Life, PartKind
 
 SCHEMA: Final = "mangrove.analysis/2"
+SILENT_PERIODS: Final = 2.2
+"""A shorter hole in a log hides no silence."""
 FAILURES: Final = ("crash", "power_off")
 ALIVE: Final = ("paused", "cut off", "mistaken")
 """Causes of reported deaths of processes that had not ended."""
@@ -87,6 +89,19 @@ class BrokerFound(msgspec.Struct, frozen=True):
     mttr_s: float | None
 
 
+class HolesFound(msgspec.Struct, frozen=True):
+    """The holes in the log of one broker."""
+
+    broker: str
+    """By name."""
+    holes: int
+    rows: int
+    """Rows that are missing."""
+    start: Instant
+    """The longest hole."""
+    end: Instant
+
+
 class RunFound(msgspec.Struct, frozen=True):
     """One run: the events of brokers, and the opinions about them."""
 
@@ -123,6 +138,8 @@ class RunFound(msgspec.Struct, frozen=True):
     """The maximum distance of a wall clock from mesh time."""
     unlogged: list[str]
     """Brokers without a log. What is known of them is what others heard and reported."""
+    holes: list[HolesFound]
+    """Brokers whose logs lack the rows of more than 2.2 periods in the middle."""
     matches: dict[str, int]
     """Comparison with the truth of a simulation, by verdict. Empty if there is none."""
 
@@ -138,6 +155,7 @@ class Quality(msgspec.Struct, frozen=True):
     unknown: int
     duplicates: int
     gaps: int
+    """Rows that are missing in the middle of logs."""
     conflicts: int
     """Rows that repeat a number with other content: the folder contains two runs with one name."""
 
@@ -154,7 +172,7 @@ class Findings(msgspec.Struct, frozen=True):
         """Plain values, instants as RFC 3339 in UTC."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         for run in plain["runs"]:
-            for record in (run, *run["events"], *run["parts"]):
+            for record in (run, *run["events"], *run["parts"], *run["holes"]):
                 for name in ("at", "start", "end", "started", "ended"):
                     if name in record and record[name] is not None:
                         record[name] = time_text(record[name])
@@ -193,6 +211,7 @@ def findings_of(digest: Digest) -> Findings:
         Quality(
             files=len({row.file for row in files}),
             bytes=sum({row.file: row.bytes for row in files}.values()),  # a file of two runs has two rows
+            gaps=sum(row.rows for row in digest.holes),
             **{name: sum(getattr(row, name) for row in files) for name in COUNTED},
         ),
     )
@@ -200,7 +219,7 @@ def findings_of(digest: Digest) -> Findings:
 
 HIDDEN: Final = ("run", "rtt_counts")
 """Fields of the heartbeats that programs do not get."""
-COUNTED: Final = ("lines", "rows", "corrupt", "unknown", "duplicates", "conflicts", "gaps")
+COUNTED: Final = ("lines", "rows", "corrupt", "unknown", "duplicates", "conflicts")
 """Fields of a file's row that are summed."""
 
 
@@ -209,8 +228,9 @@ def _run(run: str, digest: Digest) -> RunFound:
     of_node: dict[str, list[Life]] = defaultdict(list)
     for life in sorted(lives, key=lambda life: (life.node, life.start, life.no)):
         of_node[life.node].append(life)
-    known = {row.node: row for row in digest.brokers if row.run == run}
-    names = {node: known[node].name if node in known else node for node in of_node}
+    met = {row.node: row for row in digest.brokers if row.run == run}
+    known = {node: row for node, row in met.items() if row.boots}
+    names = {node: met[node].name if node in met else node for node in of_node}
     shares = {row.node: row for row in digest.availability if row.run == run}
     brokers = [
         BrokerFound(
@@ -242,8 +262,9 @@ def _run(run: str, digest: Digest) -> RunFound:
     pooled = next(
         (row for row in digest.detector if row.run == run and row.observer == row.subject == "*"), None
     )
+    carried = [row for row in met.values() if row.boots]
+    period_s = next((row.period_s for row in carried if row.period_s is not None), None)
     beats = next((row for row in digest.heartbeats if row.run == run), None)
-    carried = [row for row in digest.brokers if row.run == run]
     clocks = [row for row in digest.clocks if row.run == run]
     errors = [row.error_s for row in clocks if row.error_s is not None]
     drops: Counter[str] = Counter()
@@ -257,7 +278,7 @@ def _run(run: str, digest: Digest) -> RunFound:
         verdict="",
         started=min(life.start for life in lives),
         ended=max(life.end for life in lives),
-        period_s=next((row.period_s for row in carried if row.period_s is not None), None),
+        period_s=period_s,
         deadline_s=next((row.deadline_s for row in carried if row.deadline_s is not None), None),
         brokers=brokers,
         failures={cause: failures[cause] for cause in FAILURES if failures[cause]},
@@ -288,6 +309,11 @@ def _run(run: str, digest: Digest) -> RunFound:
         clock_error_s=max(errors, default=None),
         wall_off_s=max((abs(row.wall_s) for row in clocks), default=None),
         unlogged=sorted((names[node] for node in names if node not in known), key=natural),
+        holes=[
+            HolesFound(names[row.node], row.holes, row.rows, row.start, row.end)
+            for row in sorted(digest.holes, key=lambda row: row.start)
+            if row.run == run and row.end - row.start > SILENT_PERIODS * (period_s or 1.0) * 1e6
+        ],
         matches=dict(Counter(row.verdict for row in digest.matches if row.run == run)),
     )
     return msgspec.structs.replace(found, verdict=verdict(found))
@@ -398,9 +424,14 @@ def verdict(found: RunFound) -> str:
         said.append(f"{counted(lost, 'death')} that no log explains")
     if found.availability is not None:
         said.append(f"availability {share(found.availability)}")
+    lacking = []
     if found.unlogged:
-        count = counted(len(found.unlogged), "broker")
-        said.append(f"but {count} left no log: what nobody else saw is unknown")
+        lacking.append(f"{counted(len(found.unlogged), 'broker')} left no log")
+    if found.holes:
+        many = len(found.holes) != 1
+        lacking.append(f"{counted(len(found.holes), 'log')} {'have' if many else 'has'} holes")
+    if lacking:
+        said.append(f"but {' and '.join(lacking)}: what nobody else saw is unknown")
     return ", ".join(said) + "."
 
 

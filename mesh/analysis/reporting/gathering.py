@@ -13,6 +13,7 @@ from mesh.analysis.reporting.digest import (
     WINDOWS_MOST,
     Digest,
     Heartbeats,
+    Holes,
     Mistaken,
 )
 from mesh.analysis.results.tables import TABLES, Churn, Link, Traffic
@@ -48,6 +49,7 @@ def digest_of(tables: Mapping[str, DataFrame]) -> Digest:
     gathered["churn"] = _records(_fewer_windows(tables.get("churn")), Churn)
     gathered["links"] = _records(_worst_links(tables.get("links")), Link)
     gathered["traffic"] = _records(_traffic(tables.get("traffic")), Traffic)
+    gathered["holes"] = _records(_holes(tables.get("holes")), Holes)
     gathered["mistaken"] = _records(_mistaken(tables.get("mistakes")), Mistaken)
     gathered["heartbeats"] = _records(_heartbeats(tables.get("links"), tables.get("heard")), Heartbeats)
     return Digest(**gathered)  # type: ignore[arg-type]
@@ -137,6 +139,20 @@ def _traffic(traffic: DataFrame | None) -> DataFrame | None:
             *(F.sum(name).alias(name) for name in summed), F.max("loop_late_ms_max").alias("loop_late_ms_max")
         )
         .orderBy("run", "start", "node")
+    )
+
+
+def _holes(holes: DataFrame | None) -> DataFrame | None:
+    from pyspark.sql import functions as F
+
+    if holes is None:
+        return None
+    length = F.col("end") - F.col("start")
+    return holes.groupBy("run", "node").agg(
+        F.count("*").alias("holes"),
+        F.sum("rows").alias("rows"),
+        F.max_by("start", length).alias("start"),
+        F.max_by("end", length).alias("end"),
     )
 
 

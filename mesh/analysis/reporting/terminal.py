@@ -14,6 +14,7 @@ from mesh.analysis.reporting.findings import (
     BrokerFound,
     Event,
     Findings,
+    HolesFound,
     RunFound,
     counted,
     duration,
@@ -24,6 +25,7 @@ from mesh.analysis.reporting.findings import (
 EVENTS_SHOWN: Final = 40
 BROKERS_SHOWN: Final = 40
 NAMES_SHOWN: Final = 6
+HOLES_SHOWN: Final = 6
 STYLES: Final[Mapping[str, str]] = {
     "start": "cyan",
     "crash": "red",
@@ -48,6 +50,9 @@ def summary(found: Findings) -> RenderableType:
             pieces.append(
                 Text(f"no log of {named}: what is known of them comes from the logs of others", "yellow")
             )
+        pieces += [_holes(each) for each in run.holes[:HOLES_SHOWN]]
+        if len(run.holes) > HOLES_SHOWN:
+            pieces.append(Text(f"and {len(run.holes) - HOLES_SHOWN} more brokers", "yellow"))
         pieces += [_opinions(run), _carried(run)]
     pieces.append(_quality(found))
     return Group(*pieces)
@@ -115,6 +120,12 @@ def _brokers(run: RunFound) -> Table:
     if len(run.brokers) > BROKERS_SHOWN:
         table.add_row(f"and {len(run.brokers) - BROKERS_SHOWN} more, none worse")
     return table
+
+
+def _holes(each: HolesFound) -> Text:
+    where = f"longest from {_clock(each.start)} to {_clock(each.end)}"
+    rows = counted(each.rows, "row")
+    return Text(f"the log of {each.broker} lacks {rows}, {where}: what it heard then is unknown", "yellow")
 
 
 def _opinions(run: RunFound) -> Text:

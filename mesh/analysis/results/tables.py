@@ -63,14 +63,29 @@ class FileRow(msgspec.Struct, frozen=True):
     last: Instant | None
 
 
+class Hole(Record, frozen=True):
+    """Rows that are missing in the middle of a broker's log: a file is not there, or lines are damaged. What
+    the broker heard meanwhile is not known, so it is neither an outage nor a partition."""
+
+    node: str
+    boot: str
+    start: Instant
+    """Of the last row before them. If the broker writes summaries, the start of the summary's window."""
+    end: Instant
+    """Of the first row after them."""
+    rows: int
+
+
 class Broker(Record, frozen=True):
     """One broker of a run, and its counters."""
 
     node: str
     name: str
+    """As it calls itself. If its log is lost, as others call it."""
     host: str | None
     version: str | None
     boots: int
+    """Boots that have a log."""
     period_s: float | None
     deadline_s: float | None
     stats_s: float | None
@@ -376,6 +391,7 @@ class Match(Record, frozen=True):
 
 TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "files": FileRow,
+    "holes": Hole,
     "brokers": Broker,
     "lives": Life,
     "availability": Availability,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mesh.analysis.silence.apart import Ties, Times, clip, components, without
-from mesh.analysis.silence.outages import Gap, Lived, Outage, Ran, outages, ran
+from mesh.analysis.silence.apart import Ties, Times, clip, components, joined, without
+from mesh.analysis.silence.outages import Gap, Lived, Outage, Ran, Told, hiding, outages, ran
 from mesh.analysis.silence.sweep import Part, Silence, limits, parts
 
 FULL_SHARE: Final = 0.8
@@ -38,7 +38,9 @@ class Facts(NamedTuple):
     closed: Mapping[tuple[int, int], list[int]]
     """When links went down, by src and dst, in order."""
     logged: Mapping[int, Times]
-    """The times of which each broker's log tells."""
+    """The times of which each broker's log tells, with the holes in it."""
+    holes: Mapping[int, Times]
+    """The times whose rows are missing in a broker's log, although it goes on after them."""
     period: Mapping[int, int]
     end: int
     """The end of the logs."""
@@ -48,33 +50,48 @@ def decide(facts: Facts) -> Found:
     """Outages and parts of a run."""
     did = ran(facts.lives, facts.joined_at)
     gaps = [*facts.gaps, *_never_heard(facts, did)]
-    rows, silences = outages(gaps, did, facts.period, facts.ties, facts.closed)
-    silences += list(_presumed(silences, did.presence, facts.logged))
+    holes = hiding(facts.holes, facts.period)
+    told = outages(gaps, did, facts.period, facts.ties, facts.closed, holes)
+    unknown = {
+        node: lost
+        for node, times in did.presence.items()
+        if (lost := without(times, without(facts.logged.get(node, []), holes.get(node, []))))
+    }
+    silences = [*told.silences, *_presumed(told, unknown)]
+    # Only where a log has gaps may a silence begin without a heartbeat that its broker heard.
+    heard = {(gap.src, gap.dst, at) for gap in gaps if gap.dst in unknown for at in (gap.last, gap.next)}
+    halved = (
+        _in_halves(each, (each.src, each.dst, each.start) in heard if each.dst in unknown else not each.fresh)
+        for each in silences
+    )
     period = max(facts.period.values(), default=0)
-    return Found(rows, _parts(did.presence, silences, facts.ties, period, facts.end))
+    return Found(told.rows, _parts(did.presence, halved, facts.ties, period, facts.end))
 
 
-def _presumed(
-    silences: Sequence[Silence], presence: Mapping[int, Times], logged: Mapping[int, Times]
-) -> Iterator[Silence]:
+def _presumed(told: Told, unknown: Mapping[int, Times]) -> Iterator[Silence]:
     """What a broker heard while its log is lost is not known. One that is not heard is presumed not to hear
     either: the log of one broker must not turn a mesh in two into a cut of single links."""
-    unknown = {node: without(times, logged.get(node, [])) for node, times in presence.items()}
-    for each in silences:
-        for begin, until in clip(unknown.get(each.src, []), each.start, each.end):
+    for each in told.silences:
+        times = unknown.get(each.src, [])
+        if beside := told.doubtful.get((each.dst, each.src)):
+            times = joined([*times, *beside])
+        for begin, until in clip(times, each.start, each.end):
             yield Silence(each.dst, each.src, begin, until, each.expected, each.fresh and begin == each.start)
 
 
+def _in_halves(silence: Silence, after: bool) -> Silence:
+    """In half microseconds: a silence begins just ``after`` a heartbeat, so that between two silences with a
+    single heartbeat there is a moment without silence."""
+    return silence._replace(start=2 * silence.start + after, end=2 * silence.end)
+
+
 def _parts(
-    presence: Mapping[int, Times], silences: Iterable[Silence], ties: Ties | None, period: int, end: int
+    presence: Mapping[int, Times], halved: Iterable[Silence], ties: Ties | None, period: int, end: int
 ) -> list[Part]:
-    """Swept in half microseconds: a silence that is not fresh begins just after a heartbeat, so that between
-    two silences with a single heartbeat there is a moment without silence."""
     halves = {node: [(2 * begin, 2 * until) for begin, until in times] for node, times in presence.items()}
-    silent = (each._replace(start=2 * each.start + (not each.fresh), end=2 * each.end) for each in silences)
     return [
         part._replace(start=part.start // 2, end=None if part.end is None else part.end // 2)
-        for part in parts(halves, silent, ties, limits(2 * period), 2 * end)
+        for part in parts(halves, halved, ties, limits(2 * period), 2 * end)
     ]
 
 

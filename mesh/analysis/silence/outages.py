@@ -2,6 +2,7 @@
 
 It depends on `dst` whether a gap counts: it was silence only while `dst` ran, and is an outage if that took
 more than 2.2 periods at a time. The cause is the state of `src` meanwhile. Silence while both ran is a cut.
+What `dst` heard in a hole of its log is not known: there it did not listen.
 
 A broker **runs** from the moment at which it first heard another. Before that it joins, and is not part of
 the mesh yet. Then it runs while its life says so: a broker that is paused, down, away or unknown is on no
@@ -11,15 +12,17 @@ side.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
-from mesh.analysis.silence.apart import Ties, Times, clip, joined
+from mesh.analysis.silence.apart import Ties, Times, clip, joined, without
 from mesh.analysis.silence.sweep import SILENT_PERIODS, Silence
 
 UNWRITTEN: Final = 2_000_000
 """Microseconds of rows that a kill loses: they reach the file within a second, and a busy loop may take
 another."""
+HIDING_PERIODS: Final = 1
+"""A shorter hole hides at most one heartbeat of each peer, whose absence alone is no silence."""
 Cause = Literal["down", "paused", "away", "unknown", "cut"]
 
 
@@ -120,37 +123,74 @@ def _since_joined(times: Times, absence: Iterable[Lived], joined_at: list[int]) 
     return found
 
 
+class Told(NamedTuple):
+    """What gaps say."""
+
+    rows: list[Outage]
+    silences: list[Silence]
+    """To be swept."""
+    doubtful: dict[tuple[int, int], Times]
+    """By src and dst: what remains of a silence beside a hole, too short to be certain."""
+
+
 def outages(
     gaps: Iterable[Gap],
     ran: Ran,
     period: Mapping[int, int],
     ties: Ties | None,
     closed: Mapping[tuple[int, int], list[int]],
-) -> tuple[list[Outage], list[Silence]]:
-    """The rows of the table, and the silences to sweep.
+    holes: Mapping[int, Times],
+) -> Told:
+    """The rows of the table, and the silences.
 
     ``ties`` are the brokers that each was ever linked with, None in a full mesh. ``closed`` is when links
-    went down, by src and by dst, whose log says so, in order.
+    went down, by src and by dst, whose log says so, in order. ``holes`` are those of `hiding`.
     """
     rows: list[Outage] = []
     silences: list[Silence] = []
+    doubtful: dict[tuple[int, int], Times] = {}
     for gap in gaps:
         limit = int(SILENT_PERIODS * max(period[gap.src], period[gap.dst]))
         gap = _whole(gap, ran.stays.get(gap.dst, []))
-        listened = clip(ran.presence.get(gap.dst, []), gap.begin, gap.until)
+        hidden = holes.get(gap.dst, [])
+        listened = _listened(gap, ran.presence.get(gap.dst, []), hidden)
         if not any(until - begin > limit for begin, until in listened):
+            if any(begin < gap.until and gap.begin < until for begin, until in hidden):
+                doubtful.setdefault((gap.src, gap.dst), []).extend(listened)
             continue
         sources = ran.presence.get(gap.src, [])
         both = [span for begin, until in listened for span in clip(sources, begin, until)]
         expected = ties is None or _ought(gap, limit, closed.get((gap.src, gap.dst), []))
+        seen_again = {end for _, end in hidden}
         silences += (
-            Silence(gap.src, gap.dst, begin, until, expected, gap.last is None or begin > gap.begin)
+            Silence(gap.src, gap.dst, begin, until, expected, _is_fresh(gap, begin, seen_again))
             for begin, until in both
         )
         cause = _cause(gap, both, limit, ran)
         if cause is not None:
             rows.append(Outage(gap.src, gap.dst, gap.last, gap.next, expected, cause, gap.error_s))
-    return rows, silences
+    return Told(rows, silences, doubtful)
+
+
+def hiding(holes: Mapping[int, Times], period: Mapping[int, int]) -> dict[int, Times]:
+    """The holes in each broker's log in which a silence could begin or end."""
+    longest = max(period.values(), default=0) * HIDING_PERIODS
+    return {
+        node: [(begin, until) for begin, until in times if until - begin > longest]
+        for node, times in holes.items()
+    }
+
+
+def _listened(gap: Gap, presence: Times, holes: Times) -> Times:
+    """The times in a gap in which ``dst`` would have written what it heard."""
+    times = clip(presence, gap.begin, gap.until)
+    return without(times, holes) if holes else times
+
+
+def _is_fresh(gap: Gap, begin: int, seen_again: Collection[int]) -> bool:
+    """True if a silence from ``begin`` on is that of a broker which has only started. A silence that goes on
+    after a hole (``seen_again``) is none."""
+    return gap.last is None or (begin > gap.begin and begin not in seen_again)
 
 
 def _whole(gap: Gap, stays: Times) -> Gap:

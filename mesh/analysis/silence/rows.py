@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from mesh.analysis.silence.apart import Ties
+from mesh.analysis.silence.apart import Ties, Times
 from mesh.analysis.silence.apart import joined as joined_times
 from mesh.analysis.silence.deciding import Facts, decide, is_full
 from mesh.analysis.silence.outages import Gap, Lived, ran
@@ -32,13 +32,15 @@ def tables(
     ties: Iterable[tuple[str, str]] | None,
     closed: Iterable[tuple[str, str, int]],
     logs: Iterable[tuple[str, int, int]],
+    holes: Iterable[tuple[str, int, int]],
 ) -> Tables:
     """All three tables.
 
     ``lives``: node, state, start, end. ``gaps``: the fields of `Gap`. ``joined``: a broker, and when a boot
     of it first heard any other. ``periods``: a broker's, in seconds, for each boot. ``ties``: pairs of which
     one ever heard the other; None: the mesh is full. ``closed``: src, dst and when the link went down at dst.
-    ``logs``: a broker, and the first and the last row of a boot of it.
+    ``logs``: a broker, and the first and the last row of a boot of it. ``holes``: a broker, and the rows
+    around missing ones.
     """
     told = list(lives)
     names = sorted({node for node, *_ in told})
@@ -64,10 +66,7 @@ def tables(
     for src, dst, at in sorted(closed):
         if src in number and dst in number:
             shut.setdefault((number[src], number[dst]), []).append(at)
-    logged: dict[int, list[tuple[int, int]]] = {}
-    for node, first, last in logs:
-        if node in number:
-            logged.setdefault(number[node], []).append((first, last))
+    logged = _joined(logs, number)
     found = decide(
         Facts(
             lives=lived,
@@ -80,7 +79,8 @@ def tables(
             unheard=unheard,
             ties=tied,
             closed=shut,
-            logged={node: joined_times(times) for node, times in logged.items()},
+            logged=logged,
+            holes=_joined(holes, number),
             period=period,
             end=max((end for *_, end in told), default=0),
         )
@@ -95,6 +95,14 @@ def tables(
             for node in side
         ],
     )
+
+
+def _joined(spans: Iterable[tuple[str, int, int]], number: dict[str, int]) -> dict[int, Times]:
+    found: dict[int, Times] = {}
+    for node, first, last in spans:
+        if node in number:
+            found.setdefault(number[node], []).append((first, last))
+    return {node: joined_times(times) for node, times in found.items()}
 
 
 def _periods(periods: Iterable[tuple[str, float]], number: dict[str, int]) -> dict[int, int]:

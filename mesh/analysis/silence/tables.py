@@ -36,9 +36,11 @@ class Silences:
     part_sides: DataFrame
 
 
-def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: DataFrame) -> Silences:
+def silences(
+    boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: DataFrame, holes: DataFrame
+) -> Silences:
     """All three tables. ``boots``, ``stretches`` and ``linked`` have the columns of those records in
-    `mesh.analysis.facts`, ``lives`` those of its table. Instants are in microseconds."""
+    `mesh.analysis.facts`, ``lives`` and ``holes`` those of their tables. Instants are in microseconds."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, StructField, StructType
 
@@ -71,6 +73,7 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
         "ties": (pairs.where(neighbours), "src dst"),
         "closed": (closed, "src dst at"),
         "logs": (wrote, "dst begin until"),
+        "holes": (holes, "node start end"),
     }
     shape = StructType(
         [
@@ -88,10 +91,11 @@ def silences(boots: DataFrame, stretches: DataFrame, linked: DataFrame, lives: D
     return Silences(table("outages"), table("parts"), table("sides"))
 
 
-def _decided(lives: Any, gaps: Any, joined: Any, periods: Any, ties: Any, closed: Any, logs: Any) -> Any:
-    return tuple(
-        tables(lives, gaps, joined, periods, ties or None, closed, logs)
-    )  # no ties: the mesh is full
+def _decided(
+    lives: Any, gaps: Any, joined: Any, periods: Any, ties: Any, closed: Any, logs: Any, holes: Any
+) -> Any:
+    full = None  # no ties: the mesh is full
+    return tuple(tables(lives, gaps, joined, periods, ties or full, closed, logs, holes))
 
 
 def _gaps(heard: DataFrame, wrote: DataFrame) -> DataFrame:

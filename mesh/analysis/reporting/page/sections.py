@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Final
 
 from mesh.analysis.reporting.digest import Digest
@@ -38,6 +39,7 @@ PARTS_MOST: Final = 12
 BROKERS_MOST: Final = 60
 FILES_MOST: Final = 40
 VERDICTS: Final = {"tp": "right", "fp": "not done", "fn": "missed", "below resolution": "too short to tell"}
+HOLES_MOST: Final = 12
 
 
 def page_of(found: Findings, digest: Digest) -> Page:
@@ -189,6 +191,14 @@ def _truth(run: Run) -> Section | None:
     return Section("Compared with what was done", said, grids=[Grid(columns, rows)] if rows else [])
 
 
+def _holes(run: Run) -> Iterator[str]:
+    for each in run.found.holes[:HOLES_MOST]:
+        longest = f"{run.when(each.start, tenth=True)} to {run.when(each.end, tenth=True)}"
+        yield f"The log of {each.broker} has a hole from {longest}: what it heard then is unknown."
+    if (more := len(run.found.holes) - HOLES_MOST) > 0:
+        yield f"The logs of {more:,} more brokers have holes, which are in the table holes."
+
+
 def _quality(found: Findings, digest: Digest) -> Section:
     quality = found.quality
     of = f"{counted(quality.rows, 'row')} in {counted(quality.files, 'file')}, {size(quality.bytes)}."
@@ -217,6 +227,7 @@ def _quality(found: Findings, digest: Digest) -> Section:
     ):
         if count:
             said.append(Said(f"{count:,} {one if count == 1 else many}", "warn"))
+    said += [Said(text, "warn") for run in found.runs for text in _holes(Run(run, digest))]
     if quality.conflicts:
         twice = f"{counted(quality.conflicts, 'number')} came twice with different content"
         said.append(Said(f"{twice}: the folder has logs of two meshes with one name.", "bad"))

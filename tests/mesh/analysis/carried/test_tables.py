@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.analysis.reading.repeats import HOLES
 from mesh.analysis.results.spark_types import decision_schema
 from mesh.analysis.results.tables import Broker, Drop, Link, Traffic
 
@@ -34,6 +35,7 @@ HEARD = (
 )
 
 
+SAID = "run string, subject string, subject_name string, at bigint"
 MEM = "run string, node string, boot string, subject string, subject_boot string, mono_ns bigint"
 
 
@@ -75,8 +77,17 @@ def test_brokers_sum_over_their_boots(spark: SparkSession, stats: DataFrame) -> 
         ("r", "f00", "b1", "bergen", "h", "0.2", 1.0, 0.5, 5.0, 0),
         ("r", "f00", "b2", "f00", "h", "0.2", 1.0, 0.5, 5.0, 9 * S),
     ]
-    found = brokers(spark.createDataFrame(boots, BOOTS), stats)
-    a, c, f = found.orderBy("node").collect()
+    said = [
+        ("r", "a", "oslo", 1),
+        ("r", "d", "dover", 2),
+        ("r", "d", "dublin", 3),
+        ("r", "d", "", 4),
+        ("r", "e", "", 1),
+    ]
+    found = brokers(spark.createDataFrame(boots, BOOTS), spark.createDataFrame(said, SAID), stats)
+    a, c, d, e, f = found.orderBy("node").collect()
+    assert (d.name, d.boots, d.period_s, d.published) == ("dublin", 0, None, None), "it left no log"
+    assert (e.name, e.boots) == ("e", 0)
     assert f.name == "bergen", "the id, which stands for a missing name, came later in the alphabet"
     assert (a.name, a.version, a.boots, a.period_s) == ("oslo", "0.3", 3, 2.0)
     assert (a.published, a.delivered, a.dropped) == (19, 22, 4)
@@ -128,11 +139,17 @@ def test_links_with_round_trips_and_missed_surveys(spark: SparkSession, stats: D
         # Rounds 500 to 505 of one boot, then 1 to 8 of the next: none of them was missed.
         ("r", "a", "b1", "d", 4, 100, 14, 0, 1, 505, None, None, 0, 0, 0),
         ("r", "a", "b1", "d", 5, 100, 9, 0, 9, 18, None, None, 0, 0, 0),
+        # Rounds 5 to 8 arrived, and 17; the rows from window 1 to 2 are lost, and with them what was heard.
+        ("r", "y", "b6", "a", 0, 100, 3, 0, 5, 8, None, None, 0, 0, 0),
+        ("r", "y", "b6", "a", 1, 100, 2, 0, 9, 12, None, None, 0, 0, 0),
+        ("r", "y", "b6", "a", 2, 100, 1, 0, 17, 17, None, None, 0, 0, 0),
         ("r", "z", "b5", "a", 0, 100, 2, 0, 5, 6, None, None, 0, 0, 0),
     ]
     met = [("r", "a", "b1", "d", "d1", 3), ("r", "a", "b1", "d", "d2", 450), ("r", "a", "b1", "b", "b1", 5)]
-    found = links(stats, spark.createDataFrame(heard, HEARD), spark.createDataFrame(met, MEM))
-    b, c, d, z = found.orderBy("node", "peer").collect()
+    lost = spark.createDataFrame([("r", "y", "b6", 150, 230, 9)], HOLES)
+    found = links(stats, spark.createDataFrame(heard, HEARD), spark.createDataFrame(met, MEM), lost)
+    b, c, d, y, z = found.orderBy("node", "peer").collect()
+    assert y.missed == 1, "only what is known"
     assert d.missed == 1, "a restart within a window was taken for 491 missed surveys"
     assert (z.node, z.msgs_out, z.lost, z.answers) == ("z", None, None, 0), "it never wrote its counters"
     assert (b.peer, b.msgs_out, b.bytes_out, b.answers, b.missed) == ("b", 47, 470, 18, 3)

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mesh.analysis.facts import Boot
+from mesh.analysis.facts import Boot, Said
+from mesh.analysis.results.tables import Broker
 from tests.mesh.analysis.oracle.clock_tables import Clocks
 from tests.mesh.analysis.oracle.reading import RTT_US
 
@@ -43,8 +44,14 @@ class Stats:
         return [rows for (of, _), rows in self.of_boot.items() if of == node]
 
 
-def brokers(stats: Stats, boots: Sequence[Boot]) -> list[Row]:
+def brokers(stats: Stats, boots: Sequence[Boot], said: Sequence[Said]) -> list[Row]:
     table = []
+    logged = {boot.node for boot in boots}
+    for node in sorted({word.subject for word in said} - logged):
+        words = [word for word in said if word.subject == node and word.subject_name]
+        name = max(words, key=lambda word: word.at).subject_name if words else node
+        row = dict.fromkeys(Broker.__struct_fields__)
+        table.append({**row, "run": said[0].run, "node": node, "name": name, "boots": 0})
     for node in sorted({boot.node for boot in boots}):
         own = sorted((boot for boot in boots if boot.node == node), key=lambda boot: boot.first)
         counted = stats.of(node)
@@ -116,7 +123,8 @@ def traffic(stats: Stats, clocks: Clocks, window_s: float) -> list[Row]:
     return list(table.values())
 
 
-def links(stats: Stats, heard: Sequence[Row]) -> list[Row]:
+def links(stats: Stats, heard: Sequence[Row], holes: Sequence[Row]) -> list[Row]:
+    """``holes`` are by the clocks of their boots."""
     table: dict[tuple[str, str, str], Row] = {}
 
     def line(run: str, node: str, peer: str) -> Row:
@@ -145,12 +153,13 @@ def links(stats: Stats, heard: Sequence[Row]) -> list[Row]:
         for share, name in ((0.5, "rtt_p50_us"), (0.99, "rtt_p99_us")):
             found[name] = round_trip(windows, share)
         if any(row["first_round"] is not None for row in windows):
-            found["missed"] = missed(windows, stats)
+            found["missed"] = missed(windows, stats, holes)
     return list(table.values())
 
 
-def missed(windows: Iterable[Row], stats: Stats) -> int | None:
-    """Rounds that were not heard, in a window and between windows. None: the peer began anew in each."""
+def missed(windows: Iterable[Row], stats: Stats, holes: Sequence[Row]) -> int | None:
+    """Rounds that were not heard, in a window and between windows. None: in each the peer began anew, or rows
+    are missing."""
     total, told = 0, False
     by_boot: dict[str, dict[int, Row]] = defaultdict(dict)
     for row in windows:
@@ -160,6 +169,13 @@ def missed(windows: Iterable[Row], stats: Stats) -> int | None:
         for number, row in own.items():
             met = stats.met[row["dst"], row["boot"], row["src"]]
             if any(ns // row["window_ns"] == number for ns in met):
+                continue
+            numbers = [
+                range(hole["start_ns"] // row["window_ns"], hole["end_ns"] // row["window_ns"] + 1)
+                for hole in holes
+                if hole["boot"] == row["boot"]
+            ]
+            if any(number in each for each in numbers):
                 continue
             told = True
             total += max(0, row["last_round"] - row["first_round"] + 1 - row["surveys"])

@@ -12,7 +12,7 @@ from tests.mesh.analysis.lives.gathering import evidence_of, tell
 from tests.mesh.analysis.oracle import carried_tables, lives_tables, reading
 from tests.mesh.analysis.oracle.clock_tables import Clocks
 from tests.mesh.analysis.oracle.log_facts import Facts, wall_us
-from tests.mesh.analysis.oracle.mesh_facts import mesh_facts
+from tests.mesh.analysis.oracle.mesh_facts import holes, mesh_facts, raw_holes
 from tests.mesh.analysis.oracle.opinions_tables import Opinions
 from tests.mesh.analysis.oracle.silence_tables import Oracle
 from tests.mesh.analysis.silence.known import joined_of, silence_of
@@ -50,6 +50,7 @@ def tables(folder: Path, window_s: float) -> dict[str, Table]:
     survival = lives_tables.survival(lives)
     return {
         "files": reading.files(folder),
+        "holes": holes(rows, clocks),
         "heard": heard,
         "clocks": clocks.table(),
         "lives": [{"run": run, **vars(life)} for life in lives],
@@ -75,8 +76,8 @@ def tables(folder: Path, window_s: float) -> dict[str, Table]:
         "mistakes": opinions.mistakes,
         "detector": opinions.detector(),
         "views": opinions.views(window_s),
-        "brokers": carried_tables.brokers(stats, facts.boots),
-        "links": carried_tables.links(stats, heard),
+        "brokers": carried_tables.brokers(stats, facts.boots, facts.said),
+        "links": carried_tables.links(stats, heard, raw_holes(rows)),
         "traffic": carried_tables.traffic(stats, clocks, window_s),
         "drops": carried_tables.drops(stats),
         "matches": _matches(run, facts, lives, outages, silence),

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ class Facts:
     awake: list[tuple[str, str, int, int]] = field(default_factory=list)
     """Node, boot, from, to: it wrote rows without a gap of 2.2 periods."""
     late: list[Late] = field(default_factory=list)
+    holes: list[tuple[str, tuple[int, int]]] = field(default_factory=list)
+    """Node, from, to: rows of its log are missing in the middle."""
     truth: list[Row] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     """Names of brokers, by id."""
@@ -115,6 +118,9 @@ def _read_boot(facts: Facts, rows: list[Row], torn: bool, at: Callable[[Row], in
     )
     if meta:
         facts.names[who["node"]] = meta["name"]
+    for before, after in pairwise(rows):
+        if int(after["seq"]) > int(before["seq"]) + 1:
+            facts.holes.append((who["node"], (at(before), at(after))))
     silent = round(SILENT_PERIODS * period_s * 1_000_000)
     for start, end in _runs(sorted(at(row) for row in rows if row["kind"] != "stats"), silent):
         facts.awake.append((who["node"], who["boot"], start, end))

@@ -45,9 +45,47 @@ def mesh_facts(folder: Path, rows: Sequence[Row], heard: Sequence[Row], clocks: 
             )
         elif row["kind"] == "stats" and row["loop_late_ms_max"] / 1000 >= period_s[row["boot"]]:
             facts.late.append(Late(**who, at=at, late_s=row["loop_late_ms_max"] / 1000))
+    facts.holes += [(hole["node"], (hole["start"], hole["end"])) for hole in holes(rows, clocks)]
     facts.stretches += _stretches(heard, clocks)
     facts.awake += _awake(rows, heard, clocks)
     return facts
+
+
+def raw_holes(rows: Sequence[Row]) -> list[Row]:
+    """Where rows of a boot are missing, by its monotonic clock. A row of kind ``heard`` is written up to a
+    second after its window."""
+    of_boot: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["kind"] != "truth":
+            of_boot[row["boot"]].append(row)
+    found = []
+    for boot, own in of_boot.items():
+        length = max((int(row["window_ns"]) for row in own if row["kind"] == "heard"), default=None)
+        for before, after in pairwise(sorted(own, key=lambda row: int(row["seq"]))):
+            start = int(before["mono_ns"])
+            if length is not None:
+                start = max(0, start - 10**9) // length * length
+            if after["seq"] > before["seq"] + 1:
+                found.append(
+                    {
+                        "run": before["run"],
+                        "node": before["node"],
+                        "boot": boot,
+                        "start_ns": start,
+                        "end_ns": int(after["mono_ns"]),
+                        "rows": after["seq"] - before["seq"] - 1,
+                    }
+                )
+    return found
+
+
+def holes(rows: Sequence[Row], clocks: Clocks) -> list[Row]:
+    """The table ``holes``."""
+    return [
+        {name: row[name] for name in ("run", "node", "boot", "rows")}
+        | {name: clocks.at(row["boot"], row[f"{name}_ns"]) for name in ("start", "end")}
+        for row in raw_holes(rows)
+    ]
 
 
 def torn_boots(lines: Iterable[Line]) -> dict[str, bool]:

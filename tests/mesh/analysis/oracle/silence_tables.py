@@ -73,6 +73,20 @@ class Oracle:
                 found.append((max(start, begin), min(life.end, end)))
         return sorted(found)
 
+    def holes(self, node: str) -> list[tuple[int, int]]:
+        """The holes in its log that hide more than one heartbeat."""
+        own = (hole for who, hole in self.facts.holes if who == node)
+        return sorted((start, end) for start, end in own if end - start > self.period)
+
+    def listened(self, node: str, begin: int, until: int) -> list[tuple[int, int]]:
+        """When it ran and its log tells what it heard."""
+        found = []
+        for start, end in self.runs(node, begin, until):
+            marks = [start, *(moment for hole in self.holes(node) for moment in hole), end]
+            pieces = [(max(a, start), min(b, end)) for a, b in zip(marks[::2], marks[1::2], strict=True)]
+            found += [(a, b) for a, b in pieces if a < b]
+        return found
+
     def ended(self, node: str, last: int) -> int:
         """The end of the process that wrote until ``last``."""
         there = [life for life in self.lives if life.node == node and life.state in ("up", "paused")]
@@ -125,7 +139,7 @@ class Oracle:
         """The outages of a full mesh, with their causes."""
         found = set()
         for src, dst, last, following, begin, until in self.gaps():
-            listened = self.runs(dst, begin, until)
+            listened = self.listened(dst, begin, until)
             if not any(end - start > self.silent for start, end in listened):
                 continue
             both = [span for start, end in listened for span in self.runs(src, start, end)]
@@ -149,13 +163,24 @@ class Oracle:
         end = max(life.end for life in self.lives)
         ran = {node: self.runs(node, 0, end) for node in nodes}
         dark: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        unsure: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for src, dst, _, _, begin, until in self.gaps():
-            listened = self.runs(dst, begin, until)
+            listened = self.listened(dst, begin, until)
             if any(stop - start > self.silent for start, stop in listened):
-                dark.setdefault((src, dst), []).append((begin, until))
+                told = [begin, *(moment for hole in self.holes(dst) for moment in hole), until]
+                dark.setdefault((src, dst), []).extend(
+                    (max(a, begin), min(b, until))
+                    for a, b in zip(told[::2], told[1::2], strict=True)
+                    if max(a, begin) < min(b, until)
+                )
+            elif any(start < until and begin < stop for start, stop in self.holes(dst)):
+                unsure.setdefault((src, dst), []).extend(listened)
         for (src, dst), spans in list(dark.items()):
             for begin, until in list(spans):
                 dark.setdefault((dst, src), []).extend(self.unlogged(src, begin, until))
+                for start, stop in unsure.get((dst, src), []):
+                    if max(start, begin) < min(stop, until):
+                        dark.setdefault((dst, src), []).append((max(start, begin), min(stop, until)))
         changes = {moment for spans in (*ran.values(), *dark.values()) for span in spans for moment in span}
         found = []
         for start, stop in pairwise(sorted(changes)):
@@ -174,8 +199,11 @@ class Oracle:
 
     def unlogged(self, node: str, begin: int, until: int) -> list[tuple[int, int]]:
         """The times between two moments of which its log does not tell."""
-        logs = sorted((boot.first, boot.last) for boot in self.facts.boots if boot.node == node)
-        marks = [begin, *(moment for log in logs for moment in log), until]
+        logs = [(boot.first, boot.last) for boot in self.facts.boots if boot.node == node]
+        ends = sorted(
+            [moment for log in logs for moment in log] + [at for hole in self.holes(node) for at in hole]
+        )
+        marks = [begin, *ends, until]
         spans = zip(marks[::2], marks[1::2], strict=True)
         return [(max(a, begin), min(b, until)) for a, b in spans if max(a, begin) < min(b, until)]
 

@@ -202,6 +202,32 @@ def test_a_boot_says_how_it_began_and_ended(read: Read, tmp_path: Path) -> None:
     assert left["period_s"] == 1.0 and left["run"] == "mangrove" and left["node"] == alpha.id
 
 
+def test_missing_rows_in_the_middle_of_a_boot_are_a_hole(read: Read, tmp_path: Path) -> None:
+    """A file that is gone, and damaged lines. What is missing at either end of a log is no hole."""
+    write_logs(SMALL, tmp_path)
+    assert plain(read(tmp_path).holes) == []
+    (path,) = tmp_path.glob("alpha*")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [json.dumps(row) for row in rows]
+    path.unlink()
+    for number, (first, last) in enumerate([(1, 6), (6, 9), (13, 15), (17, 21)]):
+        (tmp_path / f"part-{number}.jsonl").write_text("\n".join([*lines[first:last], ""]))
+
+    found = plain(read(tmp_path).holes)
+
+    assert found == expected(
+        [
+            {
+                **{name: rows[0][name] for name in ("run", "node", "boot")},
+                "start_ns": rows[before]["mono_ns"],
+                "end_ns": rows[after]["mono_ns"],
+                "rows": after - before - 1,
+            }
+            for before, after in ((8, 13), (14, 17))
+        ]
+    )
+
+
 def test_two_runs_in_a_folder_and_repeated_numbers_are_reported(read: Read, tmp_path: Path) -> None:
     """One row of each number is read, whatever the order of files. Both runs may use the same ids."""
     write_logs(SMALL, tmp_path / "one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from mesh.analysis.reporting.digest import LINKS_MOST, Digest, Heartbeats, Mistaken
+from mesh.analysis.reporting.digest import LINKS_MOST, Digest, Heartbeats, Holes, Mistaken
 from mesh.analysis.results.tables import (
     Availability,
     Broker,
@@ -172,6 +172,7 @@ def digest_of_size(count: int, hours: float, seed: int = 1) -> Digest:
             FileRow(RUN, f"{names[node]}.jsonl", 1 << 20, 4000, 3999, 1, 0, 0, 0, 2, at(0), at(span_s))
             for node in nodes
         ],
+        holes=[Holes(RUN, nodes[-1], 2, 12_345, at(0.3 * span_s), at(0.32 * span_s))],
         brokers=[
             Broker(
                 RUN,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mesh.analysis.reporting.digest import Digest, Heartbeats, Mistaken
+from mesh.analysis.reporting.digest import Digest, Heartbeats, Holes, Mistaken
 from mesh.analysis.results.tables import (
     Availability,
     Broker,
@@ -41,14 +41,13 @@ def dead(subject: str, boot: str, when: float | None, cause: Any, reached: int, 
 
 
 def broker(node: str, name: str, **counted: Any) -> Broker:
-    given = {"published": 10, "delivered": 20, "dropped": 1, "loop_late_ms_max": 3.0, **counted}
+    given = {"boots": 1, "published": 10, "delivered": 20, "dropped": 1, "loop_late_ms_max": 3.0, **counted}
     return Broker(
         run=RUN,
         node=node,
         name=name,
         host="h",
         version="0.2",
-        boots=1,
         period_s=1.0,
         deadline_s=0.5,
         stats_s=5.0,
@@ -71,6 +70,7 @@ def digest(**changes: Any) -> Digest:
     ]
     given: dict[str, Any] = {
         "files": [FileRow(RUN, "a.jsonl", 1000, 11, 10, 1, 0, 0, 0, 2, at(0), at(100))],
+        "holes": [Holes(RUN, "a", 1, 2, at(60), at(61))],
         "brokers": [broker("a", "broker-10"), broker("b", "broker-2"), broker("c", "broker-1")],
         "lives": lives,
         "availability": [

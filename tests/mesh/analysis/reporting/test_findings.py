@@ -8,6 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
+from mesh.analysis.reporting.digest import Holes
 from mesh.analysis.reporting.findings import duration, findings_of, natural, share
 from mesh.analysis.reporting.terminal import summary
 from mesh.analysis.results.tables import FileRow, Part, PartSide
@@ -62,6 +63,26 @@ def test_the_verdict_names_brokers_whose_logs_are_missing() -> None:
         "2 brokers in 1 min 40 s, no failure, no partition, "
         "but 1 broker left no log: what nobody else saw is unknown."
     )
+
+
+def test_the_verdict_names_holes_that_may_hide_a_silence() -> None:
+    """With a file of a log gone, the report said nothing of it."""
+    (run,) = findings_of(digest(holes=[Holes(RUN, "a", 3, 500, at(30), at(50))])).runs
+    assert run.verdict.endswith("but 1 log has holes: what nobody else saw is unknown.")
+    assert [(hole.broker, hole.rows) for hole in run.holes] == [("broker-10", 500)]
+    assert "the log of broker-10 lacks 500 rows, longest from 22:13:50.0 to 22:14:10.0" in text_of(
+        findings_of(digest(holes=[Holes(RUN, "a", 3, 500, at(30), at(50))]))
+    )
+    short = findings_of(digest(holes=[Holes(RUN, "a", 1, 1, at(30), at(31))]))
+    assert short.runs[0].holes == [] and short.quality.gaps == 1
+
+
+def test_a_broker_without_a_log_has_the_name_that_others_give_it() -> None:
+    """It was shown as 16 hex digits, though each of its peers had told its name."""
+    others = [broker("a", "oslo"), broker("b", "bergen", boots=0, published=None, loop_late_ms_max=None)]
+    (run,) = findings_of(digest(brokers=others, parts=[], part_sides=[])).runs
+    assert run.unlogged == ["bergen", "c"]
+    assert {each.name for each in run.brokers} == {"oslo", "bergen", "c"}
 
 
 def test_events_are_in_order_with_names_in_natural_order() -> None:

@@ -40,4 +40,5 @@ def silence_of(facts: Facts, lives: Sequence[Life]) -> Tables:
         None,
         (),
         [(boot.node, boot.first, boot.last) for boot in facts.boots],
+        [(node, *hole) for node, hole in facts.holes],
     )

@@ -42,6 +42,8 @@ class Story:
     seed: int = 1
     logs_end: dict[int, float] = field(default_factory=dict)
     """Brokers whose logs tell nothing from this time on."""
+    holes: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Brokers whose logs lack all rows from one time to another."""
     windows: bool = False
     """Heartbeats are known by windows of 16 periods and quarters of one, as in reduced logs."""
 
@@ -94,6 +96,15 @@ class Story:
         joined_at: dict[int, list[int]] = {}
         gaps: list[Gap] = []
         logged: dict[int, list[tuple[int, int]]] = {}
+        holes = {}
+        for broker, (start, end) in self.holes.items():
+            for link, times in heard.items():
+                if link[1] == broker:
+                    heard[link] = [t for t in times if not start <= t < end]
+            left = [t for (_, dst), times in heard.items() if dst == broker for t in times]
+            holes[broker] = [
+                (us(max(t for t in left if t < start)), us(min((t for t in left if t >= end), default=end)))
+            ]
         for broker in range(self.brokers):
             for begin, end in self._boots(broker):
                 until = min(end, self.logs_end.get(broker, end))
@@ -129,6 +140,7 @@ class Story:
             ties=None if self.neighbours is None else ties,
             closed=closed,
             logged=logged,
+            holes=holes,
             period={broker: us(self.period_s.get(broker, 1.0)) for broker in range(self.brokers)},
             end=us(self.seconds),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -247,6 +248,62 @@ def test_the_lost_log_of_one_broker_makes_no_single_links_of_a_cut(end: float) -
     check_times(told[0], 20, 30)
 
 
+def torn_out(**options: Any) -> Story:
+    """A file is missing in the middle of the log of broker 0."""
+    return Story(5, holes={0: (22, 34)}, **options)
+
+
+def test_what_a_broker_heard_in_a_hole_of_its_log_is_unknown() -> None:
+    """A missing file was read as silence: the broker heard nobody, and the others were a side of a one-way
+    cut."""
+    found = decide(torn_out().facts())
+
+    assert found.parts == []
+    assert found.outages == []
+
+
+def test_a_cut_beside_a_hole_is_found() -> None:
+    """What is known of the silence is longer than the limit, though nothing is known of the rest."""
+    found = decide(torn_out().cut(15, 30, (0, 1), (2, 3, 4)).facts())
+
+    (part,) = found.parts
+    assert (part.kind, part.sides) == ("complete", ((2, 3, 4), (0, 1)))
+    check_times(part, 15, 30)
+    unheard = {(row.src, row.dst) for row in found.outages}
+    assert unheard == {(a, b) for a, b in product(ALL, ALL) if (a < 2) != (b < 2)}
+
+
+def test_a_cut_within_a_hole_is_known_from_the_other_side() -> None:
+    found = decide(torn_out().cut(24, 32, (0,), (1, 2, 3, 4)).facts())
+
+    (part,) = found.parts
+    assert (part.kind, part.sides) == ("complete", ((1, 2, 3, 4), (0,)))
+    check_times(part, 24, 32)
+    assert {row.dst for row in found.outages} == {1, 2, 3, 4}
+
+
+def test_a_cut_that_ends_soon_after_a_hole_lasts_until_then() -> None:
+    """The rest of the silence after the hole is too short to be one by itself."""
+    found = decide(torn_out().cut(15, 35, (0, 1), (2, 3, 4)).facts())
+
+    (part,) = found.parts
+    assert (part.kind, part.sides) == ("complete", ((2, 3, 4), (0, 1)))
+    check_times(part, 15, 35)
+
+
+def test_a_heartbeat_that_is_late_beside_a_hole_is_no_cut() -> None:
+    story = torn_out().cut(33, 35, ALL[1:], (0,), ways=1)
+
+    assert decide(story.facts()).parts == []
+
+
+def test_a_hole_shorter_than_a_period_hides_no_silence() -> None:
+    whole = Story(5).cut(15, 30, (0, 1), (2, 3, 4))
+    damaged = Story(5, holes={0: (20, 20.5)}).cut(15, 30, (0, 1), (2, 3, 4))
+
+    assert decide(damaged.facts()) == decide(whole.facts())
+
+
 def test_a_process_that_follows_another_at_once_did_not_listen_before() -> None:
     story = Story(4, lives=[(3, "up", 0, 20), (3, "up", 20, 60)], joins_s={})
     facts = story.facts()
@@ -463,6 +520,10 @@ def as_the_log_has_it(_: object) -> Callable[..., Any]:
     return lambda gap, stays: gap
 
 
+def hears_in_holes(listened: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda gap, presence, holes: listened(gap, presence, [])
+
+
 def joined_at_once(_: object) -> Callable[..., Any]:
     return lambda times, absence, joined_at: times
 
@@ -479,6 +540,7 @@ RULES: list[tuple[str, Any, str, Callable[[Any], Any], Callable[[], Story]]] = [
     ("it is one part while nobody changes sides", sweep, "merged_sides", never, death_on_a_side),
     ("a complete part explains its pairs", sweep, "without", everything_left, bridged_later),
     ("a broker without heartbeats joins", outages, "_since_joined", joined_at_once, starts_alone),
+    ("a hole in a log is no silence", outages, "_listened", hears_in_holes, torn_out),
     ("a link that was closed was not lost", outages, "_ought", always, given_up_neighbour),
 ]
 
