@@ -79,20 +79,27 @@ def cleaning_up() -> Iterator[None]:
 @contextmanager
 def interrupts_kept() -> Iterator[None]:
     """Repeat an interrupt that Python drops because it came within a destructor or a callback of a weak
-    reference. A simulation runs without an event loop, and spends much of its time there."""
+    reference. A simulation runs without an event loop, and spends much of its time there. However many are
+    dropped, one comes, and none after the block was interrupted."""
     before = sys.unraisablehook
+    again: threading.Timer | None = None
 
     def dropped(error: sys.UnraisableHookArgs) -> None:
-        if error.exc_type is KeyboardInterrupt:
+        nonlocal again
+        if error.exc_type is not KeyboardInterrupt:
+            before(error)
+        elif again is None or not again.is_alive():
             again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
             again.daemon = True
             again.start()
-        else:
-            before(error)
 
     sys.unraisablehook = dropped
     try:
         yield
+    except KeyboardInterrupt:
+        if again is not None:
+            again.cancel()
+        raise
     finally:
         sys.unraisablehook = before
 
