@@ -33,6 +33,9 @@ from mesh.work.queue import WorkQueue
 AHEAD_BYTES_MAX: Final = 64 << 20
 """Bytes that all queues together read ahead. Beyond them a queue reads only when it has nothing left, one
 block at a time. So many subscriptions with slow consumers cannot fill the memory."""
+COUNT_PAUSE_S: Final = 1.0
+"""From one count of a subscription's waiting rows to the next, at least. Consumers that keep up read all rows
+many times a second."""
 COUNTED_PER_S: Final = 10_000
 """Waiting messages of a subscription that are counted in a second at most: some 1 % of the journal's time."""
 PIECES_AT_ONCE: Final = 8
@@ -296,7 +299,8 @@ class Workers:
         queue = durable.work()
         queue.loaded(rows, found[-1].row if found else 0)
         # All rows that can be found were read: are there others?
-        if not found or (queue.all_read and now >= durable.counted_at + durable.waiting / COUNTED_PER_S):
+        due = durable.counted_at + COUNT_PAUSE_S + durable.waiting / COUNTED_PER_S
+        if not found or (queue.all_read and now >= due):
             durable.counted_at = now
             self._journal.ask(lambda journal: journal.missing(durable.id), partial(self._counted, durable))
         self.touch(durable)

@@ -150,7 +150,7 @@ def test_rows_that_vanish_while_a_home_works_are_reported_when_a_consumer_has_re
     """They were looked for once in the life of a home, and then at its next start."""
     one = worker(world)
     one.done(*one.take())
-    world.wait(1)
+    world.wait(2)
     one.say(Durable.DETACH, 1)
     for number in range(4):
         world.keep(b"%d" % number)
