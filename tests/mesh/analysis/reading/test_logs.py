@@ -177,6 +177,33 @@ def test_compressed_files_and_folders_in_folders_are_read(read: Read, tmp_path: 
     assert plain(read(f"file://{tmp_path}/a").heard) == whole
 
 
+def test_logs_are_read_from_another_file_system_of_spark(
+    spark: SparkSession, read: Read, tmp_path: Path
+) -> None:
+    """Hadoop's viewfs has a scheme of its own, so none of its URLs is a path of this machine."""
+    write_logs(SMALL, tmp_path / "logs")
+    name = f"logs-{tmp_path.name}"
+    spark.conf.set(f"fs.viewfs.mounttable.{name}.link./there", (tmp_path / "logs").as_uri())
+    logs = read(f"viewfs://{name}/there")
+    assert plain(logs.heard) == plain(read(tmp_path / "logs").heard)
+    assert plain(logs.files) == expected(oracle.files(tmp_path / "logs"))
+
+
+@pytest.mark.parametrize("form", ["lines", "parquet"])
+def test_heartbeats_are_reduced_without_a_sort(
+    spark: SparkSession, read: Read, tmp_path: Path, form: str
+) -> None:
+    """A sort of all heartbeats takes five to ten times as long as a scan of them."""
+    write_logs(SMALL, tmp_path / "lines")
+    if form == "parquet":
+        rows = spark.read.schema(row_type()).json(str(tmp_path / "lines"))
+        rows.withColumn("ts", F.to_timestamp("ts")).write.parquet(str(tmp_path / "parquet"))
+    parts = read(tmp_path / form).material.parts
+    plan = parts._jdf.queryExecution().executedPlan().toString()
+    assert "HashAggregate" in plan and "Scan" in plan
+    assert "Sort" not in plan
+
+
 def test_errors_distinguish_no_folder_no_logs_and_empty_logs(read: Read, tmp_path: Path) -> None:
     with pytest.raises(NoLogs, match="there is no folder"):
         read(tmp_path / "missing")
