@@ -337,9 +337,12 @@ from mesh.storage import ThreadStorage
 async def main():
     storage = ThreadStorage()
     lock = await storage.lock({str(tmp_path / "lock")!r})
+    began, begin = os.pipe()
     if (child := os.fork()) == 0:
+        os.write(begin, b"1")
         time.sleep(60)
         os._exit(0)
+    os.read(began, 1)
     print(child, flush=True)
     sys.stdin.read()
     os._exit(0)  # as a crash: without release

@@ -64,13 +64,17 @@ def at_a_terminal(command: str, url: str, columns: int, variables: dict[str, str
     return text
 
 
+PLAIN_LOCALE = "C" if sys.prefix.isascii() else "C.UTF-8"
+"""Python cannot start in the locale C if its environment has a path that is not ASCII."""
+
+
 @pytest.mark.parametrize(
     ("columns", "variables"),
     [
         (NARROW, {"TERM": "xterm-256color"}),
         (80, {"TERM": "xterm-256color", "NO_COLOR": "1"}),
         (80, {"TERM": "dumb"}),
-        (NARROW, {"TERM": "xterm", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}),
+        (NARROW, {"TERM": "xterm", "LC_ALL": PLAIN_LOCALE, "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}),
     ],
     ids=["narrow", "no-color", "dumb", "no-unicode"],
 )
