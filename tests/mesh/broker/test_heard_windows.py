@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mesh.broker.heard_windows import HeardWindows
@@ -27,6 +27,8 @@ BEATS = st.lists(
 
 
 @given(BEATS, st.sampled_from([0.01, 0.1, 1.0, 3.3]))
+@example([(0.0, False, 1, 0, 0.0), (0.0, False, 1, 0, 1.0)], 0.01)
+@example([(0.0, True, 1, 1, 0.0), (0.0, True, 1, 2, 0.0)], 0.01)
 def test_windows_are_those_of_single_rows(
     steps: list[tuple[float, bool, int, int, float]], period_s: float
 ) -> None:

@@ -147,8 +147,9 @@ def window(key: tuple[Any, ...], beats: list[Row]) -> dict[str, Any]:
     slots = 0
     for row in beats:
         slots |= 1 << ((row["mono_ns"] - number * length) * 64 // length)
-    asked = max((r for r in surveys if _compared(r)), key=lambda r: r["mono_ns"], default={})
-    told = max((r for r in answers if _compared(r)), key=lambda r: r["mono_ns"], default={})
+    # Of several at one instant, which one turn of a broker's loop may bring, the last one that it wrote.
+    asked = max((r for r in reversed(surveys) if _compared(r)), key=lambda r: r["mono_ns"], default={})
+    told = max((r for r in reversed(answers) if _compared(r)), key=lambda r: r["mono_ns"], default={})
     return {
         "run": run,
         "dst": dst,
