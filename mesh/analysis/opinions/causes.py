@@ -12,7 +12,7 @@ The rules, in order; the first that applies gives the cause:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 LOOKBACK_PERIODS: Final = 30.0
@@ -36,9 +36,8 @@ class Stretch(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """An outage: ``dst`` heard nothing of the member while both ran."""
+    """An outage: another broker heard nothing of the member while both ran."""
 
-    dst: str
     start: int
     end: int | None
 
@@ -55,11 +54,12 @@ def cause_of_death(
     boot: str,
     tellers: Iterable[str],
     life: Sequence[Stretch],
-    silences: Iterable[Silence],
+    silences: Mapping[str, Iterable[Silence]],
     *,
     period_us: int,
 ) -> Death:
-    """Judge one death, first reported at ``told``, of ``boot``. ``life`` is the member's, ordered by time."""
+    """Judge one death, first reported at ``told``, of ``boot``. ``life`` is the member's, ordered by time.
+    ``silences`` are by the broker that heard nothing of it."""
     since = told - round(LOOKBACK_PERIODS * period_us)
     own = [stretch for stretch in life if stretch.boot == boot]
     ended = next(
@@ -72,8 +72,8 @@ def cause_of_death(
         return Death("paused", paused[-1].start)
     if not own or any(each.state == "unknown" and each.start <= told and each.end >= since for each in life):
         return Death("log lost", None)
-    by = set(tellers)
-    for silence in silences:
-        if silence.dst in by and silence.start <= told and (silence.end is None or silence.end >= since):
-            return Death("cut off", None)
+    for teller in tellers:
+        for silence in silences.get(teller, ()):
+            if silence.start <= told and (silence.end is None or silence.end >= since):
+                return Death("cut off", None)
     return Death("mistaken", None)

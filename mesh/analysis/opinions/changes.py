@@ -45,7 +45,7 @@ def changes_of(
     subject: str,
     said: Iterable[Saying],
     life: Sequence[Stretch],
-    silences: Sequence[Silence],
+    silences: Mapping[str, Iterable[Silence]],
     others: Mapping[str, Sequence[tuple[int, int]]],
     *,
     period_us: int,

@@ -2,16 +2,18 @@
 
 DEAD counts, suspicion does not. Accuracy refers to the exposure, the time in which both ran. Detection refers
 to true failures only. A pair without any event has no row of its own, but counts in the pooled rows.
+
+`pairs` judges one broker by all its observers. A pool is sums, so that Spark makes those of an observer, of a
+subject and of all. `quality` makes the row of a pair or of a pool.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple
 
-from mesh.analysis.opinions.changes import quantile
+from mesh.analysis.opinions.changes import Saying, quantile
 
 ALL: Final = "*"
 
@@ -20,21 +22,33 @@ Spans = Sequence[tuple[int, int]]
 
 
 class Failure(NamedTuple):
-    """A crash or a power loss of one broker, when it ran again, and when each observer reported it dead."""
+    """A crash or a power loss of a broker, when it ran again, and when each observer first reported it
+    dead."""
 
-    subject: str
     at: int
     back: int | None
     told: Mapping[str, int]
 
 
 class Wrong(NamedTuple):
-    """A mistake: DEAD reported about a broker that ran."""
+    """A mistake of ``observer``: DEAD reported about a broker that ran."""
 
     observer: str
-    subject: str
     start: int
     end: int | None
+
+
+class Pool(NamedTuple):
+    """The counts and sums of one pair, or of many."""
+
+    mistakes: int
+    mistaken_us: int
+    recurrences: int
+    recurring_us: int
+    failures: int
+    missed: int
+    lags_us: Sequence[int]
+    """From each failure that was noticed to DEAD, in any order."""
 
 
 class Quality(NamedTuple):
@@ -54,78 +68,76 @@ class Quality(NamedTuple):
     detection_p99_s: float | None
 
 
-def detector(
-    ran: Mapping[str, Spans], mistakes: Iterable[Wrong], failures: Iterable[Failure], *, ended: int
-) -> list[Quality]:
-    """Rows of pairs with events, then rows pooled by observer, by subject, and over all."""
-    wrong: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+def reported_dead(said: Iterable[Saying]) -> dict[str, dict[str, int]]:
+    """When each observer first reported each boot of one broker dead, of all that was reported about it."""
+    told: dict[str, dict[str, int]] = defaultdict(dict)
+    for each in said:
+        if each.state == "dead":
+            of_boot = told[each.boot]
+            of_boot[each.node] = min(each.at, of_boot.get(each.node, each.at))
+    return told
+
+
+def pairs(
+    subject: str,
+    mistakes: Iterable[Wrong],
+    failures: Iterable[Failure],
+    ran: Mapping[str, Spans],
+    *,
+    ended: int,
+) -> dict[str, Pool]:
+    """One broker with each observer that made a mistake about it, or that could notice a failure of it."""
+    wrong: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for each in mistakes:
-        wrong[each.observer, each.subject].append((each.start, ended if each.end is None else each.end))
-    lags: dict[tuple[str, str], list[float]] = defaultdict(list)
-    count: dict[tuple[str, str], int] = defaultdict(int)
-    missed: dict[tuple[str, str], int] = defaultdict(int)
+        wrong[each.observer].append((each.start, ended if each.end is None else each.end))
+    lags_us: dict[str, list[int]] = defaultdict(list)
+    missed: dict[str, int] = defaultdict(int)
     for failure in failures:
-        until = ended if failure.back is None else failure.back
         for observer, spans in ran.items():
-            if observer == failure.subject or not _runs_at(spans, failure.at):
+            if observer == subject or not _runs_at(spans, failure.at):
                 continue
-            pair = (observer, failure.subject)
             told = failure.told.get(observer)
             if told is not None:
-                count[pair] += 1
-                lags[pair].append(max(0, told - failure.at) / 1e6)
-            elif failure.back is not None and _runs_through(spans, failure.at, until):
-                count[pair] += 1
-                missed[pair] += 1
-    rows = []
-    pooled: dict[tuple[str, str], _Pool] = defaultdict(_Pool)
-    for pair in sorted({*wrong, *count}):
-        observer, subject = pair
-        exposure_us = overlap(ran.get(observer, ()), ran.get(subject, ()))
-        pool = _Pool()
-        pool.add(wrong[pair], lags[pair], count[pair], missed[pair])
-        rows.append(pool.row(observer, subject, exposure_us))
-        for key in ((observer, ALL), (ALL, subject), (ALL, ALL)):
-            pooled[key].add(wrong[pair], lags[pair], count[pair], missed[pair])
-    exposures = pooled_exposures(ran)
-    rows += [pooled[node, ALL].row(node, ALL, exposures[node]) for node in sorted(ran)]
-    # Two brokers are exposed to each other for the same time.
-    rows += [pooled[ALL, node].row(ALL, node, exposures[node]) for node in sorted(ran)]
-    rows.append(pooled[ALL, ALL].row(ALL, ALL, sum(exposures.values())))
-    return rows
+                # A report of DEAD before the failure was a mistake. After the failure it was no longer news.
+                lags_us[observer].append(max(0, told - failure.at))
+            elif failure.back is not None and _runs_through(spans, failure.at, failure.back):
+                missed[observer] += 1
+    return {
+        observer: _pool(wrong.get(observer, ()), lags_us.get(observer, ()), missed.get(observer, 0))
+        for observer in sorted({*wrong, *lags_us, *missed})
+    }
 
 
-class _Pool:
-    """The counts of one pair, or of many."""
+def _pool(wrong: Sequence[tuple[int, int]], lags_us: Sequence[int], missed: int) -> Pool:
+    starts = [start for start, _ in wrong]
+    return Pool(
+        mistakes=len(starts),
+        mistaken_us=sum(end - start for start, end in wrong),
+        recurrences=max(0, len(starts) - 1),
+        # The times from each start to the next add up to that from the first to the last.
+        recurring_us=max(starts) - min(starts) if starts else 0,
+        failures=len(lags_us) + missed,
+        missed=missed,
+        lags_us=lags_us,
+    )
 
-    def __init__(self) -> None:
-        self.lengths: list[float] = []
-        self.recurrences: list[float] = []
-        self.lags: list[float] = []
-        self.failures = 0
-        self.missed = 0
 
-    def add(
-        self, wrong: Iterable[tuple[int, int]], lags: Iterable[float], failures: int, missed: int
-    ) -> None:
-        ordered = sorted(wrong)
-        self.lengths += [(end - start) / 1e6 for start, end in ordered]
-        self.recurrences += [(later - start) / 1e6 for (start, _), (later, _) in pairwise(ordered)]
-        self.lags += lags
-        self.failures += failures
-        self.missed += missed
+NOTHING: Final = _pool((), (), 0)
+"""The pool of a pair without any event."""
 
-    def row(self, observer: str, subject: str, exposure_us: int) -> Quality:
-        exposure_s = exposure_us / 1e6
-        lags = sorted(self.lags)
-        return Quality(
-            *(observer, subject, exposure_s, len(self.lengths)),
-            len(self.lengths) / exposure_s * 3600 if exposure_s else None,
-            _mean(self.lengths),
-            _mean(self.recurrences),
-            max(0.0, 1 - sum(self.lengths) / exposure_s) if exposure_s else None,
-            *(self.failures, self.missed, quantile(lags, 0.5), quantile(lags, 0.99)),
-        )
+
+def quality(observer: str, subject: str, pool: Pool, exposure_us: int) -> Quality:
+    """The row of a pool."""
+    exposure_s = exposure_us / 1e6
+    lags_s = [lag / 1e6 for lag in sorted(pool.lags_us)]
+    return Quality(
+        *(observer, subject, exposure_s, pool.mistakes),
+        pool.mistakes / exposure_s * 3600 if exposure_s else None,
+        pool.mistaken_us / 1e6 / pool.mistakes if pool.mistakes else None,
+        pool.recurring_us / 1e6 / pool.recurrences if pool.recurrences else None,
+        max(0.0, 1 - pool.mistaken_us / 1e6 / exposure_s) if exposure_s else None,
+        *(pool.failures, pool.missed, quantile(lags_s, 0.5), quantile(lags_s, 0.99)),
+    )
 
 
 def overlap(ones: Spans, others: Spans) -> int:
@@ -171,7 +183,3 @@ def _runs_at(spans: Spans, at: int) -> bool:
 
 def _runs_through(spans: Spans, since: int, until: int) -> bool:
     return any(start <= since and until <= end for start, end in spans)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None

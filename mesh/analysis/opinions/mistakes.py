@@ -8,7 +8,7 @@ mistake.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mesh.analysis.opinions.causes import Silence, Stretch, cause_of_death
@@ -30,7 +30,7 @@ def mistakes_of(
     subject: str,
     said: Iterable[Saying],
     life: Sequence[Stretch],
-    silences: Sequence[Silence],
+    silences: Mapping[str, Iterable[Silence]],
     ends: dict[str, Sequence[int]],
     *,
     period_us: int,

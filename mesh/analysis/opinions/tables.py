@@ -1,13 +1,14 @@
-"""Runs the decisions on opinions in Spark: one group for each member, one for each run.
+"""Runs the decisions on opinions in Spark: one group for each member, and for views one for each observer.
 
-Instants are in microseconds throughout. The times in which brokers ran are collected on the driver: their
-number grows with events, not with rows.
+There may be reports for each pair of brokers, and one row cannot hold those of a whole run. It holds only
+sums, and the changes of views. Instants are in microseconds throughout. The times in which brokers ran are
+collected on the driver: their number grows with events, not with rows.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +16,25 @@ from mesh.analysis.gathered import gathered
 from mesh.analysis.made import made
 from mesh.analysis.opinions.causes import Silence, Stretch
 from mesh.analysis.opinions.changes import Saying, changes_of
-from mesh.analysis.opinions.detector import Failure, Spans, Wrong, detector
+from mesh.analysis.opinions.detector import (
+    ALL,
+    NOTHING,
+    Failure,
+    Pool,
+    Spans,
+    Wrong,
+    overlap,
+    pairs,
+    pooled_exposures,
+    quality,
+    reported_dead,
+)
 from mesh.analysis.opinions.mistakes import mistakes_of
-from mesh.analysis.opinions.views import Step, views
+from mesh.analysis.opinions.views import PRESENT, Held, Step, held, views
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 RAN: Final = ("up", "paused")
 FAILED: Final = ("crash", "power_off")
@@ -33,8 +47,8 @@ class Run:
     ran: Mapping[str, Spans]
     ends: Mapping[str, Sequence[int]]
     """When processes of each broker ended, in order."""
-    failures: Sequence[tuple[str, str | None, int, int | None]]
-    """Broker, boot, when it failed, when it ran again."""
+    failures: Mapping[str, Sequence[tuple[int, int | None, str | None]]]
+    """By broker: when it failed, when it ran again, and the boot that failed. None: no report can name it."""
     started: int
     ended: int
 
@@ -60,7 +74,7 @@ def runs_of(lives: DataFrame) -> dict[str, Run]:
 def _run(nodes: Mapping[str, list[Any]]) -> Run:
     ran: dict[str, list[tuple[int, int]]] = {}
     ends: dict[str, list[int]] = {}
-    failures = []
+    failures: dict[str, list[tuple[int, int | None, str | None]]] = defaultdict(list)
     for node, stretches in nodes.items():
         stretches.sort(key=lambda row: (row.start, row.no))
         spans: list[tuple[int, int]] = []
@@ -76,7 +90,7 @@ def _run(nodes: Mapping[str, list[Any]]) -> Run:
         for row in stretches:
             if row.cause in FAILED:
                 back = next((span[0] for span in spans if span[0] >= row.end), None)
-                failures.append((node, row.boot, row.end, back))
+                failures[node].append((row.end, back, row.boot))
     starts = [row.start for stretches in nodes.values() for row in stretches]
     stops = [row.end for stretches in nodes.values() for row in stretches]
     return Run(ran, ends, failures, min(starts), max(stops))
@@ -89,17 +103,13 @@ def opinions(
 
     ``said`` has the columns of `mesh.analysis.facts.Said`, the others those of their tables.
     """
-    from pyspark.sql import functions as F
-
     runs = runs_of(lives)
     decided = made(_by_member(said, lives, outages, runs, periods))
-    changes = decided.select("run", F.explode("decided.changes").alias("row")).select("run", "row.*")
-    mistakes = decided.select("run", F.explode("decided.mistakes").alias("row")).select("run", "row.*")
     return Opinions(
-        changes,
-        mistakes,
-        _detector(said, mistakes, runs),
-        _views(said, runs, round(window_s * 1e6)),
+        _exploded(decided, "changes"),
+        _exploded(decided, "mistakes"),
+        _exploded(decided, "pairs").unionByName(pooled(_exploded(decided, "pools"), runs)),
+        _views(said, lives, runs, round(window_s * 1e6)),
     )
 
 
@@ -110,12 +120,13 @@ def _by_member(
     runs: Mapping[str, Run],
     periods: Mapping[str, float],
 ) -> DataFrame:
-    """One row for each member: its changes, and the mistakes about it."""
+    """One row for each member: its changes, the mistakes about it, and how well its failures were detected by
+    each observer, as rows of the table ``detector`` and as pools."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, StructField, StructType
 
     from mesh.analysis.results.spark_types import decided_type
-    from mesh.analysis.results.tables import Change, Mistake
+    from mesh.analysis.results.tables import Change, Detector, Mistake
 
     known = {
         "said": (said, "node at subject_boot incarnation to_state via"),
@@ -127,108 +138,157 @@ def _by_member(
     }
     ran = {run: dict(of.ran) for run, of in runs.items()}
     ends = {run: dict(of.ends) for run, of in runs.items()}
+    failures = {run: dict(of.failures) for run, of in runs.items()}
+    ended = {run: of.ended for run, of in runs.items()}
     period_us = {run: round(period_s * 1e6) for run, period_s in periods.items()}
 
-    def decide(run: str, subject: str, said: Any, life: Any, silences: Any) -> Any:
-        sayings = [Saying(*each) for each in said]
+    def decide(run: str, subject: str, life: Any, *columns: Any) -> Any:
+        sayings = [Saying(*each) for each in zip(*columns[:6], strict=True)]
         stretches = sorted((Stretch(*each) for each in life), key=lambda each: each.start)
-        cuts = [Silence(dst, last or 0, next_) for dst, last, next_ in silences]
+        cuts: dict[str, list[Silence]] = defaultdict(list)
+        for dst, last, next_ in zip(*columns[6:], strict=True):
+            cuts[dst].append(Silence(last or 0, next_))
         period = period_us.get(run, 1_000_000)
-        return (
-            [tuple(row) for row in changes_of(subject, sayings, stretches, cuts, ran[run], period_us=period)],
+        changes = changes_of(subject, sayings, stretches, cuts, ran[run], period_us=period)
+        mistakes = mistakes_of(subject, sayings, stretches, cuts, ends[run], period_us=period)
+        told = reported_dead(sayings)
+        of_pairs = pairs(
+            subject,
+            [Wrong(each.observer, each.start, each.end) for each in mistakes if each.state == "dead"],
             [
-                tuple(row)
-                for row in mistakes_of(subject, sayings, stretches, cuts, ends[run], period_us=period)
+                Failure(at, back, {} if boot is None else told.get(boot, {}))
+                for at, back, boot in failures[run].get(subject, ())
             ],
+            ran[run],
+            ended=ended[run],
+        )
+        rows = [
+            quality(observer, subject, pool, overlap(ran[run].get(observer, ()), ran[run].get(subject, ())))
+            for observer, pool in of_pairs.items()
+        ]
+        # Every broker has a pool, so that it has its rows even if there was no event.
+        pools = [(subject, subject, *NOTHING)]
+        pools += [(observer, subject, *pool) for observer, pool in of_pairs.items()]
+        return (
+            [tuple(each) for each in changes],
+            [tuple(each) for each in mistakes],
+            [*map(tuple, rows)],
+            pools,
         )
 
     shape = StructType(
         [
             StructField("changes", ArrayType(decided_type(Change, "run"))),
             StructField("mistakes", ArrayType(decided_type(Mistake, "run"))),
+            StructField("pairs", ArrayType(decided_type(Detector, "run"))),
+            StructField("pools", ArrayType(pool_type())),
         ]
     )
     judged = F.udf(decide, shape, useArrow=False)
-    of_member = gathered(("run", "subject"), known).where(F.size("said") > 0)
-    return of_member.select("run", judged("run", "subject", "said", "life", "silences").alias("decided"))
+    columns = [*_columns("said", known["said"][1]), *_columns("silences", known["silences"][1])]
+    of_member = gathered(("run", "subject"), known)
+    return of_member.select("run", judged("run", "subject", "life", *columns).alias("of")).select(
+        "run", "of.*"
+    )
 
 
-def _detector(said: DataFrame, mistakes: DataFrame, runs: Mapping[str, Run]) -> DataFrame:
-    """One group for each run: mistakes of DEAD, and when each observer reported a failed boot dead."""
+def pool_type() -> StructType:
+    """Observer, subject, and the fields of `Pool`."""
+    from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+    *sums, lags = Pool._fields
+    return StructType(
+        [StructField(name, StringType()) for name in ("observer", "subject")]
+        + [StructField(name, LongType()) for name in sums]
+        + [StructField(lags, ArrayType(LongType()))]
+    )
+
+
+def pooled(pools: DataFrame, runs: Mapping[str, Run]) -> DataFrame:
+    """The rows of the table ``detector`` for each observer, each subject, and a whole run.
+
+    ``pools`` has the run and the fields of `pool_type`. It has a row for each pair with an event, and for
+    each broker with itself."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType
 
     from mesh.analysis.results.spark_types import decided_type
     from mesh.analysis.results.tables import Detector
 
-    failed = {run: {(node, boot) for node, boot, *_ in of.failures} for run, of in runs.items()}
-    boots = sorted({boot for of in failed.values() for _, boot in of if boot is not None})
-    told = (
-        said.where((F.col("to_state") == "dead") & F.col("subject_boot").isin(boots))
-        .groupBy("run", "node", "subject", "subject_boot")
-        .agg(F.min("at").alias("at"))
-    )
-    known = {
-        "every": (_every_run(said, runs), "run"),
-        "wrong": (mistakes.where(F.col("state") == "dead"), "observer subject start end"),
-        "told": (told, "node subject subject_boot at"),
-    }
-    ran = {run: dict(of.ran) for run, of in runs.items()}
-    failures = {run: list(of.failures) for run, of in runs.items()}
-    ended = {run: of.ended for run, of in runs.items()}
+    exposures = {run: pooled_exposures(of.ran) for run, of in runs.items()}
+    for of_run in exposures.values():
+        of_run[ALL] = sum(of_run.values())
 
-    def decide(run: str, wrong: Any, told: Any) -> Any:
-        by_boot: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-        for node, subject, boot, at in told:
-            by_boot[subject, boot][node] = at
-        failed = [
-            # A report of DEAD before the failure was a mistake. After the failure it was no longer news.
-            Failure(node, at, back, {who: max(at, when) for who, when in by_boot[node, boot or ""].items()})
-            for node, boot, at, back in failures[run]
-        ]
-        mistaken = [Wrong(*each) for each in wrong]
-        return [tuple(row) for row in detector(ran[run], mistaken, failed, ended=ended[run])]
+    def decide(run: str, observer: str, subject: str, *pool: Any) -> Any:
+        # Two brokers are exposed to each other for the same time.
+        exposure_us = exposures[run].get(observer if subject == ALL else subject)
+        return [] if exposure_us is None else [tuple(quality(observer, subject, Pool(*pool), exposure_us))]
 
     judged = F.udf(decide, ArrayType(decided_type(Detector, "run")), useArrow=False)
-    of_run = gathered(("run",), known).where(F.size("every") > 0)
-    return _exploded(of_run.select("run", judged("run", "wrong", "told").alias("rows")))
+    *sums, lags = Pool._fields
+    summed = pools.groupingSets(
+        [[F.col("run"), F.col("observer")], [F.col("run"), F.col("subject")], [F.col("run")]],
+        "run",
+        "observer",
+        "subject",
+    ).agg(
+        *(F.sum(name).alias(name) for name in sums),
+        F.flatten(F.collect_list(lags)).alias(lags),
+    )
+    one, other = (F.coalesce(name, F.lit(ALL)) for name in ("observer", "subject"))
+    return _exploded(summed.select("run", judged("run", one, other, *Pool._fields).alias("rows")), "rows")
 
 
-def _views(said: DataFrame, runs: Mapping[str, Run], window_us: int) -> DataFrame:
-    """One group for each run: the steps that change a view, which are few among the reports."""
+def _views(said: DataFrame, lives: DataFrame, runs: Mapping[str, Run], window_us: int) -> DataFrame:
+    """One group for each observer: the steps that change its view, which are few among its reports. Then one
+    for each run: the views of all observers."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType
+    from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
     from mesh.analysis.results.spark_types import decided_type
     from mesh.analysis.results.tables import View
 
-    present = F.col("to_state").isin("alive", "suspect")
-    was = F.col("from_state").isin("alive", "suspect")
+    present = F.col("to_state").isin(*PRESENT)
+    was = F.col("from_state").isin(*PRESENT)
     steps = said.where((present != was) & (F.col("node") != F.col("subject"))).withColumn("present", present)
     known = {
-        "every": (_every_run(said, runs), "run"),
-        "steps": (steps, "at node boot subject present"),
+        # A broker that reports nothing has a view too.
+        "lives": (lives, "no"),
+        "steps": (steps, "at boot subject present"),
     }
     ran = {run: dict(of.ran) for run, of in runs.items()}
     bounds = {run: (of.started, of.ended) for run, of in runs.items()}
 
-    def decide(run: str, given: Any) -> Any:
+    def hold(run: str, node: str, *columns: Any) -> Any:
+        started, _ = bounds[run]
+        stepped = (Step(*each) for each in zip(*columns, strict=True))
+        return [tuple(each) for each in held(node, stepped, started=started, window_us=window_us)]
+
+    def compare(run: str, observers: Any) -> Any:
         started, ended = bounds[run]
-        stepped = (Step(*each) for each in given)
+        of_run = {node: [Held(*each) for each in found] for node, found in observers}
         return [
-            tuple(row) for row in views(stepped, ran[run], started=started, ended=ended, window_us=window_us)
+            tuple(row) for row in views(of_run, ran[run], started=started, ended=ended, window_us=window_us)
         ]
 
-    judged = F.udf(decide, ArrayType(decided_type(View, "run")), useArrow=False)
-    of_run = gathered(("run",), known).where(F.size("every") > 0)
-    return _exploded(of_run.select("run", judged("run", "steps").alias("rows")))
+    of_observer = ArrayType(StructType([StructField(name, LongType()) for name in Held._fields]))
+    holding = F.udf(hold, of_observer, useArrow=False)
+    compared = F.udf(compare, ArrayType(decided_type(View, "run")), useArrow=False)
+    found = gathered(("run", "node"), known).select(
+        "run", "node", holding("run", "node", *_columns("steps", known["steps"][1])).alias("held")
+    )
+    of_run = found.groupBy("run").agg(F.collect_list(F.struct("node", "held")).alias("observers"))
+    return _exploded(of_run.select("run", compared("run", "observers").alias("rows")), "rows")
 
 
-def _every_run(of: DataFrame, runs: Iterable[str]) -> DataFrame:
-    return of.sparkSession.createDataFrame([(run,) for run in sorted(runs)], "run string")
-
-
-def _exploded(rows: DataFrame) -> DataFrame:
+def _columns(name: str, fields: str) -> list[Column]:
+    """A list of structs as lists of its fields, for which Python makes no `Row`."""
     from pyspark.sql import functions as F
 
-    return rows.select("run", F.explode("rows").alias("row")).select("run", "row.*")
+    return [F.col(f"{name}.{field}") for field in fields.split()]
+
+
+def _exploded(rows: DataFrame, name: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return rows.select("run", F.explode(name).alias("row")).select("run", "row.*")

@@ -26,37 +26,37 @@ RAN = life((100, "up", "b1", None))
 @pytest.mark.parametrize(
     ("story", "silences", "death"),
     [
-        (life((47, "up", "b1", "crash"), (100, "down", None, None)), [], Death("crash", 47 * S)),
-        (life((47, "up", "b1", "power_off"), (100, "down", None, None)), [], Death("power_off", 47 * S)),
-        (life((47, "up", "b1", "leave"), (100, "away", None, None)), [], Death("left", 47 * S)),
+        (life((47, "up", "b1", "crash"), (100, "down", None, None)), {}, Death("crash", 47 * S)),
+        (life((47, "up", "b1", "power_off"), (100, "down", None, None)), {}, Death("power_off", 47 * S)),
+        (life((47, "up", "b1", "leave"), (100, "away", None, None)), {}, Death("left", 47 * S)),
         (
             life((46, "up", "b1", "pause"), (56, "paused", "b1", "resume"), (100, "up", "b1", None)),
-            [],
+            {},
             Death("paused", 46 * S),
         ),
-        (life((40, "up", "b1", "log lost"), (100, "unknown", None, None)), [], Death("log lost", None)),
-        (life((100, "up", "b0", None)), [], Death("log lost", None)),
-        (RAN, [Silence("o", 46 * S, 60 * S)], Death("cut off", None)),
-        (RAN, [Silence("o", 46 * S, None)], Death("cut off", None)),
-        (RAN, [Silence("via", 46 * S, 60 * S)], Death("cut off", None)),
-        (RAN, [Silence("stranger", 46 * S, 60 * S)], Death("mistaken", None)),
-        (RAN, [Silence("o", 5 * S, 12 * S)], Death("mistaken", None)),
-        (RAN, [Silence("o", 60 * S, 70 * S)], Death("mistaken", None)),
-        (RAN, [], Death("mistaken", None)),
+        (life((40, "up", "b1", "log lost"), (100, "unknown", None, None)), {}, Death("log lost", None)),
+        (life((100, "up", "b0", None)), {}, Death("log lost", None)),
+        (RAN, {"o": [Silence(46 * S, 60 * S)]}, Death("cut off", None)),
+        (RAN, {"o": [Silence(46 * S, None)]}, Death("cut off", None)),
+        (RAN, {"via": [Silence(46 * S, 60 * S)]}, Death("cut off", None)),
+        (RAN, {"stranger": [Silence(46 * S, 60 * S)]}, Death("mistaken", None)),
+        (RAN, {"o": [Silence(5 * S, 12 * S)]}, Death("mistaken", None)),
+        (RAN, {"o": [Silence(60 * S, 70 * S)]}, Death("mistaken", None)),
+        (RAN, {}, Death("mistaken", None)),
     ],
 )
-def test_the_cause_of_a_death(story: list[Stretch], silences: list[Silence], death: Death) -> None:
+def test_the_cause_of_a_death(story: list[Stretch], silences: dict[str, list[Silence]], death: Death) -> None:
     assert cause_of_death(TOLD, "b1", ["o", "via"], story, silences, period_us=S) == death
 
 
 def test_a_process_that_ends_after_its_reported_death_was_alive_then() -> None:
     story = life((60, "up", "b1", "crash"), (100, "down", None, None))
-    assert cause_of_death(TOLD, "b1", ["o"], story, [], period_us=S) == Death("mistaken", None)
+    assert cause_of_death(TOLD, "b1", ["o"], story, {}, period_us=S) == Death("mistaken", None)
 
 
 def test_a_pause_that_was_long_over_is_no_cause() -> None:
     story = life((5, "up", "b1", "pause"), (9, "paused", "b1", "resume"), (100, "up", "b1", None))
-    assert cause_of_death(TOLD, "b1", ["o"], story, [], period_us=S) == Death("mistaken", None)
+    assert cause_of_death(TOLD, "b1", ["o"], story, {}, period_us=S) == Death("mistaken", None)
 
 
 def test_a_death_is_the_fate_of_the_boot_that_it_names() -> None:
@@ -66,5 +66,5 @@ def test_a_death_is_the_fate_of_the_boot_that_it_names() -> None:
         (48, "up", "b2", "leave"),
         (99, "away", None, None),
     )
-    assert cause_of_death(TOLD, "b1", ["o"], story, [], period_us=S) == Death("crash", 20 * S)
-    assert cause_of_death(TOLD, "b2", ["o"], story, [], period_us=S) == Death("left", 48 * S)
+    assert cause_of_death(TOLD, "b1", ["o"], story, {}, period_us=S) == Death("crash", 20 * S)
+    assert cause_of_death(TOLD, "b2", ["o"], story, {}, period_us=S) == Death("left", 48 * S)
