@@ -14,13 +14,14 @@ FEW: Final = 50_000
 def made(frame: DataFrame) -> DataFrame:
     """The frame, computed now, without the plan that led to it.
 
-    A plan that holds the plans of all it stands on takes Spark minutes to look at. Spark is told that few
-    rows are in one partition: else it exchanges them before each group and join, which takes it longer than
-    the work itself. The rows are counted while they are computed.
+    A plan that holds the plans of all it stands on takes Spark minutes to look at. Rows that fit into one
+    partition are put into one: otherwise Spark exchanges them before each group and join, which takes longer
+    than the work itself. More rows get as few partitions as hold `FEW` rows each, since a task costs 10 ms
+    even without rows. The rows are counted while they are computed.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     counted = Observation()
     kept = frame.observe(counted, F.count(F.lit(1)).alias("rows")).localCheckpoint()
-    return kept.coalesce(1) if counted.get["rows"] <= FEW else kept
+    return kept.coalesce(counted.get["rows"] // FEW + 1)

@@ -85,10 +85,10 @@ class Clocks:
         """Samples from rounds in which one boot noted a survey and the other the answer to it."""
         asked: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
         for row in heard:
-            if row["survey_round"] is not None:
+            if _is_used(row["survey_round"]):
                 asked[row["src"], row["dst"], row["survey_round"]].append(row)
         for told in heard:
-            if told["answer_round"] is None or told["answer_rtt_us"] is None:
+            if not _is_used(told["answer_round"]) or told["answer_rtt_us"] is None:
                 continue
             for there in asked[told["dst"], told["src"], told["answer_round"]]:
                 asker = self._met(there["boot"], there["src"], there["survey_ns"])
@@ -198,6 +198,10 @@ def _ends(rows: Sequence[Row]) -> tuple[int, int]:
     """First and last moment of a boot's rows."""
     moments = [int(row["mono_ns"]) for row in rows]
     return min(moments), max(moments)
+
+
+def _is_used(round: int | None) -> bool:
+    return round is not None and (round < 256 or round % 64 == 0)
 
 
 def _noted(rows: Iterable[Row]) -> list[Row]:
