@@ -104,7 +104,7 @@ def analyze(
     try:
         spark = SparkOptions(master=master, memory=memory, conf=parse_conf(conf))
     except ValueError as error:
-        return _refuse(f"--conf {error}", USAGE)
+        return _refuse(str(error), USAGE)
     if follow:
         return _follow(logdir, out, spark, json, timeout)
     return _analyze(logdir, out, window, spark, scenario, around, within, json)

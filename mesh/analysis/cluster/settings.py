@@ -15,6 +15,8 @@ from typing import Final
 
 LOCAL_MASTER: Final = "local[2]"
 LOCAL_MEMORY: Final = "2g"
+SOUND_LOCAL: Final = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\]|-cluster\[.*\])?")
+"""Cores, and how often a task may fail."""
 
 LAUNCH: Final[Mapping[str, str]] = {
     "spark.app.name": "mesh analyze",
@@ -103,6 +105,13 @@ class SparkOptions:
     small: bool = False
     """The logs are a few megabytes."""
 
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for a local master without cores, at which Spark ends with a Java error."""
+        if self.local and not SOUND_LOCAL.fullmatch(self.chosen_master):
+            raise ValueError(
+                f"--master {self.chosen_master} names no cores; local[N] with N from 1 up, or local[*]"
+            )
+
     @property
     def chosen_master(self) -> str:
         return self.conf.get("spark.master", self.master)
@@ -122,7 +131,7 @@ def parse_conf(given: tuple[str, ...]) -> dict[str, str]:
     for pair in given:
         key, equals, value = pair.partition("=")
         if not equals or not key.startswith("spark."):
-            raise ValueError(f"{pair!r} is not spark.SOMETHING=VALUE")
+            raise ValueError(f"--conf {pair!r} is not spark.SOMETHING=VALUE")
         conf[key] = value
     return conf
 

@@ -340,6 +340,7 @@ def writing(out: str) -> Iterator[None]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
+    out = out.removeprefix("file://")
     try:
         yield
     except OSError as error:

@@ -58,3 +58,15 @@ def test_settings_are_pairs_and_the_last_one_holds() -> None:
 def test_a_malformed_setting_is_refused_and_shown(wrong: str) -> None:
     with pytest.raises(ValueError, match="is not spark.SOMETHING=VALUE"):
         parse_conf((wrong,))
+
+
+@pytest.mark.parametrize("wrong", ["local[0]", "local[]", "local[-1]", "local[two]", "local[2", "locale"])
+def test_a_local_master_without_cores_is_refused_before_spark_is_started(wrong: str) -> None:
+    for options in ({"master": wrong}, {"conf": {"spark.master": wrong}}):
+        with pytest.raises(ValueError, match="names no cores; local"):
+            SparkOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("right", ["local", "local[1]", "local[*]", "local[4,2]", "local-cluster[2,1,1024]"])
+def test_local_masters_of_spark_are_accepted(right: str) -> None:
+    assert SparkOptions(master=right).local

@@ -88,6 +88,12 @@ def test_each_refusal_has_its_code(number: int, code: int) -> None:
     assert raised.value.code == code
 
 
+def test_a_folder_of_this_machine_is_named_as_a_path() -> None:
+    with pytest.raises(OutputError, match="^--out /data/results cannot be written"):
+        with writing(LocalPlace(Path("/data/results")).url):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @pytest.mark.parametrize("said", ["java.io.IOException: No space left on device", "Permission denied: a"])
 def test_a_refusal_by_spark_is_reported_like_one_of_the_system(said: str) -> None:
     """A disk that was full while a task wrote ended mesh analyze with 1, and with the name of a class."""
