@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
+from mesh.analysis.carried.pairs import pairs
 from mesh.analysis.carried.tables import brokers, drops, links, traffic
 from mesh.analysis.clocks.apply import at, facts
 from mesh.analysis.clocks.measuring import clocks, measure
@@ -45,7 +46,8 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
     files = logs.files
     say("aligning all clocks")
     clock = measure(logs)
-    told = facts(logs, clock)
+    heard_of = made(pairs(logs.heard, logs.mem, logs.holes))
+    told = facts(logs, clock, heard_of)
     kept: dict[str, Any] = {name: made(getattr(told, name)) for name in TOLD}
     told = replace(told, **kept)
     say("finding the lives of processes")
@@ -91,7 +93,7 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
         "detector": thought.detector,
         "views": thought.views,
         "brokers": brokers(told.boots, told.said, stats),
-        "links": links(stats, logs.heard, logs.mem, logs.holes),
+        "links": links(stats, heard_of),
         "traffic": traffic(stats, window_s),
         "drops": drops(stats),
         "matches": scored,

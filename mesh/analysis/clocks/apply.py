@@ -44,8 +44,9 @@ class Facts:
     periods."""
 
 
-def facts(logs: Logs, measured: DataFrame) -> Facts:
-    """``measured`` is the result of `mesh.analysis.clocks.measuring.measure` for the same logs."""
+def facts(logs: Logs, measured: DataFrame, pairs: DataFrame) -> Facts:
+    """``measured`` is the result of `mesh.analysis.clocks.measuring.measure` for the same logs. ``pairs`` are
+    the windows of `heard`, joined (`mesh.analysis.clocks.joining`) by run, dst, boot and src."""
     clock = F.broadcast(measured.select("run", "boot", "rough", "pieces"))
     boots = _boots(measured)
     periods = F.broadcast(boots.select("run", "boot", "period_s"))
@@ -88,7 +89,7 @@ def facts(logs: Logs, measured: DataFrame) -> Facts:
         linked=as_decided(linked, Linked),
         late=as_decided(late.withColumns({"at": at("mono_ns"), "late_s": lateness}), Late),
         holes=as_decided(timed(logs.holes).withColumns({"start": at("start_ns"), "end": at("end_ns")}), Hole),
-        stretches=as_decided(_stretches(logs, timed), Stretch),
+        stretches=as_decided(_stretches(pairs, timed), Stretch),
         awake=_awake(logs, timed),
     )
 
@@ -119,11 +120,10 @@ def _boots(measured: DataFrame) -> DataFrame:
     )
 
 
-def _stretches(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
+def _stretches(pairs: DataFrame, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Runs of heartbeats of one broker at another."""
     found = F.udf(stretches_of, SPANS, useArrow=False)
-    solid = joined(logs.heard, "run", "src", "dst", "boot")
-    windows = solid.groupBy("run", "src", "dst", "boot").agg(_listed())
+    windows = pairs.groupBy("run", "src", "dst", "boot").agg(_listed())
     rows = windows.select("run", "src", "dst", "boot", F.explode(found("windows")).alias("of"))
     return timed(rows.select("run", "src", "dst", "boot", "of.*")).withColumns(
         {"first": at("first"), "last": at("last"), "error_s": F.col("error") / 1e9}

@@ -9,6 +9,7 @@ is left apart here without a reason.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
@@ -18,6 +19,7 @@ from mesh.eventlog.windows import PERIODS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.window import WindowSpec
 
 GAP: Final = 1.9
 """Periods. No silence that counts is shorter: 2.2, less a quarter where its ends are not exact."""
@@ -28,18 +30,19 @@ SIGN: Final = -(2**63)
 """The last quarter alone. One less does not fit into 64 bits."""
 
 
-def joined(windows: DataFrame, *keys: str) -> DataFrame:
+def joined(windows: DataFrame, *keys: str, sums: Sequence[Column] = ()) -> DataFrame:
     """Windows (``window``, ``window_ns``, ``first_ns``, ``last_ns``, ``slots``) by ``keys``, with their
-    ``start_ns``; those without a silence in or between them are one row, whose ``slots`` are 0."""
-    in_order = Window.partitionBy(*keys).orderBy("first_ns", "window")
+    ``start_ns``; those without a silence in or between them are one row, whose ``slots`` are 0. ``sums`` are
+    aggregates over the windows of a row."""
+    order = in_order(*keys)
     gap = F.expr(f"window_ns * {GAP / PERIODS}")
-    follows = F.col("first_ns") - F.lag("last_ns").over(in_order) < gap
-    goes_on = F.col("solid") & F.lag("solid").over(in_order) & follows
+    follows = F.col("first_ns") - F.lag("last_ns").over(order) < gap
+    goes_on = F.col("solid") & F.lag("solid").over(order) & follows
     begins = F.when(F.coalesce(goes_on, F.lit(False)), 0).otherwise(1)
     of_rows = (
-        windows.select(*keys, "window", "window_ns", "first_ns", "last_ns", "slots", _solid().alias("solid"))
+        windows.withColumn("solid", _solid())
         .withColumn("begins", begins)
-        .withColumn("number", F.sum("begins").over(in_order))
+        .withColumn("number", F.sum("begins").over(order))
     )
     start = F.min(F.expr("window * window_ns")).alias("start_ns")
     return of_rows.groupBy(*keys, "number").agg(
@@ -48,7 +51,13 @@ def joined(windows: DataFrame, *keys: str) -> DataFrame:
         F.min("first_ns").alias("first_ns"),
         F.max("last_ns").alias("last_ns"),
         F.max(F.when(F.col("solid"), F.lit(0).cast("long")).otherwise(F.col("slots"))).alias("slots"),
+        *sums,
     )
+
+
+def in_order(*keys: str) -> WindowSpec:
+    """The order in which windows are joined. Spark sorts once for all that use it."""
+    return Window.partitionBy(*keys).orderBy("first_ns", "window")
 
 
 def _solid() -> Column:

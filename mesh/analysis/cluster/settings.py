@@ -56,7 +56,7 @@ LOCAL_LAUNCH: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Spark makes a class for each of some hundred stages. Java's better compiler takes as long for them as
-    # they run. So it compiles only what runs sixteen times as long as by default, and puts less into a method.
+    # they run. So it compiles only what runs sixteen times as long as by default, and inlines less.
     "spark.driver.extraJavaOptions": (
         "-XX:+IgnoreUnrecognizedVMOptions -XX:+UseParallelGC -XX:MaxInlineLevel=9 -XX:InlineSmallCode=1500 "
         "-XX:Tier4InvocationThreshold=80000 -XX:Tier4MinInvocationThreshold=24000 "
@@ -66,7 +66,7 @@ LOCAL_LAUNCH: Final[Mapping[str, str]] = {
 LOCAL_SQL: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.files.maxPartitionBytes": "64m",
-    # To open a file on this machine takes less than to read 4 MB, which Spark assumes: each broker has a file,
+    # To open a file of this machine takes less than to read 4 MB, which Spark assumes. Each broker has files,
     # and a task costs 10 ms.
     "spark.sql.files.openCostInBytes": "256k",
     # What is kept is read a few times. To find out how it compresses takes longer than that.

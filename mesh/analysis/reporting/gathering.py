@@ -172,7 +172,7 @@ def _heartbeats(links: DataFrame | None, heard: DataFrame | None) -> DataFrame |
     """Sums over all links. Quantiles of round trips are those of all links pooled, from packed counters."""
     from pyspark.sql import functions as F
 
-    from mesh.analysis.carried.tables import pooled_round_trips
+    from mesh.analysis.carried.pairs import pooled_round_trips
 
     if links is None or heard is None:
         return None

@@ -49,7 +49,7 @@ COPIES: Final = 5
 FOLLOW_S: Final = 120
 HEARTBEATS: Final = 1_000_000
 SEED: Final = 1
-MEMORY: Final = "5g"
+MEMORY: Final = "4g"
 SILENT_S: Final = 7200.0
 BETWEEN_S: Final = 10
 """From the end of a run to its next start."""

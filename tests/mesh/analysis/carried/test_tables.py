@@ -31,7 +31,7 @@ HEARD = (
     "run string, dst string, boot string, src string, window bigint, window_ns bigint, "
     "surveys bigint, answers bigint, "
     "first_round bigint, last_round bigint, rtt_min_us bigint, rtt_max_us bigint, "
-    "rtt_low bigint, rtt_mid bigint, rtt_high bigint"
+    "rtt_low bigint, rtt_mid bigint, rtt_high bigint, first_ns bigint, last_ns bigint, slots bigint"
 )
 
 
@@ -128,6 +128,7 @@ def test_counts_from_before_the_first_file_left_are_in_no_window(spark: SparkSes
 
 
 def test_links_with_round_trips_and_missed_surveys(spark: SparkSession, stats: DataFrame) -> None:
+    from mesh.analysis.carried.pairs import pairs
     from mesh.analysis.carried.tables import links
 
     heard = [
@@ -147,7 +148,8 @@ def test_links_with_round_trips_and_missed_surveys(spark: SparkSession, stats: D
     ]
     met = [("r", "a", "b1", "d", "d1", 3), ("r", "a", "b1", "d", "d2", 450), ("r", "a", "b1", "b", "b1", 5)]
     lost = spark.createDataFrame([("r", "y", "b6", 150, 230, 9)], HOLES)
-    found = links(stats, spark.createDataFrame(heard, HEARD), spark.createDataFrame(met, MEM), lost)
+    rows = [(*row, row[4] * 100, row[4] * 100 + 99, -1) for row in heard]  # without a silence
+    found = links(stats, pairs(spark.createDataFrame(rows, HEARD), spark.createDataFrame(met, MEM), lost))
     b, c, d, y, z = found.orderBy("node", "peer").collect()
     assert y.missed == 1, "only what is known"
     assert d.missed == 1, "a restart within a window was taken for 491 missed surveys"
