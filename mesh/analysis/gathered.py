@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 def gathered(key: tuple[str, ...], lists: Mapping[str, tuple[DataFrame, str]]) -> DataFrame:
@@ -24,3 +24,13 @@ def gathered(key: tuple[str, ...], lists: Mapping[str, tuple[DataFrame, str]]) -
         rows = each if rows is None else rows.unionByName(each, allowMissingColumns=True)
     assert rows is not None
     return rows.groupBy(*key).agg(*(F.collect_list(name).alias(name) for name in lists))
+
+
+def columns_of(name: str, columns: str) -> Column:
+    """A list that `gathered` made, as one struct of lists: for each column its values. ``zip(*struct)`` gives
+    the rows again, as tuples.
+
+    For a list of structs, Python makes a `Row` of each, and that takes longer than most decisions."""
+    from pyspark.sql import functions as F
+
+    return F.struct(*(F.col(f"{name}.{column}").alias(column) for column in columns.split())).alias(name)

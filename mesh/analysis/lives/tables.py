@@ -5,10 +5,11 @@ Instants are in microseconds throughout, as in `mesh.analysis.facts`.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.analysis.gathered import gathered
+from mesh.analysis.gathered import columns_of, gathered
 from mesh.analysis.lives.availability import availability
 from mesh.analysis.lives.churn import churn
 from mesh.analysis.lives.evidence import Evidence
@@ -20,8 +21,16 @@ if TYPE_CHECKING:
 
     from mesh.analysis.clocks.apply import Facts
 
-KNOWN: Final = ("boots", "said", "linked", "heard", "awake", "late")
-"""Columns with lists of evidence about a broker."""
+KNOWN: Final = {
+    "boots": "boot first last first_seq last_seq rows stopped reason left torn stats_s period_s",
+    "said": "node boot at subject_boot to_state reason since",
+    "linked": "node boot at up reason",
+    "heard": "dst boot first last",
+    "awake": "boot first last",
+    "late": "boot at late_s",
+}
+"""Lists of evidence about a broker, and their columns."""
+RECORDS: Final = {name: namedtuple(name, columns) for name, columns in KNOWN.items()}
 
 
 def lives(facts: Facts) -> DataFrame:
@@ -35,29 +44,25 @@ def lives(facts: Facts) -> DataFrame:
     since = F.broadcast(facts.boots.select("run", "boot", F.col("first").alias("since")))
     said = facts.said.where("subject != node").join(since, ["run", "boot"], "left")
     lists = {
-        "boots": (
-            facts.boots.withColumn("who", F.col("node")),
-            "boot first last first_seq last_seq rows stopped reason left torn stats_s period_s",
-        ),
-        "said": (
-            said.withColumnRenamed("subject", "who"),
-            "node boot at subject_boot to_state reason since",
-        ),
-        "linked": (facts.linked.withColumnRenamed("peer", "who"), "node boot at up reason"),
-        "heard": (facts.stretches.withColumnRenamed("src", "who"), "dst boot first last"),
-        "awake": (facts.awake.withColumnRenamed("node", "who"), "boot first last"),
-        "late": (facts.late.withColumnRenamed("node", "who"), "boot at late_s"),
+        "boots": facts.boots.withColumn("who", F.col("node")),
+        "said": said.withColumnRenamed("subject", "who"),
+        "linked": facts.linked.withColumnRenamed("peer", "who"),
+        "heard": facts.stretches.withColumnRenamed("src", "who"),
+        "awake": facts.awake.withColumnRenamed("node", "who"),
+        "late": facts.late.withColumnRenamed("node", "who"),
     }
     of_run = facts.boots.groupBy("run").agg(
         F.min("first").alias("begin"),
         F.max("last").alias("end"),
         F.mode("period_s", deterministic=True).alias("usual_s"),
     )
-    of_broker = gathered(("run", "who"), lists).withColumnRenamed("who", "node")
+    known = {name: (frame, KNOWN[name]) for name, frame in lists.items()}
+    of_broker = gathered(("run", "who"), known).withColumnRenamed("who", "node")
     of_broker = of_broker.join(F.broadcast(of_run), "run")
     decide = F.udf(_tell, ArrayType(decided_type(Life, "run", "node")), useArrow=False)
     period_s = F.coalesce(F.array_max("boots.period_s"), "usual_s")
-    told = of_broker.select("run", "node", decide("node", "begin", "end", period_s, *KNOWN).alias("told"))
+    evidence = [columns_of(name, columns) for name, columns in KNOWN.items()]
+    told = of_broker.select("run", "node", decide("node", "begin", "end", period_s, *evidence).alias("told"))
     return told.select("run", "node", F.explode("told").alias("life")).select("run", "node", "life.*")
 
 
@@ -101,8 +106,10 @@ def _each(rows: DataFrame) -> DataFrame:
 
 
 def _tell(node: str, begin: int, end: int, period_s: float, *known: Any) -> list[tuple[Any, ...]]:
-    lists = dict(zip(KNOWN, known, strict=True))
-    lists["awake"] = [tuple(row) for row in lists["awake"]]
+    lists: dict[str, Any] = {
+        name: [record(*each) for each in zip(*columns, strict=True)]
+        for (name, record), columns in zip(RECORDS.items(), known, strict=True)
+    }
     since = {row.boot: row.since for row in lists["said"] if row.since is not None}
     evidence = Evidence(node=node, begin=begin, end=end, period_s=period_s, since=since, **lists)
     return [tuple(row) for row in tell(evidence)]

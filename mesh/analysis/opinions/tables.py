@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.analysis.gathered import gathered
+from mesh.analysis.gathered import columns_of, gathered
 from mesh.analysis.made import made
 from mesh.analysis.opinions.causes import Silence, Stretch
 from mesh.analysis.opinions.changes import Saying, changes_of
@@ -33,7 +33,7 @@ from mesh.analysis.opinions.mistakes import mistakes_of
 from mesh.analysis.opinions.views import PRESENT, Held, Step, held, views
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 RAN: Final = ("up", "paused")
@@ -142,11 +142,11 @@ def _by_member(
     ended = {run: of.ended for run, of in runs.items()}
     period_us = {run: round(period_s * 1e6) for run, period_s in periods.items()}
 
-    def decide(run: str, subject: str, life: Any, *columns: Any) -> Any:
-        sayings = [Saying(*each) for each in zip(*columns[:6], strict=True)]
-        stretches = sorted((Stretch(*each) for each in life), key=lambda each: each.start)
+    def decide(run: str, subject: str, said: Any, life: Any, silences: Any) -> Any:
+        sayings = [Saying(*each) for each in zip(*said, strict=True)]
+        stretches = sorted((Stretch(*each) for each in zip(*life, strict=True)), key=lambda each: each.start)
         cuts: dict[str, list[Silence]] = defaultdict(list)
-        for dst, last, next_ in zip(*columns[6:], strict=True):
+        for dst, last, next_ in zip(*silences, strict=True):
             cuts[dst].append(Silence(last or 0, next_))
         period = period_us.get(run, 1_000_000)
         changes = changes_of(subject, sayings, stretches, cuts, ran[run], period_us=period)
@@ -185,11 +185,9 @@ def _by_member(
         ]
     )
     judged = F.udf(decide, shape, useArrow=False)
-    columns = [*_columns("said", known["said"][1]), *_columns("silences", known["silences"][1])]
+    evidence = [columns_of(name, columns) for name, (_, columns) in known.items()]
     of_member = gathered(("run", "subject"), known)
-    return of_member.select("run", judged("run", "subject", "life", *columns).alias("of")).select(
-        "run", "of.*"
-    )
+    return of_member.select("run", judged("run", "subject", *evidence).alias("of")).select("run", "of.*")
 
 
 def pool_type() -> StructType:
@@ -259,9 +257,9 @@ def _views(said: DataFrame, lives: DataFrame, runs: Mapping[str, Run], window_us
     ran = {run: dict(of.ran) for run, of in runs.items()}
     bounds = {run: (of.started, of.ended) for run, of in runs.items()}
 
-    def hold(run: str, node: str, *columns: Any) -> Any:
+    def hold(run: str, node: str, steps: Any) -> Any:
         started, _ = bounds[run]
-        stepped = (Step(*each) for each in zip(*columns, strict=True))
+        stepped = (Step(*each) for each in zip(*steps, strict=True))
         return [tuple(each) for each in held(node, stepped, started=started, window_us=window_us)]
 
     def compare(run: str, observers: Any) -> Any:
@@ -275,17 +273,10 @@ def _views(said: DataFrame, lives: DataFrame, runs: Mapping[str, Run], window_us
     holding = F.udf(hold, of_observer, useArrow=False)
     compared = F.udf(compare, ArrayType(decided_type(View, "run")), useArrow=False)
     found = gathered(("run", "node"), known).select(
-        "run", "node", holding("run", "node", *_columns("steps", known["steps"][1])).alias("held")
+        "run", "node", holding("run", "node", columns_of("steps", known["steps"][1])).alias("held")
     )
     of_run = found.groupBy("run").agg(F.collect_list(F.struct("node", "held")).alias("observers"))
     return _exploded(of_run.select("run", compared("run", "observers").alias("rows")), "rows")
-
-
-def _columns(name: str, fields: str) -> list[Column]:
-    """A list of structs as lists of its fields, for which Python makes no `Row`."""
-    from pyspark.sql import functions as F
-
-    return [F.col(f"{name}.{field}") for field in fields.split()]
 
 
 def _exploded(rows: DataFrame, name: str) -> DataFrame:
