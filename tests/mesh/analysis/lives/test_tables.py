@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.analysis.carried.pairs import pairs
 from mesh.analysis.clocks.apply import Facts, facts
 from mesh.analysis.clocks.measuring import clocks, measure
 from mesh.analysis.lives.tables import lives
@@ -74,7 +75,9 @@ class Analysed:
         assert Play(load(str(file)), seed=7, out=str(self.folder)).run().ok
         self.logs: Logs = read_logs(spark, str(self.folder))
         self.measured: DataFrame = measure(self.logs)
-        self.facts: Facts = facts(self.logs, self.measured)
+        self.facts: Facts = facts(
+            self.logs, self.measured, pairs(self.logs.heard, self.logs.mem, self.logs.holes)
+        )
         self.lives: DataFrame = lives(self.facts).localCheckpoint()
 
 
