@@ -7,7 +7,7 @@ Times are in microseconds of mesh time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class Evidence:
     """Boot, start and end of times in which it wrote rows without a gap of more than 2.2 periods."""
     late: Sequence[Late] = ()
     """Its own reports of lateness."""
-    since: dict[str, int] = field(default_factory=dict)
-    """The first row of each boot of an observer."""
+    since: Sequence[int] = ()
+    """The first rows of boots of its observers. Only the earliest counts."""
 
     @property
     def period(self) -> int:
@@ -93,4 +93,4 @@ def _was_there(evidence: Evidence, word: Said) -> bool:
     too."""
     if word.reason in ("restarted", "returned"):
         return False
-    return not any(since < word.at - evidence.silence for since in evidence.since.values())
+    return not any(since < word.at - evidence.silence for since in evidence.since)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 KNOWN: Final = {
     "boots": "boot first last first_seq last_seq rows stopped reason left torn stats_s period_s",
-    "said": "node boot at subject_boot to_state reason since",
+    "said": "node boot at subject_boot to_state reason",
+    "since": "since",
     "linked": "node boot at up reason",
     "heard": "dst boot first last",
     "awake": "boot first last",
@@ -41,11 +42,11 @@ def lives(facts: Facts) -> DataFrame:
     from mesh.analysis.results.spark_types import decided_type
     from mesh.analysis.results.tables import Life
 
-    since = F.broadcast(facts.boots.select("run", "boot", F.col("first").alias("since")))
-    said = facts.said.where("subject != node").join(since, ["run", "boot"], "left")
+    said = facts.said.where("subject != node").withColumnRenamed("subject", "who")
     lists = {
         "boots": facts.boots.withColumn("who", F.col("node")),
-        "said": said.withColumnRenamed("subject", "who"),
+        "said": _evidence(said, facts.boots),
+        "since": _since(said, facts.boots),
         "linked": facts.linked.withColumnRenamed("peer", "who"),
         "heard": facts.stretches.withColumnRenamed("src", "who"),
         "awake": facts.awake.withColumnRenamed("node", "who"),
@@ -64,6 +65,26 @@ def lives(facts: Facts) -> DataFrame:
     evidence = [columns_of(name, columns) for name, columns in KNOWN.items()]
     told = of_broker.select("run", "node", decide("node", "begin", "end", period_s, *evidence).alias("told"))
     return told.select("run", "node", F.explode("told").alias("life")).select("run", "node", "life.*")
+
+
+def _evidence(said: DataFrame, boots: DataFrame) -> DataFrame:
+    """What others said that lives are told from: nearly all of it is opinions about boots that have a log."""
+    from pyspark.sql import functions as F
+
+    logged = boots.select(
+        "run", F.col("node").alias("who"), F.col("boot").alias("subject_boot"), F.lit(True).alias("logged")
+    )
+    words = said.join(F.broadcast(logged), ["run", "who", "subject_boot"], "left")
+    return words.where("logged is null or to_state = 'left' or reason = 'refuted'")
+
+
+def _since(said: DataFrame, boots: DataFrame) -> DataFrame:
+    """The first row of those who ever said something of a broker."""
+    from pyspark.sql import functions as F
+
+    first = boots.select("run", "boot", "first")
+    spoke = said.select("run", "who", "boot").distinct().join(F.broadcast(first), ["run", "boot"])
+    return spoke.groupBy("run", "who").agg(F.min("first").alias("since"))
 
 
 @dataclass(frozen=True)
@@ -110,8 +131,8 @@ def _tell(node: str, begin: int, end: int, period_s: float, *known: Any) -> list
         name: [record(*each) for each in zip(*columns, strict=True)]
         for (name, record), columns in zip(RECORDS.items(), known, strict=True)
     }
-    since = {row.boot: row.since for row in lists["said"] if row.since is not None}
-    evidence = Evidence(node=node, begin=begin, end=end, period_s=period_s, since=since, **lists)
+    lists["since"] = [row.since for row in lists["since"]]
+    evidence = Evidence(node=node, begin=begin, end=end, period_s=period_s, **lists)
     return [tuple(row) for row in tell(evidence)]
 
 

@@ -157,7 +157,7 @@ class _Reading:
             self._kept += again.kept
         bad = made(self._material.bad())
         names = self._names()
-        few = made(rows.where(F.col("kind").isin(*FEW)))
+        few = made(rows.where(F.col("kind").isin(*FEW)).select(*_columns(*FEW)))
         kinds = {kind: _kind(few if kind in FEW else rows, kind) for kind in KINDS}
         heard = self._heard(parts, kinds["heard"], extent)
         return Logs(
@@ -291,8 +291,13 @@ def _boots(kinds: dict[str, DataFrame], extent: DataFrame, counts: DataFrame, ba
 
 
 def _kind(rows: DataFrame, kind: str) -> DataFrame:
-    names = [name for name in columns(KINDS[kind]) if name not in ("v", "ts")]
-    return rows.where(F.col("kind") == kind).select("us", *names)
+    return rows.where(F.col("kind") == kind).select(*_columns(kind)).drop("kind")
+
+
+def _columns(*kinds: str) -> list[str]:
+    """The columns of these kinds, each once."""
+    names = dict.fromkeys(name for kind in kinds for name in columns(KINDS[kind]))
+    return ["kind", "us", *(name for name in names if name not in ("v", "ts"))]
 
 
 def _named(rows: DataFrame, names: DataFrame) -> DataFrame:

@@ -20,7 +20,7 @@ def evidence_of(facts: Facts, node: str) -> Evidence:
         heard=[stretch for stretch in facts.stretches if stretch.src == node],
         awake=[(boot, first, last) for of, boot, first, last in facts.awake if of == node],
         late=[row for row in facts.late if row.node == node],
-        since={boot.boot: boot.first for boot in facts.boots},
+        since=[boot.first for boot in facts.boots],
     )
 
 

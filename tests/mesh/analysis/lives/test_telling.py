@@ -70,7 +70,7 @@ def late(boot: str, at_s: float, late_s: float) -> Late:
 
 
 def of(**facts: Any) -> Evidence:
-    since = {"b1": 0, "c1": 0}
+    since = [0, 0]
     return Evidence(node="a", begin=0, end=END, period_s=1.0, since=since, **facts)
 
 
@@ -338,7 +338,7 @@ def test_a_broker_whose_joining_others_observed_had_not_begun_before() -> None:
     found = tell(
         replace(
             of(said=[said("b", 10, "1", "alive", "joined")], heard=[heard("b", 10, 100)]),
-            since={"b1": us(9.9)},
+            since=[us(9.9)],
         )
     )
 
@@ -409,7 +409,7 @@ def test_an_hour_added_to_every_clock_shifts_all_times_and_changes_no_state() ->
         heard=[later(each) for each in known.heard],
         awake=[(name, first + hour, last + hour) for name, first, last in known.awake],
         late=[later(each) for each in known.late],
-        since={name: at + hour for name, at in known.since.items()},
+        since=[at + hour for at in known.since],
     )
     for known, expected in EXPECTED.values():
         assert states(shift(known)) == expected
