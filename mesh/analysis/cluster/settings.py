@@ -15,7 +15,7 @@ from typing import Final
 
 LOCAL_MASTER: Final = "local[2]"
 LOCAL_MEMORY: Final = "2g"
-SOUND_LOCAL: Final = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\]|-cluster\[.*\])?")
+SOUND_LOCAL: Final = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\]|-cluster\[.*\])?")
 """Cores, and how often a task may fail."""
 
 LAUNCH: Final[Mapping[str, str]] = {
@@ -66,8 +66,8 @@ LOCAL_LAUNCH: Final[Mapping[str, str]] = {
 LOCAL_SQL: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.files.maxPartitionBytes": "64m",
-    # To open a file of this machine takes less than to read 4 MB, which Spark assumes. Each broker has files,
-    # and a task costs 10 ms.
+    # Spark assumes that opening a file takes as long as reading 4 MB. On this machine it takes less. Each
+    # broker has its own files, and a task costs 10 ms.
     "spark.sql.files.openCostInBytes": "256k",
     # What is kept is read a few times. To find out how it compresses takes longer than that.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
@@ -109,7 +109,8 @@ class SparkOptions:
         """Raises `ValueError` for a local master without cores, at which Spark ends with a Java error."""
         if self.local and not SOUND_LOCAL.fullmatch(self.chosen_master):
             raise ValueError(
-                f"--master {self.chosen_master} names no cores; local[N] with N from 1 up, or local[*]"
+                f"--master {self.chosen_master} names no cores of this machine; "
+                "use local[N] with N from 1 up, local[*], or a cluster's address such as spark://HOST:7077"
             )
 
     @property

@@ -63,10 +63,12 @@ def test_a_malformed_setting_is_refused_and_shown(wrong: str) -> None:
 @pytest.mark.parametrize("wrong", ["local[0]", "local[]", "local[-1]", "local[two]", "local[2", "locale"])
 def test_a_local_master_without_cores_is_refused_before_spark_is_started(wrong: str) -> None:
     for options in ({"master": wrong}, {"conf": {"spark.master": wrong}}):
-        with pytest.raises(ValueError, match="names no cores; local"):
+        with pytest.raises(ValueError, match="names no cores of this machine; use local"):
             SparkOptions(**options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("right", ["local", "local[1]", "local[*]", "local[4,2]", "local-cluster[2,1,1024]"])
+@pytest.mark.parametrize(
+    "right", ["local", "local[1]", "local[*]", "local[4,2]", "local[* , 2]", "local-cluster[2,1,1024]"]
+)
 def test_local_masters_of_spark_are_accepted(right: str) -> None:
     assert SparkOptions(master=right).local
