@@ -1,7 +1,8 @@
-"""What each boot heard of each broker, from one pass over `heard`: its stretches, round trips, missed rounds.
+"""Stretches, round trips and missed rounds of each pair, from one pass over `heard`.
 
-`heard` has a row for each window, and a pair few windows with a silence. So the windows between two silences
-become one row here, and everything about a pair is decided from these.
+A pair is a boot and a broker that it heard. `heard` has a row for each window, and few windows of a pair have
+a silence. So the windows between two silences become one row here. Everything about a pair is decided from
+these rows.
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ COUNTS: Final = tuple(f"rtt_{bucket}" for bucket in range(BUCKETS))
 
 
 def pairs(heard: DataFrame, mem: DataFrame, holes: DataFrame) -> DataFrame:
-    """Joined windows (`mesh.analysis.clocks.joining`) by run, dst, boot and src. They have the sum of
-    ``answers`` and of ``missed`` rounds, the shortest and longest round trip (``least``, ``most``) and how
-    many were in each bucket (`COUNTS`). All three frames are those of `mesh.analysis.reading.logs`."""
+    """Joined windows (`mesh.analysis.clocks.joining`) by run, dst, boot and src, from frames of
+    `mesh.analysis.reading.logs`.
+
+    ``answers`` and ``missed`` are the sums of answers and of missed rounds. ``least`` and ``most`` are the
+    shortest and the longest round trip. `COUNTS` are the numbers of round trips in each bucket.
+    """
     missed = F.sum("missed").alias("missed")
     return joined(_missed(heard, mem, holes), *PAIR, sums=[*_round_trips(), missed])
 
 
 def of_links(pairs: DataFrame) -> DataFrame:
-    """For each ``node`` and ``peer``: ``answers`` that it heard, quantiles of their round trips, and rounds
-    of the peer that it ``missed``."""
+    """For each ``node`` and ``peer``: the ``answers`` that the node heard, quantiles of their round trips,
+    and the rounds of the peer that the node ``missed``."""
     named = pairs.withColumnsRenamed({"dst": "node", "src": "peer"})
     summed = named.groupBy("run", "node", "peer").agg(
         F.sum("answers").alias("answers"),
@@ -50,7 +54,7 @@ def pooled_round_trips(heard: DataFrame) -> DataFrame:
 
 
 def _round_trips() -> list[Column]:
-    """Aggregates over windows."""
+    """Sums and extremes of round trips, as aggregates over windows."""
     mask = F.lit((1 << COUNTER_BITS) - 1)
     counters = [
         F.shiftright(name, COUNTER_BITS * place).bitwiseAND(mask)
@@ -79,7 +83,8 @@ def _quantile(*columns: Any) -> Column:
 
 
 def _missed(heard: DataFrame, mem: DataFrame, holes: DataFrame) -> DataFrame:
-    """Windows with the rounds of the peer that are ``missed`` in them, and between the one before and them.
+    """Windows with ``missed``: the peer's rounds without a survey, in the window and between it and the
+    previous one.
 
     A restarted peer counts its rounds anew. The rounds of a window with two of its boots tell nothing, nor do
     those of a window from which rows are missing.

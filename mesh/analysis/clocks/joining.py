@@ -32,8 +32,8 @@ SIGN: Final = -(2**63)
 
 def joined(windows: DataFrame, *keys: str, sums: Sequence[Column] = ()) -> DataFrame:
     """Windows (``window``, ``window_ns``, ``first_ns``, ``last_ns``, ``slots``) by ``keys``, with their
-    ``start_ns``; those without a silence in or between them are one row, whose ``slots`` are 0. ``sums`` are
-    aggregates over the windows of a row."""
+    ``start_ns``. Windows without a silence in or between them become one row, whose ``slots`` are 0. ``sums``
+    are aggregates over the windows of a row."""
     order = in_order(*keys)
     gap = F.expr(f"window_ns * {GAP / PERIODS}")
     follows = F.col("first_ns") - F.lag("last_ns").over(order) < gap

@@ -1,7 +1,7 @@
 """The evidence about one broker: its own rows, and what others observed of its links and heartbeats. Pure.
 
-These records run on executors that have only Python. Spark rows work as well, since only attributes are read.
-Times are in microseconds of mesh time.
+These records run on executors that have only Python. Other records with these attributes work
+as well. Times are in microseconds of mesh time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Evidence:
     late: Sequence[Late] = ()
     """Its own reports of lateness."""
     since: Sequence[int] = ()
-    """The first rows of boots of its observers. Only the earliest counts."""
+    """When boots of its observers wrote their first rows. Only the earliest counts."""
 
     @property
     def period(self) -> int:

@@ -68,7 +68,11 @@ def lives(facts: Facts) -> DataFrame:
 
 
 def _evidence(said: DataFrame, boots: DataFrame) -> DataFrame:
-    """What others said that lives are told from: nearly all of it is opinions about boots that have a log."""
+    """The reports of others that can change a life: about a boot without a log, or that a boot left or
+    refuted a report.
+
+    `tell` reads no others, and nearly all are others: opinions about boots that have a log.
+    """
     from pyspark.sql import functions as F
 
     logged = boots.select(
@@ -79,7 +83,7 @@ def _evidence(said: DataFrame, boots: DataFrame) -> DataFrame:
 
 
 def _since(said: DataFrame, boots: DataFrame) -> DataFrame:
-    """The first row of those who ever said something of a broker."""
+    """For each broker, the earliest row of all boots that ever reported about it."""
     from pyspark.sql import functions as F
 
     first = boots.select("run", "boot", "first")

@@ -3,8 +3,8 @@
 DEAD counts, suspicion does not. Accuracy refers to the exposure, the time in which both ran. Detection refers
 to true failures only. A pair without any event has no row of its own, but counts in the pooled rows.
 
-`pairs` judges one broker by all its observers. A pool is sums, so that Spark makes those of an observer, of a
-subject and of all. `quality` makes the row of a pair or of a pool.
+`pairs` judges one broker by all its observers. A pool consists of sums. So Spark can add up the pools of an
+observer, of a subject and of all pairs. `quality` makes a row of a pool.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Pool(NamedTuple):
     failures: int
     missed: int
     lags_us: Sequence[int]
-    """From each failure that was noticed to DEAD, in any order."""
+    """From each noticed failure to the report of DEAD, in any order."""
 
 
 class Quality(NamedTuple):
@@ -69,7 +69,7 @@ class Quality(NamedTuple):
 
 
 def reported_dead(said: Iterable[Saying]) -> dict[str, dict[str, int]]:
-    """When each observer first reported each boot of one broker dead, of all that was reported about it."""
+    """When each observer first reported a boot dead, by boot. ``said`` has the reports about one broker."""
     told: dict[str, dict[str, int]] = defaultdict(dict)
     for each in said:
         if each.state == "dead":
@@ -86,7 +86,8 @@ def pairs(
     *,
     ended: int,
 ) -> dict[str, Pool]:
-    """One broker with each observer that made a mistake about it, or that could notice a failure of it."""
+    """The pool of each observer that made a mistake about one broker, or that could notice a failure of
+    it."""
     wrong: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for each in mistakes:
         wrong[each.observer].append((each.start, ended if each.end is None else each.end))

@@ -18,7 +18,7 @@ PRESENT: Final = ("alive", "suspect")
 WINDOWS_MOST: Final = 100_000
 """A longer run has windows only where something changed."""
 NUMBERS_MOST: Final = 100_000
-"""Numbers of so many members are remembered."""
+"""Members whose numbers are cached."""
 
 Spans = Sequence[tuple[int, int]]
 
@@ -51,7 +51,7 @@ class Agreement(NamedTuple):
 
 @lru_cache(NUMBERS_MOST)
 def number_of(node: str) -> int:
-    """The number of a member in views. It has 64 bits with a sign, as Spark's whole numbers have."""
+    """The number of a member in views: a signed integer of 64 bits, which Spark can hold."""
     return int.from_bytes(blake2b(node.encode(), digest_size=8).digest(), signed=True)
 
 
@@ -131,7 +131,7 @@ def _first(started: int, window_us: int) -> int:
 
 
 def _window_of(at: int, first: int, window_us: int) -> int:
-    """The start of the first window at whose end a moment has come."""
+    """The start of the first window that ends at a moment or later."""
     return first + max(0, at - first - 1) // window_us * window_us
 
 

@@ -54,7 +54,7 @@ class Lines:
     def __init__(self, lines: DataFrame) -> None:
         self._lines = lines
         line = F.col("line")
-        # In bytes: to count the characters of a line takes Spark as long as to parse it.
+        # In bytes, since Spark takes as long to count the characters of a line as to parse it.
         before = F.octet_length(F.substring_index(line, "}", 1))
         is_one = before == F.octet_length(line) - 1
         self._beats = line.startswith(BEGINS) & is_one & line.contains(MARK)
