@@ -1,11 +1,16 @@
 """Samples of the differences between clocks, from rounds that both ends noted.
 
-`Heard` keeps, for each window, the latest round that is a multiple of 16 or a power of two: when the survey
-of another broker arrived, and when the answer to the own one did. If the survey's row at one end and the
-answer's at the other have the same round, they form a sample. Clocks drift slowly, so of the rounds from 256
-on only each multiple of 64 is used. A heartbeat does not name its sender's boot, and rounds begin anew with
-each boot. So the boot is the one that the writer last named for that broker: it
-names every boot when it meets it, before it hears a heartbeat of it.
+`Heard` notes in each window the latest round that is a multiple of 16 or a power of two. It has the time when
+the survey of another broker arrived, and the time when the answer to the own survey did. If the survey's row
+at one end and the answer's at the other have the same round, they form a sample.
+
+Clocks drift slowly. So of the rounds from `EACH_BELOW` on, only multiples of `STEP` are used. A minute of
+logs from long lives may have no such multiple. So a run uses every noted round if its longest log is shorter
+than `EACH_BELOW` periods.
+
+A heartbeat does not name its sender's boot, and rounds begin anew with each boot. So the boot is the one that
+the writer last named for that broker. It names every boot when it meets it, before it hears a heartbeat of
+it.
 """
 
 from __future__ import annotations
@@ -14,21 +19,26 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from mesh.eventlog.windows import PERIODS
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from mesh.analysis.reading.logs import Logs
 
 EACH_BELOW: Final = 256
+"""Rounds of a boot, of which each noted one is used. A short life has no others."""
 STEP: Final = 64
-"""Rounds. Nine a pair in ten minutes at a period of a second; four times as many take 2 s of CPU more for
-600,000 windows."""
+"""Rounds. A pair has nine such multiples in ten minutes at a period of a second. To use four times as many
+takes 2 s of CPU more for 600,000 windows."""
 
 
 def samples(logs: Logs) -> DataFrame:
     """``run``, ``one``, ``other`` (boots), ``ns`` by the clock of ``one``, ``difference`` and ``error`` in
     microseconds (see `mesh.analysis.clocks.offsets.Sample`)."""
-    used = logs.heard.where(_is_used("survey_round") | _is_used("answer_round"))
+    longest = logs.boots_raw.groupBy("run").agg(F.max(F.expr("last_ns - first_ns")).alias("longest_ns"))
+    windows = logs.heard.join(F.broadcast(longest), "run")
+    used = windows.where(_is_used("survey_round") | _is_used("answer_round"))
     heard = used.join(_met(logs.mem), ["run", "dst", "boot", "src"], "left")
     asked = heard.where(_is_used("survey_round")).select(
         "run",
@@ -68,8 +78,9 @@ def samples(logs: Logs) -> DataFrame:
 
 
 def _is_used(round: str) -> Column:
-    """False for null, too. Later powers of two are multiples of the step."""
-    return F.expr(f"{round} < {EACH_BELOW} or {round} % {STEP} = 0")
+    """False for null, too. Powers of two from `EACH_BELOW` on are multiples of `STEP`."""
+    is_short = f"longest_ns < window_ns * {EACH_BELOW // PERIODS}"
+    return F.expr(f"{round} is not null and ({round} < {EACH_BELOW} or {round} % {STEP} = 0 or {is_short})")
 
 
 def _met(mem: DataFrame) -> DataFrame:

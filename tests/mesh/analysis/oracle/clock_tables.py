@@ -36,6 +36,7 @@ class Clocks:
         self.node = {boot: own[0]["node"] for boot, own in self.of_boot.items()}
         self.first = {boot: _ends(own)[0] for boot, own in self.of_boot.items()}
         self.last = {boot: _ends(own)[1] for boot, own in self.of_boot.items()}
+        self.longest = max((self.last[boot] - self.first[boot] for boot in self.of_boot), default=0)
         self.wall = {boot: self._wall(boot) for boot in self.of_boot}
         found = list(self._samples(heard))
         self.rough = self._standing(solved(self.wall, found))
@@ -85,10 +86,10 @@ class Clocks:
         """Samples from rounds in which one boot noted a survey and the other the answer to it."""
         asked: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
         for row in heard:
-            if _is_used(row["survey_round"]):
+            if self._is_used(row, row["survey_round"]):
                 asked[row["src"], row["dst"], row["survey_round"]].append(row)
         for told in heard:
-            if not _is_used(told["answer_round"]) or told["answer_rtt_us"] is None:
+            if not self._is_used(told, told["answer_round"]) or told["answer_rtt_us"] is None:
                 continue
             for there in asked[told["dst"], told["src"], told["answer_round"]]:
                 asker = self._met(there["boot"], there["src"], there["survey_ns"])
@@ -98,6 +99,11 @@ class Clocks:
                     ahead = abs(middle - there["survey_ns"]) // 1000  # rounded towards zero
                     difference = ahead if middle > there["survey_ns"] else -ahead
                     yield told["boot"], there["boot"], difference, told["answer_rtt_us"] // 2 + 1, middle
+
+    def _is_used(self, row: Row, round: int | None) -> bool:
+        if round is None:
+            return False
+        return round < 256 or round % 64 == 0 or self.longest < 16 * row["window_ns"]
 
     def _met(self, boot: str, src: str, ns: int) -> str | None:
         """The boot that sent a heartbeat, according to the listener's last report of the sender."""
@@ -198,10 +204,6 @@ def _ends(rows: Sequence[Row]) -> tuple[int, int]:
     """First and last moment of a boot's rows."""
     moments = [int(row["mono_ns"]) for row in rows]
     return min(moments), max(moments)
-
-
-def _is_used(round: int | None) -> bool:
-    return round is not None and (round < 256 or round % 64 == 0)
 
 
 def _noted(rows: Iterable[Row]) -> list[Row]:
