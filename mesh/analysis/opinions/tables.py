@@ -103,7 +103,11 @@ def opinions(
 
     ``said`` has the columns of `mesh.analysis.facts.Said`, the others those of their tables.
     """
+    from pyspark.sql import functions as F
+
     runs = runs_of(lives)
+    # A run whose logs hold a single instant has no lives to judge reports by.
+    said = said.where(F.col("run").isin(*runs))
     decided = made(_by_member(said, lives, outages, runs, periods))
     return Opinions(
         _exploded(decided, "changes"),

@@ -127,6 +127,17 @@ def test_brokers_that_report_nothing_have_rows_too(spark: SparkSession) -> None:
     assert views == {(run, start): row for run in "rq" for start, row in there.items()}
 
 
+def test_reports_of_a_run_without_lives_are_left_out(spark: SparkSession) -> None:
+    """A run whose logs hold a single instant has no lives."""
+    lives: list[Row] = [("r", "a", 1, "b1", "up", 0, 100 * S, None, False, True, 0.0)]
+    talk = [said("a", 5, "b", "unknown", "alive", run=run) for run in "rq"]
+
+    found = judged(spark, talk, lives, [])
+
+    for frame in (found.changes, found.detector, found.views):
+        assert {row.run for row in frame.collect()} == {"r"}
+
+
 def test_spark_pools_as_python_would(spark: SparkSession) -> None:
     from pyspark.sql.types import StringType, StructField, StructType
 
