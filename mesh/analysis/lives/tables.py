@@ -45,7 +45,7 @@ def lives(facts: Facts) -> DataFrame:
     said = facts.said.where("subject != node").withColumnRenamed("subject", "who")
     lists = {
         "boots": facts.boots.withColumn("who", F.col("node")),
-        "said": _evidence(said, facts.boots),
+        "said": telling_reports(said, facts.boots),
         "since": _since(said, facts.boots),
         "linked": facts.linked.withColumnRenamed("peer", "who"),
         "heard": facts.stretches.withColumnRenamed("src", "who"),
@@ -67,7 +67,7 @@ def lives(facts: Facts) -> DataFrame:
     return told.select("run", "node", F.explode("told").alias("life")).select("run", "node", "life.*")
 
 
-def _evidence(said: DataFrame, boots: DataFrame) -> DataFrame:
+def telling_reports(said: DataFrame, boots: DataFrame) -> DataFrame:
     """The reports of others that can change a life: about a boot without a log, or that a boot left or
     refuted a report.
 

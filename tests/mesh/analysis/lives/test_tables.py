@@ -10,7 +10,7 @@ import pytest
 from mesh.analysis.carried.pairs import pairs
 from mesh.analysis.clocks.apply import Facts, facts
 from mesh.analysis.clocks.measuring import clocks, measure
-from mesh.analysis.lives.tables import lives
+from mesh.analysis.lives.tables import lives, telling_reports
 from mesh.analysis.reading.logs import Logs, read_logs
 from mesh.analysis.results.spark_types import decision_schema
 from mesh.analysis.results.tables import Clock, Life
@@ -146,3 +146,25 @@ def test_lives_are_those_that_the_oracle_tells(analysed: Analysed) -> None:
     assert {"crash", "power_off", "pause", "resume", "leave", "restart", "start"} <= {*causes}
     assert causes.count("crash") == causes.count("power_off") == causes.count("pause") == 1
     assert analysed.lives.columns == decision_schema(Life).names
+
+
+def test_reports_that_lives_are_told_from_are_kept(spark: SparkSession) -> None:
+    """An opinion about a boot that has a log tells nothing of its life. Another broker may have that boot's
+    id."""
+    words = [
+        ("r", "a", "a1", "dead", "missed rounds"),
+        ("r", "a", "a1", "alive", "joined"),
+        ("r", "a", "a1", "alive", "refuted"),
+        ("r", "a", "a1", "left", ""),
+        ("r", "a", "a2", "alive", "joined"),
+        ("r", "b", "a1", "alive", "joined"),
+        ("q", "a", "a1", "alive", "joined"),
+    ]
+    said = spark.createDataFrame(
+        words, "run string, who string, subject_boot string, to_state string, reason string"
+    )
+    boots = spark.createDataFrame([("r", "a", "a1")], "run string, node string, boot string")
+
+    kept = telling_reports(said, boots).select(*said.columns).collect()
+
+    assert sorted(tuple(row) for row in kept) == sorted(words[2:])
