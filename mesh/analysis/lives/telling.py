@@ -22,6 +22,8 @@ AFTER: Final[dict[Cause, str]] = {
     "log lost": "unknown",
 }
 """The state that follows an end."""
+EARLY: Final = 0.2
+"""Periods. A first heartbeat may seem so early: it is known to an eighth, and clocks differ a little."""
 
 
 class Told(NamedTuple):
@@ -96,12 +98,13 @@ def _of_boot(evidence: Evidence, stay: Stay) -> Iterator[_Stretch]:
 
 def _heard(evidence: Evidence, stay: Stay) -> list[Span]:
     """When others heard this boot. Heartbeats do not name their boot. Those that continued into the next one
-    belong to this one until at least 2.2 periods before it."""
+    belong to this one until at least 2.2 periods before it. Those that began just before it belong to it."""
+    early = round(EARLY * evidence.period) if stay.followed else 0
     spans = []
     for stretch in evidence.heard:
-        first, last = max(stretch.first, stay.first), stretch.last
-        if first >= stay.until or last < stay.first:
+        if stretch.first >= stay.until - early or stretch.last < stay.first:
             continue
+        first, last = max(stretch.first, stay.first), stretch.last
         if stay.followed and last >= stay.until:
             last = max(first, stay.until - evidence.silence)
         spans.append(Span(first, last))

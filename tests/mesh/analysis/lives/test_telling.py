@@ -94,6 +94,11 @@ CRASHED = of(
     heard=[heard("b", 0, 49.5), heard("c", 0, 49.8), heard("b", 60, 100)],
     linked=[down("b", 50), down("c", 50.001, "connection lost: connection reset by peer"), up("b", 60)],
 )
+CRASHED_AND_HEARD_EARLY = of(
+    boots=CRASHED.boots,
+    heard=[heard("b", 0, 49.5), heard("c", 0, 49.8), heard("b", 59.9, 100), heard("c", 59.88, 100)],
+    linked=CRASHED.linked,
+)
 CRASHED_WITHOUT_A_LOG = of(
     heard=CRASHED.heard,
     linked=CRASHED.linked,
@@ -165,6 +170,10 @@ EXPECTED: dict[str, tuple[Evidence, list[Fact]]] = {
     "stopped by an error": (STOPPED_BY_ERROR, [("up", "crash"), ("down", None)]),
     "left, as others heard": (LEFT_AS_OTHERS_HEARD, [("up", "leave"), ("away", "start"), ("up", None)]),
     "crashed": (CRASHED, [("up", "crash"), ("down", "restart"), ("up", None)]),
+    "crashed, and heard early": (
+        CRASHED_AND_HEARD_EARLY,
+        [("up", "crash"), ("down", "restart"), ("up", None)],
+    ),
     "crashed without a log": (
         CRASHED_WITHOUT_A_LOG,
         [("up", "crash"), ("down", "restart"), ("up", None)],
@@ -253,6 +262,7 @@ RULES: dict[str, tuple[Any, str, Any, str]] = {
     ),
     "a reset of the next boot's kernel": (endings, "STARTING", -1.0, "power lost, and back soon"),
     "signs up to the end of the logs": (endings, "by_the_end_of_the_logs", _nothing, "runs on"),
+    "the next boot may seem to be heard early": (telling, "EARLY", 0.0, "crashed, and heard early"),
     "a torn log": (endings, "by_its_torn_log", _nothing, "power lost"),
     "a whole log and a next boot": (endings, "by_its_whole_log", _nothing, "killed while cut off"),
     "only power takes rows that were written": (endings, "is_whole", lambda *args: True, "power lost"),
@@ -304,6 +314,14 @@ def test_a_power_loss_ends_a_life_at_its_last_heartbeat() -> None:
     died = tell(POWER_LOST)[0]
 
     assert (died.end, died.error_s) == (us(49.8), 1.0)
+
+
+def test_a_broker_heard_a_slot_before_its_next_boot_is_down_until_then() -> None:
+    """A first heartbeat is known to an eighth of a period. It was taken for one of the boot before, which was
+    up all the time between, and cut off."""
+    early = replace(POWER_LOST, heard=[heard("b", 0, 49.5), heard("c", 0, 49.8), heard("b", 59.88, 100)])
+
+    assert [(each.state, each.end) for each in tell(early)][:2] == [("up", us(49.8)), ("down", us(60))]
 
 
 def test_a_power_loss_of_a_broker_that_was_heard_into_its_next_boot_has_an_error() -> None:
