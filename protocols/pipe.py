@@ -418,15 +418,24 @@ class Pipe:
         """Take everything queued, control frames first; the queue is empty afterwards. `output_written`
         follows.
         """
-        output = self._control + self._output if self._control else self._output
-        self._frames_out += len(output)
-        # No call from here on, so that Ctrl-C cannot lose the frames.
+        output: list[bytes] = []
+        self.move_output(output)
+        return output
+
+    def move_output(self, taken: list[bytes]) -> None:
+        """Take everything queued, and append it to ``taken``, which is empty.
+
+        Each frame is in the queue or in ``taken``, wherever Ctrl-C or a signal handler interrupts this call.
+        """
+        # No call until the queue is empty.
+        if self._control:
+            taken += self._control
+        taken += self._output
+        self._control = []
+        self._output = []
         self._scheduled = False
         self._heavy_bytes = 0
-        self._output = []
-        if self._control:
-            self._control = []
-        return output
+        self._frames_out += len(taken)
 
     def output_written(self) -> None:
         """The taken output is on its way: tell an owner that was refused about the room."""

@@ -274,17 +274,19 @@ class Stream:
             self._pipe.bytes_out += len(data)
 
     def _write_queued(self) -> None:
-        pipe = self._pipe
-        if pipe is None or self._unsent:  # a signal handler may have queued more meanwhile
-            return
-        frames = self._encoding = self._encoding or pipe.take_output()
-        if frames:
+        """Write until the queue is empty or the kernel is full. A signal handler may queue more meanwhile."""
+        pipe, frames = self._pipe, self._encoding
+        while pipe is not None and not self._unsent:
+            if not frames:
+                pipe.move_output(frames)
+            if not frames:
+                return
             for part in self._codec.encode(frames):
                 self._unsent += part
                 if len(part) > PIECE:
                     self._large = len(part)
             pipe.bytes_out += len(self._unsent)
-            self._encoding = []
+            del frames[:]
             self._write()
 
     def _write(self) -> bool:
@@ -344,15 +346,21 @@ class Stream:
         self._end(str(error), error.reason)
 
     def _watch(self) -> None:
-        if self.state is State.CLOSED:
-            wanted = 0
-        else:
-            held = self._paused and self.state is State.RUNNING
-            unheard = self._owed > REPLIES_MAX
-            wanted = (0 if held or unheard else EVENT_READ) | (EVENT_WRITE if self._unsent else 0)
-        if wanted != self._watched:
-            self._watched = wanted
+        """Have the I/O thread watch for what this stream needs.
+
+        A signal handler may send within `watch`, and need more. So record what is watched after the call,
+        and compare again.
+        """
+        while (wanted := self._needed()) != self._watched:
             self._mover.watch(self, wanted)
+            self._watched = wanted
+
+    def _needed(self) -> int:
+        if self.state is State.CLOSED:
+            return 0
+        held = self._paused and self.state is State.RUNNING
+        unheard = self._owed > REPLIES_MAX
+        return (0 if held or unheard else EVENT_READ) | (EVENT_WRITE if self._unsent else 0)
 
     def _end(self, reason: str, cause: str) -> None:
         if self.state is State.CLOSED:

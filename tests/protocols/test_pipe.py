@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from protocols.errors import RemoteProtocolError
 from protocols.pipe import CONTROL_MAX, HELD, INBOX_FULL, PARKED, Pipe
+from tests.support.interrupts import interrupted_at
 
 
 class FakeConnection:
@@ -94,6 +97,25 @@ def test_a_flush_is_passed_on_only_if_something_is_queued(pipe: Pipe, connection
     pipe.send(b"1")
     pipe.flush()
     assert connection.calls == ["flush", "now"]
+
+
+@pytest.mark.parametrize("control", [[], [b"control"]])
+def test_a_handler_that_sends_while_the_output_is_taken_loses_and_repeats_no_frame(
+    pipe: Pipe, control: list[bytes]
+) -> None:
+    """The handler's frame was lost if a control frame waited too."""
+    place, reached = 1, True
+    while reached:
+        for frame in control:
+            pipe.send_control(frame)
+        pipe.send(b"first")
+        taken: list[bytes] = []
+        reached = interrupted_at(
+            place, partial(pipe.move_output, taken), handler=partial(pipe.send, b"handler")
+        )
+        assert taken + pipe.take_output() == [*control, b"first"] + [b"handler"] * reached
+        place += 1
+    assert place > 2
 
 
 def test_a_full_queue_refuses_counts_and_says_when_there_is_room(pipe: Pipe, owner: FakeOwner) -> None:

@@ -28,8 +28,13 @@ class Kernel:
         self.heard: list[bytes] = []
         self.gone = False
         self.shut = False
+        self.handler: Callable[[], None] | None = None
+        """A signal handler that runs once, before the next bytes are taken."""
 
     def send(self, data: bytearray) -> int:
+        handler, self.handler = self.handler, None
+        if handler is not None:
+            handler()
         if self.gone:
             raise BrokenPipeError("gone")
         taken = min(len(data), self.room)
@@ -56,10 +61,15 @@ class Thread:
 
     def __init__(self) -> None:
         self.watched = 0
+        self.handler: Callable[[], None] | None = None
+        """A signal handler that runs once, before the next change of what is watched."""
         self.later: list[Callable[[], None]] = []
         self.streams: dict[Stream, None] = {}
 
     def watch(self, stream: Stream, events: int) -> None:
+        handler, self.handler = self.handler, None
+        if handler is not None:
+            handler()
         self.watched = events
 
     def flush_at_the_end(self, stream: Stream) -> None:
@@ -145,6 +155,40 @@ def test_a_flush_in_the_middle_of_a_call_ends_no_peer() -> None:
     assert stream.state is State.RUNNING and not owner.closed
     thread.turn()
     assert owner.closed == 1 and pipe.close_cause == CONNECTION_LOST
+
+
+def test_a_handler_that_sends_as_the_last_byte_leaves_waits_for_room_too() -> None:
+    """The interrupted call, which had nothing left, ended the watch for room that the handler's message
+    needs: half of that message was never sent.
+    """
+    stream, pipe, kernel, thread, _ = running(2)
+    pipe.send(b"first")
+    stream.flush()
+    assert thread.watched & EVENT_WRITE
+
+    def send() -> None:
+        pipe.send(b"second")
+        stream.flush()
+
+    kernel.room = 5
+    thread.handler = send
+    stream.flush()
+    assert kernel.got == b"firstse" and thread.watched & EVENT_WRITE
+
+
+def test_what_a_handler_sends_to_a_full_kernel_follows_once_the_interrupted_call_finds_room() -> None:
+    """The interrupted call wrote the rest of its own message, and left the handler's in the queue."""
+    stream, pipe, kernel, _, _ = running(0)
+
+    def send() -> None:
+        pipe.send(b"second")
+        stream.flush()
+        kernel.room = 100
+
+    pipe.send(b"first")
+    kernel.handler = send
+    stream.flush()
+    assert kernel.got == b"firstsecond"
 
 
 @pytest.mark.parametrize("room", range(5, 5 + len(b"goodbye") + 1))

@@ -20,8 +20,8 @@ from .test_devices import AskingThroughDeviceMachine, ForwardingMachine
 from .test_queues import BusMachine, PairMachine, PipelineMachine, PubSubMachine, StarMachine
 from .test_stream import StreamMachine, TlsMachine, WebSocketMachine, make_pieces_small
 
-FEW = settings(
-    max_examples=300,
+ENOUGH = settings(
+    max_examples=3000,
     stateful_step_count=30,
     deadline=None,
     database=None,
@@ -183,4 +183,4 @@ def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None
     make_pieces_small(monkeypatch)
     monkeypatch.setattr(place, name, broken)
     with pytest.raises((AssertionError, KeyError)):
-        run_state_machine_as_test(machine, settings=FEW)
+        run_state_machine_as_test(machine, settings=ENOUGH)
