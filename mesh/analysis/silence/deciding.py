@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mesh.analysis.silence.apart import Ties, Times, clip, components, joined, without
-from mesh.analysis.silence.outages import Gap, Lived, Outage, Ran, Told, hiding, outages, ran
-from mesh.analysis.silence.sweep import Part, Silence, limits, parts
+from mesh.analysis.silence.apart import Ties, Times, clip, common, components, joined, without
+from mesh.analysis.silence.outages import UNWRITTEN, Gap, Lived, Outage, Ran, Told, hiding, outages, ran
+from mesh.analysis.silence.sweep import Limits, Part, Silence, limits, parts
 
 FULL_SHARE: Final = 0.8
 """A mesh is full if this share of the pairs that could hear each other did."""
+COMPARED_MOST: Final = 4_000_000
+"""Comparisons of what listeners heard of two brokers: some seconds."""
 TOGETHER_PERIODS: Final = 10
 """Brokers that ran together for less may not have found each other."""
 
@@ -48,7 +50,7 @@ class Facts(NamedTuple):
 
 def decide(facts: Facts) -> Found:
     """Outages and parts of a run."""
-    did = ran(facts.lives, facts.joined_at)
+    did = ran(facts.lives, facts.joined_at, facts.logged)
     gaps = [*facts.gaps, *_never_heard(facts, did)]
     holes = hiding(facts.holes, facts.period)
     told = outages(gaps, did, facts.period, facts.ties, facts.closed, holes)
@@ -57,26 +59,74 @@ def decide(facts: Facts) -> Found:
         for node, times in did.presence.items()
         if (lost := without(times, without(facts.logged.get(node, []), holes.get(node, []))))
     }
-    silences = [*told.silences, *_presumed(told, unknown)]
+    period = max(facts.period.values(), default=0)
+    silences = [
+        *told.silences,
+        *_presumed(told, unknown, limits(period)),
+        *unknown_links(told.silences, _lasting(unknown, limits(period)), facts.ties),
+    ]
     # Only where a log has gaps may a silence begin without a heartbeat that its broker heard.
     heard = {(gap.src, gap.dst, at) for gap in gaps if gap.dst in unknown for at in (gap.last, gap.next)}
     halved = (
         _in_halves(each, (each.src, each.dst, each.start) in heard if each.dst in unknown else not each.fresh)
         for each in silences
     )
-    period = max(facts.period.values(), default=0)
     return Found(told.rows, _parts(did.presence, halved, facts.ties, period, facts.end))
 
 
-def _presumed(told: Told, unknown: Mapping[int, Times]) -> Iterator[Silence]:
+def _presumed(told: Told, unknown: Mapping[int, Times], limits: Limits) -> Iterator[Silence]:
     """What a broker heard while its log is lost is not known. One that is not heard is presumed not to hear
-    either: the log of one broker must not turn a mesh in two into a cut of single links."""
+    either: the log of one broker must not turn a mesh in two into a cut of single links. The moment between
+    its last heartbeat and its end says nothing."""
     for each in told.silences:
+        if each.end - each.start <= limits.least:
+            continue
         times = unknown.get(each.src, [])
         if beside := told.doubtful.get((each.dst, each.src)):
             times = joined([*times, *beside])
         for begin, until in clip(times, each.start, each.end):
             yield Silence(each.dst, each.src, begin, until, each.expected, each.fresh and begin == each.start)
+
+
+def _lasting(unknown: Mapping[int, Times], limits: Limits) -> dict[int, Times]:
+    """Without the last rows before the end of a process or of the logs."""
+    least = max(limits.least, UNWRITTEN)
+    long = {node: [(a, b) for a, b in times if b - a > least] for node, times in unknown.items()}
+    return {node: times for node, times in long.items() if times}
+
+
+def unknown_links(
+    silences: Iterable[Silence], unknown: Mapping[int, Times], ties: Ties | None
+) -> Iterator[Silence]:
+    """The links between two brokers whose logs are both lost, while another hears one of them and not the
+    other. Nobody knows whether these links carried anything, so they do not hold two sides together. They are
+    no lost links by themselves either (``expected``).
+
+    Where hundreds of logs are lost, a sample of the listeners is asked."""
+    unheard: dict[int, dict[int, list[tuple[int, int]]]] = {}
+    for each in silences:
+        if each.src in unknown:
+            times = clip(unknown[each.src], each.start, each.end)
+            if times:
+                unheard.setdefault(each.src, {}).setdefault(each.dst, []).extend(times)
+    most = max((len(by) for by in unheard.values()), default=0)
+    step = 1 + len(unheard) * len(unknown) * most // COMPARED_MOST
+    for one, listeners in unheard.items():
+        by = {each: listeners[each] for each in sorted(listeners)[::step]}
+        for other, lost in unknown.items():
+            if one == other or (ties is not None and other not in ties.get(one, ())):
+                continue
+            beside = unheard.get(other, {})
+            told = (
+                span
+                for listener, times in by.items()
+                if listener != other and (ties is None or listener in ties.get(other, ()))
+                for span in without(joined(times), joined(beside.get(listener, [])))
+            )
+            known = joined([*listeners.get(other, []), *beside.get(one, [])])
+            for begin, until in without(common([joined(told), lost]), known):
+                yield Silence(one, other, begin, until, expected=False)
+                yield Silence(other, one, begin, until, expected=False)
 
 
 def _in_halves(silence: Silence, after: bool) -> Silence:

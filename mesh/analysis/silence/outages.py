@@ -21,8 +21,12 @@ from mesh.analysis.silence.sweep import SILENT_PERIODS, Silence
 UNWRITTEN: Final = 2_000_000
 """Microseconds of rows that a kill loses: they reach the file within a second, and a busy loop may take
 another."""
+LOST: Final = 10_000_000
+"""Microseconds. A log that ends this long before its broker did is lost from there on: even a broker that
+hears nobody writes its counters every five seconds."""
 HIDING_PERIODS: Final = 1
 """A shorter hole hides at most one heartbeat of each peer, whose absence alone is no silence."""
+NOTHING: Final[Mapping[int, Times]] = {}
 Cause = Literal["down", "paused", "away", "unknown", "cut"]
 
 
@@ -72,9 +76,11 @@ class Ran(NamedTuple):
     """When each existed at all, including pauses and joining."""
 
 
-def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]]) -> Ran:
-    """``joined_at``: when each boot of a broker first heard any other, in order. A broker whose log is lost
-    has none, and runs as long as its life says."""
+def ran(
+    lives: Iterable[Lived], joined_at: Mapping[int, list[int]], logged: Mapping[int, Times] = NOTHING
+) -> Ran:
+    """``joined_at``: when each boot of a broker first heard any other, in order. ``logged``: the times of
+    which each broker's log tells. A broker whose log is lost runs as long as its life says."""
     up: dict[int, list[tuple[int, int]]] = {}
     absence: dict[int, list[Lived]] = {}
     for life in lives:
@@ -86,7 +92,7 @@ def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]]) -> Ran:
     for node, spans in up.items():
         times = joined(spans)
         if node in joined_at:
-            times = _since_joined(times, absence.get(node, []), joined_at[node])
+            times = _since_joined(times, absence.get(node, []), joined_at[node], logged.get(node, []))
         if times:
             presence[node] = times
     return Ran(presence, absence, _stays(up, absence))
@@ -111,13 +117,16 @@ def _stays(up: Mapping[int, list[tuple[int, int]]], absence: Mapping[int, list[L
     return found
 
 
-def _since_joined(times: Times, absence: Iterable[Lived], joined_at: list[int]) -> Times:
-    """A pause is within a boot: a broker that resumes has joined."""
+def _since_joined(times: Times, absence: Iterable[Lived], joined_at: list[int], logged: Times) -> Times:
+    """A pause is within a boot: a broker that resumes has joined. A log that is lost from some moment on does
+    not tell when its broker joined after that, so it is taken for joined then."""
     resumed = {life.end for life in absence if life.state == "paused"}
     found: Times = []
     for begin, until in times:
         if begin not in resumed:
-            begin = next((at for at in joined_at if begin <= at < until), until)
+            lost = max((last for _, last in clip(logged, begin, until)), default=begin)
+            unknown = lost if until - lost > LOST else until
+            begin = next((at for at in joined_at if begin <= at < until), unknown)
         if begin < until:
             found.append((begin, until))
     return found

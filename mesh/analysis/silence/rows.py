@@ -49,11 +49,12 @@ def tables(
     joined_at: dict[int, list[int]] = {}
     for node, at in sorted(joined):
         joined_at.setdefault(number[node], []).append(at)
+    logged = _joined(logs, number)
     period = _periods(periods, number)
     tied = None if ties is None else _tied(ties, number)
     unheard: list[tuple[int, int]] = []
     if tied is not None:
-        presence = ran(lived, joined_at).presence
+        presence = ran(lived, joined_at, logged).presence
         if is_full(presence, tied, max(period.values())):
             unheard = [
                 (one, other)
@@ -66,7 +67,6 @@ def tables(
     for src, dst, at in sorted(closed):
         if src in number and dst in number:
             shut.setdefault((number[src], number[dst]), []).append(at)
-    logged = _joined(logs, number)
     found = decide(
         Facts(
             lives=lived,

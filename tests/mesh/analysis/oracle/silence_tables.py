@@ -68,10 +68,20 @@ class Oracle:
             firsts = [at for (who, _), at in self.joined.items() if who == node and at is not None]
             start = life.start
             if not resumed:
-                start = min((at for at in firsts if life.start <= at < life.end), default=life.end)
+                start = min((at for at in firsts if life.start <= at < life.end), default=self.lost(life))
             if max(start, begin) < min(life.end, end):
                 found.append((max(start, begin), min(life.end, end)))
         return sorted(found)
+
+    def lost(self, life: Life) -> int:
+        """When the log of a life ended, if that was long before the life did; otherwise the end of both."""
+        wrote = [
+            min(boot.last, life.end)
+            for boot in self.facts.boots
+            if boot.node == life.node and boot.first < life.end and boot.last > life.start
+        ]
+        last = max(wrote, default=life.start)
+        return last if life.end - last > 10 * SECOND else life.end
 
     def holes(self, node: str) -> list[tuple[int, int]]:
         """The holes in its log that hide more than one heartbeat."""
@@ -175,13 +185,36 @@ class Oracle:
                 )
             elif any(start < until and begin < stop for start, stop in self.holes(dst)):
                 unsure.setdefault((src, dst), []).extend(listened)
+        seen = {pair: list(spans) for pair, spans in dark.items()}
+        lost = {
+            node: [
+                (a, b)
+                for start, stop in ran[node]
+                for a, b in self.unlogged(node, start, stop)
+                if b - a > max(self.silent, 2 * SECOND)
+            ]
+            for node in nodes
+        }
         for (src, dst), spans in list(dark.items()):
-            for begin, until in list(spans):
+            together = [
+                both
+                for start, stop in spans
+                for a, b in self.runs(dst, start, stop)
+                for both in self.runs(src, a, b)
+            ]
+            for begin, until in together:
+                if until - begin <= self.silent:
+                    continue
                 dark.setdefault((dst, src), []).extend(self.unlogged(src, begin, until))
                 for start, stop in unsure.get((dst, src), []):
                     if max(start, begin) < min(stop, until):
                         dark.setdefault((dst, src), []).append((max(start, begin), min(stop, until)))
-        changes = {moment for spans in (*ran.values(), *dark.values()) for span in spans for moment in span}
+        changes = {
+            moment
+            for spans in (*ran.values(), *dark.values(), *lost.values())
+            for span in spans
+            for moment in span
+        }
         found = []
         for start, stop in pairwise(sorted(changes)):
             here = [node for node in nodes if _covered(ran[node], start)]
@@ -189,10 +222,16 @@ class Oracle:
             graph.add_nodes_from(here)
             for one in here:
                 for other in here:
-                    if one < other and not (
-                        _covered(dark.get((one, other), []), start)
-                        and _covered(dark.get((other, one), []), start)
-                    ):
+                    if one >= other:
+                        continue
+                    silent = all(_covered(dark.get(pair, []), start) for pair in ((one, other), (other, one)))
+                    nobody_tells = all(_covered(lost[node], start) for node in (one, other))
+                    differ = nobody_tells and any(
+                        _covered(seen.get((one, by), []), start) != _covered(seen.get((other, by), []), start)
+                        for by in here
+                        if by not in (one, other)
+                    )
+                    if not silent and not differ:
                         graph.add_edge(one, other)
             found.append((start, stop, [frozenset(group) for group in nx.connected_components(graph)]))
         return found

@@ -107,7 +107,7 @@ class Story:
             ]
         for broker in range(self.brokers):
             for begin, end in self._boots(broker):
-                until = min(end, self.logs_end.get(broker, end))
+                until = max(begin, min(end, self.logs_end.get(broker, end)))
                 logged.setdefault(broker, []).append((us(begin), us(until)))
                 first = [
                     t

@@ -248,6 +248,68 @@ def test_the_lost_log_of_one_broker_makes_no_single_links_of_a_cut(end: float) -
     check_times(told[0], 20, 30)
 
 
+def two_lost_logs() -> Story:
+    return halves(logs_end={0: 15, 4: 15})
+
+
+def lost_and_heard_again() -> Story:
+    """The log of broker 4 was lost. Later nobody heard it for four seconds."""
+    return halves(lives=[(4, "up", 0, 10), (4, "unknown", 10, 14), (4, "up", 14, 60)], logs_end={4: 5})
+
+
+def test_a_broker_heard_again_after_its_log_was_lost_is_on_its_side() -> None:
+    """It was taken for a broker that had just started and never joined, since its log did not tell."""
+    (part,) = lost_and_heard_again().parts()
+    assert part.sides == ((2, 3, 4), (0, 1))
+
+
+def test_a_broker_whose_log_is_lost_from_its_start_is_on_its_side() -> None:
+    (part,) = halves(
+        lives=[(4, "up", 0, 10), (4, "down", 10, 12), (4, "up", 12, 60)], logs_end={4: 12}
+    ).parts()
+    assert part.sides == ((2, 3, 4), (0, 1))
+
+
+@pytest.mark.parametrize("lost", [(0, 4), (0, 1), (0, 3, 4), (0, 1, 4), (2, 3, 4)])
+@pytest.mark.parametrize("end", [0.0, 15.0, 25.0])
+def test_the_lost_logs_of_several_brokers_make_no_single_links_of_a_cut(
+    lost: tuple[int, ...], end: float
+) -> None:
+    """The logs of two brokers were lost. Their link was taken to carry, and held the sides together."""
+    (part,) = halves(logs_end=dict.fromkeys(lost, end)).parts()
+    assert (part.kind, part.sides) == ("complete", ((2, 3, 4), (0, 1)))
+    check_times(part, 20, 30)
+
+
+def test_a_sample_of_listeners_tells_which_links_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deciding, "COMPARED_MOST", 3)
+    assert shapes(halves(logs_end={0: 15, 4: 15})) == [("complete", ((2, 3, 4), (0, 1)))]
+
+
+def left_in_a_cut() -> Story:
+    """Broker 4 left half a second after its last heartbeat. Its log was lost before."""
+    return halves(lives=[(4, "up", 0, 25.5), (4, "away", 25.5, 60)], logs_end={4: 15})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_broker_that_ends_in_a_cut_is_no_side_after_its_last_heartbeat(seed: int) -> None:
+    """Its log was lost. It was presumed deaf from its last heartbeat to its end, and became a side."""
+    story = left_in_a_cut()
+    story.seed = seed
+    assert shapes(story) == [("complete", ((2, 3, 4), (0, 1)))]
+
+
+def test_brokers_without_logs_are_not_apart_because_nobody_tells_of_their_links() -> None:
+    assert Story(5, logs_end=dict.fromkeys(range(4), 10)).parts() == []
+    assert Story(5, logs_end=dict.fromkeys(range(5), 10)).parts() == []
+
+
+def test_a_lost_link_beside_links_of_which_nobody_tells_is_one() -> None:
+    """Broker 0 does not hear broker 3, whose log is lost, as is that of broker 4."""
+    story = Story(5, logs_end={3: 10, 4: 10}).cut(20, 30, (0,), (3,))
+    assert shapes(story) == [("partial", ((0,), (3,)))]
+
+
 def torn_out(**options: Any) -> Story:
     """A file is missing in the middle of the log of broker 0."""
     return Story(5, holes={0: (22, 34)}, **options)
@@ -525,7 +587,15 @@ def hears_in_holes(listened: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def joined_at_once(_: object) -> Callable[..., Any]:
-    return lambda times, absence, joined_at: times
+    return lambda times, absence, joined_at, logged: times
+
+
+def joined_by_log(since_joined: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda times, absence, joined_at, logged: since_joined(times, absence, joined_at, [(0, us(60))])
+
+
+def links_that_carry(_: object) -> Callable[..., Any]:
+    return lambda silences, unknown, ties: []
 
 
 RULES: list[tuple[str, Any, str, Callable[[Any], Any], Callable[[], Story]]] = [
@@ -540,6 +610,9 @@ RULES: list[tuple[str, Any, str, Callable[[Any], Any], Callable[[], Story]]] = [
     ("it is one part while nobody changes sides", sweep, "merged_sides", never, death_on_a_side),
     ("a complete part explains its pairs", sweep, "without", everything_left, bridged_later),
     ("a broker without heartbeats joins", outages, "_since_joined", joined_at_once, starts_alone),
+    ("a broker whose log is lost has joined", outages, "_since_joined", joined_by_log, lost_and_heard_again),
+    ("the last moment of a lost log says nothing", deciding, "limits", any_length, left_in_a_cut),
+    ("links that nobody knows join no sides", deciding, "unknown_links", links_that_carry, two_lost_logs),
     ("a hole in a log is no silence", outages, "_listened", hears_in_holes, torn_out),
     ("a link that was closed was not lost", outages, "_ought", always, given_up_neighbour),
 ]
