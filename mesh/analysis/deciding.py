@@ -70,6 +70,7 @@ def decide(logs: Logs, *, window_s: float, say: Stage = lambda stage: None) -> d
     scored = matches(
         logs.truth,
         boots=told.boots,
+        holes=told.holes,
         stretches=told.stretches,
         lives=life,
         outages=outages,

@@ -382,8 +382,9 @@ class Match(Record, frozen=True):
     truth: str | None
     """The effect in words. None: there was none (fp)."""
     found: str | None
-    """None: nothing was found (fn, below resolution)."""
-    verdict: Literal["tp", "fp", "fn", "below resolution"]
+    """None: nothing was found (fn, below resolution, not observable)."""
+    verdict: Literal["tp", "fp", "fn", "below resolution", "not observable"]
+    """Not observable: the logs that could tell of it are lost."""
     at: Instant
     start_lag_s: float | None
     end_lag_s: float | None

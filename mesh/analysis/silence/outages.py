@@ -26,7 +26,6 @@ LOST: Final = 10_000_000
 hears nobody writes its counters every five seconds."""
 HIDING_PERIODS: Final = 1
 """A shorter hole hides at most one heartbeat of each peer, whose absence alone is no silence."""
-NOTHING: Final[Mapping[int, Times]] = {}
 Cause = Literal["down", "paused", "away", "unknown", "cut"]
 
 
@@ -76,9 +75,7 @@ class Ran(NamedTuple):
     """When each existed at all, including pauses and joining."""
 
 
-def ran(
-    lives: Iterable[Lived], joined_at: Mapping[int, list[int]], logged: Mapping[int, Times] = NOTHING
-) -> Ran:
+def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]], logged: Mapping[int, Times]) -> Ran:
     """``joined_at``: when each boot of a broker first heard any other, in order. ``logged``: the times of
     which each broker's log tells. A broker whose log is lost runs as long as its life says."""
     up: dict[int, list[tuple[int, int]]] = {}

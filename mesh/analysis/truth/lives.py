@@ -2,13 +2,17 @@
 
 A crash is not a power loss, and neither is a pause. An event found as another kind counts as missed and as a
 false finding. A pause of no more than 2.2 periods looks like a late heartbeat, and is below resolution.
+
+A missed pause is not observable if the broker's log of it is lost. Only the broker can tell that its loop was
+late, by the counters that it writes afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
+from mesh.analysis.silence.apart import Times
 from mesh.analysis.silence.sweep import SILENT_PERIODS
 from mesh.analysis.truth.effects import Effect
 from mesh.analysis.truth.matching import Verdict, best_pairs
@@ -71,8 +75,11 @@ def found_events(lives: Sequence[Found]) -> Iterator[Event]:
                 yield Event(kind, life.name, life.end, ends.get((life.name, life.end)))
 
 
-def match_events(done: Sequence[Event], found: Sequence[Event], period: int) -> list[Pairing]:
-    """Every event once, ordered by time."""
+def match_events(
+    done: Sequence[Event], found: Sequence[Event], period: int, logged: Mapping[str, Times], counters: int
+) -> list[Pairing]:
+    """Every event once, ordered by time. ``logged`` are the times of which each broker's log tells, and
+    ``counters`` is the interval of its counters."""
     near = NEAR_PERIODS * period
 
     def worth(one: Event, other: Event) -> int:
@@ -88,18 +95,27 @@ def match_events(done: Sequence[Event], found: Sequence[Event], period: int) -> 
         rows.append(Pairing(one, other, "tp", one.at, other.at - one.at, end_lag))
     told, seen = {place for place, _ in pairs}, {number for _, number in pairs}
     rows += [
-        Pairing(one, None, _missed(one, "fn", period), one.at, None, None)
+        Pairing(one, None, _missed(one, period, logged.get(one.name, []), counters), one.at, None, None)
         for place, one in enumerate(done)
         if place not in told
     ]
     rows += [
-        Pairing(None, other, _missed(other, "fp", period), other.at, None, None)
+        Pairing(None, other, "below resolution" if _is_short(other, period) else "fp", other.at, None, None)
         for number, other in enumerate(found)
         if number not in seen
     ]
     return sorted(rows, key=lambda row: row.at)
 
 
-def _missed(event: Event, verdict: Verdict, period: int) -> Verdict:
-    short = event.end is not None and event.end - event.at <= SILENT_PERIODS * period
-    return "below resolution" if short else verdict
+def _missed(event: Event, period: int, logged: Times, counters: int) -> Verdict:
+    if _is_short(event, period):
+        return "below resolution"
+    if event.of != "pause":
+        return "fn"
+    end = event.end
+    told = end is not None and any(begin <= event.at and end + counters <= until for begin, until in logged)
+    return "fn" if told else "not observable"
+
+
+def _is_short(event: Event, period: int) -> bool:
+    return event.end is not None and event.end - event.at <= SILENT_PERIODS * period

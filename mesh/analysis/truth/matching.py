@@ -7,6 +7,9 @@ that is one-way and then complete, with the same sides, counts as one here.
 A part shorter than 3.2 periods is *below resolution* if it has no counterpart: such a short cut may end
 before a heartbeat is missed. The same holds for findings about links that were strained all that time: chance
 decides whether they carry frames.
+
+A missed part is *not observable* unless logs show 3.2 periods of it: a broker that ran, and a listener on another
+side that did not hear it. Logs that showed more of it are lost.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ RESOLVED_PERIODS: Final = 3.2
 APART_PERIODS: Final = 3
 """Both ways are silent at most so long after a one-way cut, since links are given up after three rounds."""
 
-Verdict = Literal["tp", "fp", "fn", "below resolution"]
+Verdict = Literal["tp", "fp", "fn", "below resolution", "not observable"]
 One = TypeVar("One")
 Other = TypeVar("Other")
 
@@ -76,8 +79,10 @@ def match_parts(
     of_truth, of_found = {place for place, _ in pairs}, {number for _, number in pairs}
     for place, one in enumerate(made):
         if place not in of_truth:
-            short = one.mended - one.part.start < resolved
-            rows.append(Match(place, None, "below resolution" if short else "fn", one.part.start, None, None))
+            missed: Verdict = "fn" if one.seen >= resolved else "not observable"
+            if one.mended - one.part.start < resolved:
+                missed = "below resolution"
+            rows.append(Match(place, None, missed, one.part.start, None, None))
     for number, episode in enumerate(episodes):
         if number not in of_found:
             until = end if episode.end is None else episode.end

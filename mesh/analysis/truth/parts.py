@@ -24,6 +24,10 @@ class Noted(NamedTuple):
     """When each boot of a broker first heard any other, in order."""
     silent: Mapping[tuple[str, str], Times]
     """When one was not heard by another."""
+    logged: Mapping[str, Times]
+    """The times of which each broker's log tells."""
+    ran: Mapping[str, Times]
+    """When each broker ran, as far as the logs tell."""
     end: int
     """The end of the logs."""
 
@@ -35,13 +39,16 @@ class Made(NamedTuple):
     mended: int
     """When the first link across could carry data again, or the part ended otherwise. ``part.end`` is the
     first heartbeat after that."""
+    seen: int
+    """For how long a log tells that somebody on one side ran and was not heard on another."""
 
 
 def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Limits) -> list[Made]:
     """The parts that were made. Brokers are numbered by their index in ``names``."""
     number = {name: at for at, name in enumerate(names)}
     lives = [Lived(number[life.name], life.state, life.start, life.end) for life in effects.lives]
-    presence = ran(lives, {number[name]: at for name, at in noted.joined_at.items()}).presence
+    logged = {number[name]: times for name, times in noted.logged.items()}
+    presence = ran(lives, {number[name]: at for name, at in noted.joined_at.items()}, logged).presence
     cuts = {(number[src], number[dst]): times for (src, dst), times in effects.cut.items()}
     silences: list[Silence] = []
     for (src, dst), times in cuts.items():
@@ -54,7 +61,26 @@ def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Lim
                 )
     exact = limits._replace(least=0, one_way=0)
     found = parts(presence, silences, None, exact, noted.end)
-    return [Made(part, _mended(part, cuts, noted.end)) for part in found]
+    known = {number[name]: times for name, times in noted.ran.items()}
+    told = [
+        each._replace(start=start, end=end)
+        for each in silences
+        for begin, until in clip(logged.get(each.dst, []), each.start, each.end)
+        for start, end in clip(known.get(each.src, []), begin, until)
+    ]
+    return [Made(part, _mended(part, cuts, noted.end), _seen(part, told, noted.end)) for part in found]
+
+
+def _seen(part: Part, told: Sequence[Silence], end: int) -> int:
+    """The longest silence across it, of those that logs tell of."""
+    side_of = {node: place for place, side in enumerate(part.sides) for node in side}
+    last = end if part.end is None else part.end
+    lengths = (
+        min(each.end, last) - max(each.start, part.start)
+        for each in told
+        if side_of.get(each.src, -1) != side_of.get(each.dst, -1) and {each.src, each.dst} <= side_of.keys()
+    )
+    return max((0, *lengths))
 
 
 def _until_heard(cuts: Times, silent: Times) -> Times:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from mesh.analysis.silence.apart import Sides, Times, in_order, joined
+from mesh.analysis.silence.apart import Sides, Times, in_order, joined, without
+from mesh.analysis.silence.outages import HIDING_PERIODS, UNWRITTEN
 from mesh.analysis.silence.sweep import Part, limits
 from mesh.analysis.truth.effects import Effects, Row, effects
 from mesh.analysis.truth.lives import Event, Found, done_events, found_events, match_events
@@ -38,7 +39,13 @@ class Run(NamedTuple):
     """Number, broker, side."""
     joined: Sequence[tuple[str, int]]
     """A broker, and when a boot of it first heard any other."""
+    logged: Sequence[tuple[str, int, int]]
+    """A broker, and the first and the last row of a boot of it."""
+    holes: Sequence[tuple[str, int, int]]
+    """A broker, and the rows around missing ones."""
     period: int
+    counters: int
+    """The interval at which brokers write their counters."""
 
 
 def truth_row(
@@ -66,13 +73,28 @@ def score(truth: Sequence[Row], run: Run) -> list[Scored]:
     did = effects(
         [row._replace(at=min(row.at, end)) for row in truth if row.at <= end + run.period], brokers, end
     )
-    rows = [*_scored_parts(did, run, brokers, end), *_scored_lives(did, run)]
+    logged = _logged(run)
+    rows = [*_scored_parts(did, run, brokers, logged, end), *_scored_lives(did, run, logged)]
     return sorted(rows, key=lambda row: row[4])
 
 
-def _scored_parts(did: Effects, run: Run, brokers: Sequence[str], end: int) -> list[Scored]:
+def _logged(run: Run) -> dict[str, Times]:
+    """The times of which each broker's log tells."""
+    whole: dict[str, list[tuple[int, int]]] = {}
+    lost: dict[str, list[tuple[int, int]]] = {}
+    for node, first, last in run.logged:
+        whole.setdefault(run.names[node], []).append((first, last))
+    for node, before, after in run.holes:
+        if after - before > HIDING_PERIODS * run.period:
+            lost.setdefault(run.names[node], []).append((before, after))
+    return {name: without(joined(spans), joined(lost.get(name, []))) for name, spans in whole.items()}
+
+
+def _scored_parts(
+    did: Effects, run: Run, brokers: Sequence[str], logged: Mapping[str, Times], end: int
+) -> list[Scored]:
     number = {name: place for place, name in enumerate(brokers)}
-    made = made_parts(did, _noted(run, end), brokers, limits(run.period))
+    made = made_parts(did, _noted(run, logged, end), brokers, limits(run.period))
     found = _found_parts(run, number)
     strained = {(number[src], number[dst]): times for (src, dst), times in did.strained.items()}
 
@@ -113,7 +135,7 @@ def _sides(kind: str, sides: Mapping[int, set[int]]) -> Sides:
     return in_order(sides.values())
 
 
-def _noted(run: Run, end: int) -> Noted:
+def _noted(run: Run, logged: Mapping[str, Times], end: int) -> Noted:
     joined_at: dict[str, list[int]] = {}
     for node, at in sorted(run.joined, key=lambda each: each[1]):
         joined_at.setdefault(run.names[node], []).append(at)
@@ -131,22 +153,40 @@ def _noted(run: Run, end: int) -> Noted:
         )
         span = (begin if last is None else last, until if following is None else following)
         silent.setdefault((run.names[src], run.names[dst]), []).append(span)
-    return Noted(joined_at, {link: joined(times) for link, times in silent.items()}, end)
+    ran: dict[str, list[tuple[int, int]]] = {}
+    for node, state, start, until, _ in run.lives:
+        if state == "up":
+            ran.setdefault(run.names[node], []).append((start, until))
+    return Noted(
+        joined_at,
+        {link: joined(times) for link, times in silent.items()},
+        logged,
+        {name: joined(times) for name, times in ran.items()},
+        end,
+    )
 
 
 def _stays(run: Run) -> dict[str, Times]:
-    """When each process listened, including pauses: a silence without a last or a next heartbeat is as long
-    as that of its listener."""
+    """When each process listened and its log tells what it heard, including pauses: a silence without a last
+    or a next heartbeat is no longer than that."""
     spans: dict[str, list[tuple[int, int]]] = {}
     for node, state, start, end, _ in run.lives:
         if state in ("up", "paused"):
             spans.setdefault(node, []).append((start, end))
-    return {node: joined(found) for node, found in spans.items()}
+    stays: dict[str, Times] = {}
+    for node, found in spans.items():
+        wrote = [(first, last) for who, first, last in run.logged if who == node]
+        for begin, until in joined(found):
+            lasts = [last for first, last in wrote if first < until and begin < last]
+            if lasts:
+                stays.setdefault(node, []).append((begin, min(until, max(lasts) + UNWRITTEN)))
+    return stays
 
 
-def _scored_lives(did: Effects, run: Run) -> Iterable[Scored]:
+def _scored_lives(did: Effects, run: Run, logged: Mapping[str, Times]) -> Iterable[Scored]:
     lives = [Found(run.names[node], state, start, end, cause) for node, state, start, end, cause in run.lives]
-    for row in match_events(done_events(did.done), list(found_events(lives)), run.period):
+    done, found_ones = done_events(did.done), list(found_events(lives))
+    for row in match_events(done, found_ones, run.period, logged, run.counters):
         event = row.truth or row.found
         assert event is not None
         truth = None if row.truth is None else f"{row.truth.name} {DONE[row.truth.of]}{_lasting(row.truth)}"

@@ -21,6 +21,7 @@ def matches(
     truth: DataFrame,
     *,
     boots: DataFrame,
+    holes: DataFrame,
     stretches: DataFrame,
     lives: DataFrame,
     outages: DataFrame,
@@ -49,16 +50,19 @@ def matches(
     heard = stretches.groupBy("run", "dst", "boot").agg(F.min("first").alias("at"))
     scored = []
     for run, rows in told.items():
-        named = of(boots, run, "node", "name", "period_s")
+        named = of(boots, run, "node", "name", "period_s", "stats_s")
         told_lives = of(lives, run, "node", "state", "start", "end", "cause")
         tables = Run(
-            names={**{node: node for node, *_ in told_lives}, **{node: name for node, name, _ in named}},
+            names={**{node: node for node, *_ in told_lives}, **{node: name for node, name, *_ in named}},
             lives=told_lives,
             silent=of(outages, run, "src", "dst", "last", "next"),
             parts=sorted(of(parts, run, "no", "start", "end", "kind")),
             sides=of(part_sides, run, "no", "node", "side"),
             joined=of(heard, run, "dst", "at"),
-            period=round(max(period_s for *_, period_s in named) * SECOND),
+            logged=of(boots, run, "node", "first", "last"),
+            holes=of(holes, run, "node", "start", "end"),
+            period=round(max(period_s for *_, period_s, _ in named) * SECOND),
+            counters=round(max(stats_s for *_, stats_s in named) * SECOND),
         )
         done = [truth_row(row.us, row.op, row.of, row.a, row.b, row.value, row.more or {}) for row in rows]
         check_names(run, [name for row in done for name in row.a], tables.names.values())

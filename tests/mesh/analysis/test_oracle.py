@@ -38,7 +38,10 @@ def check(found: Analysed) -> None:
     compare(found.tables, tables(found.logs, WINDOW_S))
     empty = [name for name, rows in found.tables.items() if not rows]
     assert not empty, f"the story tells nothing of {empty}"
-    assert {row["verdict"] for row in found.tables["matches"]} == {"tp"}, found.tables["matches"]
+    verdicts = {row["verdict"] for row in found.tables["matches"]}
+    # Each power loss of a long story takes minutes of a log, and what happened in them.
+    known = {"tp"} if ROWS <= 20_000 else {"tp", "below resolution", "not observable"}
+    assert "tp" in verdicts <= known, found.tables["matches"]
 
 
 def test_disguised_logs_give_the_same_tables(spark: SparkSession, story: Analysed, tmp_path: Path) -> None:

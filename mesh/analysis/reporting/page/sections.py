@@ -38,7 +38,13 @@ EVENTS_MOST: Final = 200
 PARTS_MOST: Final = 12
 BROKERS_MOST: Final = 60
 FILES_MOST: Final = 40
-VERDICTS: Final = {"tp": "right", "fp": "not done", "fn": "missed", "below resolution": "too short to tell"}
+VERDICTS: Final = {
+    "tp": "right",
+    "fp": "not done",
+    "fn": "missed",
+    "below resolution": "too short to tell",
+    "not observable": "in lost logs",
+}
 HOLES_MOST: Final = 12
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from mesh.analysis.lives.telling import Told
 from mesh.analysis.truth.scoring import Run, Scored, score, truth_row
 from simulations.runs.playing import Play
 from simulations.scenarios.scenario_file import load
@@ -53,9 +52,6 @@ LIVES = "lives"
 KINDS = ("part", "crash", "power_off", "pause", "leave")
 SECOND = 1_000_000
 SHARE = 0.99
-FLUSH = 2 * SECOND
-"""Rows reach the file within a second, and a busy loop may take another."""
-NEAR = 5 * SECOND
 
 
 class Weighed(NamedTuple):
@@ -111,34 +107,15 @@ def scored(facts: Facts) -> list[Weighed]:
             parts=[row[:4] for row in found.parts],
             sides=found.sides,
             joined=joined_of(facts),
+            logged=[(boot.node, boot.first, boot.last) for boot in facts.boots],
+            holes=[(node, *hole) for node, hole in facts.holes],
             period=round(max(boot.period_s for boot in facts.boots) * SECOND),
+            counters=round(max(boot.stats_s for boot in facts.boots) * SECOND),
         ),
     )
-    told_lives = told_of(facts)
-    errors = {told.end: told.error_s for each in told_lives.values() for told in each}
-    lost = list(_lost(facts, told_lives))
-    rows = [_excused(row, lost) for row in rows]
+    errors = {told.end: told.error_s for each in told_of(facts).values() for told in each}
     ends = {f"part {no}": end for no, _, end, *_ in found.parts}
     return [Weighed(row, errors.get(_moment(row, ends), 0.0)) for row in rows]
-
-
-def _lost(facts: Facts, lives: Mapping[str, Sequence[Told]]) -> Iterator[tuple[int, int]]:
-    """When a process ran whose rows a power loss took, and with them what it heard and how late it was."""
-    logged = {boot.boot: boot.last for boot in facts.boots}
-    for each in lives.values():
-        for told in each:
-            if told.state == "unknown":
-                yield told.start, told.end
-            elif told.boot is not None and told.end - logged.get(told.boot, told.start) > FLUSH:
-                yield logged.get(told.boot, told.start), told.end
-
-
-def _excused(row: Scored, lost: Iterable[tuple[int, int]]) -> Scored:
-    """Parts and pauses within a time of lost rows cannot be judged."""
-    wrong = row[0] in ("part", "pause") and row[3] in ("fn", "fp")
-    if wrong and any(start <= row[4] + NEAR and row[4] <= end for start, end in lost):
-        return (*row[:3], "log lost", *row[4:])
-    return row
 
 
 def _moment(row: Scored, ends: Mapping[str, int | None]) -> int | None:

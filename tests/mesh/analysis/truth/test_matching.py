@@ -28,7 +28,7 @@ def part(
 def made(
     start: float, end: float, sides: tuple[tuple[int, ...], ...] = HALVES, kind: str = "complete"
 ) -> Made:
-    return Made(part(start, end + 0.5, sides, kind), round(end * S))
+    return Made(part(start, end + 0.5, sides, kind), round(end * S), round((end - start) * S))
 
 
 def verdicts(rows: list[Match]) -> list[str]:
@@ -52,6 +52,13 @@ def test_parts_without_a_counterpart_are_misses_or_false() -> None:
     assert verdicts(match([made(10, 13)], [])) == ["below resolution"]
     assert verdicts(match([], [part(10, 13)])) == ["below resolution"]
     assert verdicts(match([], [part(50, None)])) == ["fp"]
+
+
+def test_a_part_that_no_log_could_tell_of_was_not_missed() -> None:
+    assert verdicts(match([made(10, 20)._replace(seen=3 * S)], [])) == ["not observable"]
+    assert verdicts(match([made(10, 20)._replace(seen=4 * S)], [])) == ["fn"]
+    assert verdicts(match([made(10, 13)._replace(seen=3 * S)], [])) == ["below resolution"]
+    assert verdicts(match([made(10, 20)._replace(seen=0)], [part(10, 20)])) == ["tp"]
 
 
 def test_other_sides_or_another_time_are_another_part() -> None:
@@ -103,7 +110,8 @@ def make(
     *rows: Row, silent: dict[tuple[str, str], list[tuple[int, int]]] | None = None, joined: int = 0
 ) -> list[Made]:
     followed = effects([row(0, "start", "abcd"), *rows], NAMES, 100 * S)
-    noted = Noted({name: [joined] for name in NAMES}, silent or {}, 100 * S)
+    always = {name: [(0, 100 * S)] for name in NAMES}
+    noted = Noted({name: [joined] for name in NAMES}, silent or {}, always, always, 100 * S)
     return made_parts(followed, noted, NAMES, limits(S))
 
 

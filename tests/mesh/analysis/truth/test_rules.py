@@ -12,7 +12,7 @@ from mesh.analysis.truth import effects, lives, matching, parts, scoring
 from mesh.analysis.truth.lives import Event
 from mesh.analysis.truth.matching import Episode
 from tests.mesh.analysis.truth.test_matching import ALONE, S, made, match, part
-from tests.mesh.analysis.truth.test_scoring import CUT, NAMES, outages, row, told
+from tests.mesh.analysis.truth.test_scoring import CUT, NAMES, lived, outages, row, told
 
 FOUND = [(1, round(19.5 * S), 32 * S, "complete")]
 
@@ -52,7 +52,25 @@ def short() -> Any:
 
 
 def short_pause() -> Any:
-    return lives.match_events([Event("pause", "a", 10 * S, 12 * S)], [], S)
+    return lives.match_events([Event("pause", "a", 10 * S, 12 * S)], [], S, {"a": [(0, 100 * S)]}, 5 * S)
+
+
+def pause_in_a_lost_log() -> Any:
+    """Its log ends before the counters that would tell of it."""
+    return lives.match_events([Event("pause", "a", 10 * S, 20 * S)], [], S, {"a": [(0, 24 * S)]}, 5 * S)
+
+
+def last_seen() -> Any:
+    """The only broker of a side was killed while it was cut off. Its last row is of the first seconds."""
+    cut = (row(20, "cut", "a", "bcd", "partition"), row(30, "end", "a", "bcd", "partition"))
+    life: list[tuple[str, float, float, str | None]] = [("up", 0, 22.5, "crash"), ("down", 22.5, 100, None)]
+    logged = [("1", 0, round(22.5 * S)), *((node, 0, 100 * S) for node in "234")]
+    return told([*cut, row(26, "crash", "a")], lives=lived(a=life), logged=logged, silent=[])
+
+
+def cut_in_lost_logs() -> Any:
+    """The logs of all brokers end before the cut."""
+    return told([*CUT], logged=[(node, 0, 15 * S) for node in NAMES], silent=[])
 
 
 def paired() -> Any:
@@ -84,7 +102,7 @@ def never_mended(links: Any, link: tuple[str, str], at: int) -> None:
 
 
 def at_once(presence: Any) -> Any:
-    return lambda told, joined_at: presence(told, {})
+    return lambda told, joined_at, logged: presence(told, {}, logged)
 
 
 RULES: list[tuple[str, Any, str, Any, Callable[[], Any]]] = [
@@ -108,6 +126,21 @@ RULES: list[tuple[str, Any, str, Any, Callable[[], Any]]] = [
     ("one-way, then both ways, is one", matching, "_episodes", each_alone, one_way),
     ("a short cut is below resolution", matching, "RESOLVED_PERIODS", 0.0, short),
     ("a short pause is below resolution", lives, "SILENT_PERIODS", 0.0, short_pause),
+    (
+        "a pause in a lost log is not observable",
+        lives,
+        "_missed",
+        lambda *_: "fn",
+        pause_in_a_lost_log,
+    ),
+    ("a cut in lost logs is not observable", parts, "_seen", lambda *_: 10 * S, cut_in_lost_logs),
+    (
+        "nor is one of a broker that was dead for all that logs tell",
+        parts,
+        "_seen",
+        lambda *_: 10 * S,
+        last_seen,
+    ),
     ("pairs are the best ones", matching, "best_pairs", greedy, paired),
 ]
 
@@ -130,4 +163,7 @@ def test_every_example_of_the_rules_is_scored_right() -> None:
     assert [each.verdict for each in one_way()] == ["tp"]
     assert [each.verdict for each in short()] == ["below resolution"]
     assert [each.verdict for each in short_pause()] == ["below resolution"]
+    assert [each.verdict for each in pause_in_a_lost_log()] == ["not observable"]
+    assert [each[3] for each in cut_in_lost_logs()] == ["not observable"]
+    assert [each[3] for each in last_seen()] == ["not observable", "tp"]
     assert [each.verdict for each in paired()] == ["tp", "tp"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mesh.analysis.truth.effects import Effect
-from mesh.analysis.truth.lives import Event, done_events, match_events
+from mesh.analysis.truth.lives import Event, Pairing, done_events, match_events
 from mesh.analysis.truth.scoring import Run, Scored, score, truth_row
 
 S = 1_000_000
@@ -50,7 +50,10 @@ def told(
         parts=found or [],
         sides=sides,
         joined=[(node, S) for node in NAMES],
+        logged=[(node, 0, 100 * S) for node in NAMES],
+        holes=[],
         period=S,
+        counters=5 * S,
     )
     return score([STARTED, *truth], usual._replace(**given))
 
@@ -91,6 +94,49 @@ def test_a_silence_without_an_end_lasts_as_long_as_its_listener() -> None:
     assert [(each[0], each[3]) for each in rows] == [("part", "tp"), ("leave", "tp")]
 
 
+def test_a_silence_in_a_log_that_ends_does_not_last_beyond_it() -> None:
+    """A broker did not hear another that was down, and then its log was lost. The silence was taken to last
+    as long as the broker, and so was a later cut."""
+    down = [row(5, "crash", "a"), row(9, "restart", "a", of="start")]
+    life: list[tuple[str, float, float, str | None]] = [("up", 0, 5, "crash"), ("down", 5, 9, "restart")]
+    rows = told(
+        [*down, *CUT],
+        [(1, round(19.5 * S), 32 * S, "complete")],
+        lives=lived(a=[*life, ("up", 9, 100, None)]),
+        silent=[*(each for each in outages(19.5, 32) if each[1] != "3"), ("1", "3", round(4.5 * S), None)],
+        joined=[*((node, S) for node in NAMES), ("1", 10 * S)],
+        logged=[
+            *((node, 0, 100 * S) for node in "24"),
+            ("1", 0, 5 * S),
+            ("1", 9 * S, 100 * S),
+            ("3", 0, 8 * S),
+        ],
+    )
+    assert [(each[0], each[3]) for each in rows] == [("crash", "tp"), ("part", "tp")]
+    assert rows[1][1] == "complete for 10.0 s: a, b | c, d"
+
+
+@pytest.mark.parametrize(
+    ("end", "holes", "verdict"),
+    [
+        (100, [], "fn"),
+        (24, [], "not observable"),
+        (100, [("1", 5, 16)], "not observable"),
+        (100, [("1", 5, 5.5)], "fn"),
+    ],
+)
+def test_a_pause_that_was_missed_was_not_observable_if_its_log_is_lost(
+    end: float, holes: list[tuple[str, float, float]], verdict: str
+) -> None:
+    ((of, _, _, scored, *_),) = told(
+        [row(10, "pause", "a"), row(20, "end", "a", of="pause")],
+        logged=[("1", 0, round(end * S)), *((node, 0, 100 * S) for node in "234")],
+        holes=[(node, round(start * S), round(until * S)) for node, start, until in holes],
+        silent=[],
+    )
+    assert (of, scored) == ("pause", verdict)
+
+
 def test_a_stop_just_after_the_last_row_is_found() -> None:
     """Mesh time was 2 ms behind the simulator's, and the last broker's leave counted as false."""
     life: list[tuple[str, float, float, str | None]] = [("up", 0, 100, "leave")]
@@ -116,6 +162,10 @@ def event(of: Any, at_s: float, end_s: float | None = None, name: str = "a") -> 
     return Event(of, name, round(at_s * S), None if end_s is None else round(end_s * S))
 
 
+def matched(done: list[Event], found: list[Event]) -> list[Pairing]:
+    return match_events(done, found, S, {name: [(0, 100 * S)] for name in "ab"}, 5 * S)
+
+
 def test_pauses_have_ends() -> None:
     done = [
         effect("start", 0),
@@ -128,22 +178,22 @@ def test_pauses_have_ends() -> None:
 
 
 def test_a_death_that_was_found_with_its_lag() -> None:
-    (pairing,) = match_events([event("crash", 10)], [event("crash", 10.4)], S)
+    (pairing,) = matched([event("crash", 10)], [event("crash", 10.4)])
     assert (pairing.verdict, pairing.start_lag) == ("tp", round(0.4 * S))
 
 
 @pytest.mark.parametrize("found", [event("power_off", 10), event("crash", 10, name="b"), event("crash", 16)])
 def test_an_event_found_with_another_cause_is_a_miss_and_a_false_finding(found: Event) -> None:
-    assert [each.verdict for each in match_events([event("crash", 10)], [found], S)] == ["fn", "fp"]
+    assert [each.verdict for each in matched([event("crash", 10)], [found])] == ["fn", "fp"]
 
 
 def test_short_pauses_are_below_resolution() -> None:
-    assert [each.verdict for each in match_events([event("pause", 10, 12)], [], S)] == ["below resolution"]
-    assert [each.verdict for each in match_events([event("pause", 10, 14)], [], S)] == ["fn"]
-    assert [each.verdict for each in match_events([], [event("pause", 10, 12)], S)] == ["below resolution"]
+    assert [each.verdict for each in matched([event("pause", 10, 12)], [])] == ["below resolution"]
+    assert [each.verdict for each in matched([event("pause", 10, 14)], [])] == ["fn"]
+    assert [each.verdict for each in matched([], [event("pause", 10, 12)])] == ["below resolution"]
 
 
 def test_each_death_is_matched_with_the_nearest() -> None:
     done = [event("crash", 10), event("crash", 13)]
     found = [event("crash", 12.9), event("crash", 9.8)]
-    assert [each.start_lag for each in match_events(done, found, S)] == [-S // 5, -S // 10]
+    assert [each.start_lag for each in matched(done, found)] == [-S // 5, -S // 10]
