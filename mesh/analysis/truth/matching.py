@@ -8,8 +8,8 @@ A part shorter than 3.2 periods is *below resolution* if it has no counterpart: 
 before a heartbeat is missed. The same holds for findings about links that were strained all that time: chance
 decides whether they carry frames.
 
-A missed part is *not observable* unless logs show 3.2 periods of it: a broker that ran, and a listener on another
-side that did not hear it. Logs that showed more of it are lost.
+A missed part is *not observable* unless logs show 3.2 periods of it: a broker that ran, and a listener on
+another side that did not hear it. Logs that showed more of it are lost.
 """
 
 from __future__ import annotations
