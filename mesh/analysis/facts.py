@@ -27,6 +27,8 @@ class Boot(msgspec.Struct, frozen=True):
     first: Instant
     """Instants of its first and its last row."""
     last: Instant
+    told: Instant
+    """Until when its rows tell what it heard: not in the last window of summaries, if it was killed."""
     first_seq: int
     last_seq: int
     rows: int

@@ -15,6 +15,7 @@ from mesh.analysis.clocks.deciding import SPANS, awake_of, stretches_of
 from mesh.analysis.clocks.joining import joined
 from mesh.analysis.clocks.pieces import PIECE
 from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
+from mesh.analysis.reading.repeats import LATE_NS
 from mesh.analysis.results.spark_types import as_decided
 from mesh.analysis.results.tables import Hole
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
     from mesh.analysis.reading.logs import Logs
 
+TOLD_NS: Final = (
+    "if(summary_ns is null or stopped_ns is not null, last_ns,"
+    f" greatest(first_ns, greatest(last_ns - {LATE_NS}, 0) div summary_ns * summary_ns))"
+)
+"""Until when a log tells what its broker heard. A kill loses the summary of the window that was open."""
 LATE: Final = 1.0
 """Periods. A loop less late than this was not stopped long enough to matter."""
 
@@ -79,6 +85,7 @@ def facts(logs: Logs, measured: DataFrame, pairs: DataFrame) -> Facts:
                 {
                     "first": at("first_ns"),
                     "last": at("last_ns"),
+                    "told": at("told_ns"),
                     "stopped": at("stopped_ns"),
                     "left": at("left_ns"),
                 }
@@ -114,6 +121,7 @@ def _boots(measured: DataFrame) -> DataFrame:
     given = {"period_s": 1.0, "deadline_s": 0.5, "stats_s": 5.0}
     return rows.withColumns(
         {
+            "told_ns": F.expr(TOLD_NS),
             "name": F.coalesce("name", "node"),
             **{name: F.coalesce(name, f"usual_{name}", F.lit(value)) for name, value in given.items()},
         }

@@ -177,7 +177,8 @@ class _Reading:
 
     def _extent(self, parts: DataFrame, rows: DataFrame) -> DataFrame:
         """For each file and boot: the numbers, the times, whether it belongs to a simulator's truth, whether
-        there are windows of heartbeats in it, and whether two of these may be parts of one."""
+        there are windows of heartbeats in it, whether two of these may be parts of one, and the length of
+        the windows of summaries."""
         of_rows = rows.groupBy("path", *BOOT, (F.col("kind") == "truth").alias("truth")).agg(
             *numbering.count(),
             F.min("us").alias("first_us"),
@@ -185,14 +186,17 @@ class _Reading:
             F.min("mono_ns").alias("first_ns"),
             F.max("mono_ns").alias("last_ns"),
             F.max(F.when(F.col("kind") == "heard", F.lit("summary"))).alias("batch"),
+            F.max(F.when(F.col("kind") == "heard", F.col("window_ns"))).alias("summary_ns"),
         )
-        both = parts.withColumn("truth", F.lit(False)).select(*of_rows.columns).unionByName(of_rows)
+        of_parts = parts.withColumns({"truth": F.lit(False), "summary_ns": F.lit(None).cast("long")})
+        both = of_parts.select(*of_rows.columns).unionByName(of_rows)
         divided = (F.max("batch") != F.min("batch")) | (F.max("batch") == F.lit("summary"))
         return both.groupBy("path", *BOOT, "truth").agg(
             *numbering.merge(),
             *_times(),
             F.coalesce(divided, F.lit(False)).alias("divided"),
             F.max("batch").isNotNull().alias("has_windows"),
+            F.max("summary_ns").alias("summary_ns"),
         )
 
     def _doubtful(self, extent: DataFrame) -> DataFrame | None:
@@ -283,11 +287,12 @@ def _boots(kinds: dict[str, DataFrame], extent: DataFrame, counts: DataFrame, ba
             F.sum("rows").alias("rows"),
             *_times(),
             F.max_by(torn, "last_seq").alias("torn"),
+            F.max("summary_ns").alias("summary_ns"),
         )
     )
     joined = spans.join(ends, list(BOOT), "left").join(left, list(BOOT), "left")
     times = ("first_ns", "last_ns", "first_us", "last_us", "first_seq", "last_seq", "rows")
-    return joined.select(*BOOT, *ABOUT, *times, "stopped_ns", "reason", "left_ns", "torn")
+    return joined.select(*BOOT, *ABOUT, *times, "stopped_ns", "reason", "left_ns", "torn", "summary_ns")
 
 
 def _kind(rows: DataFrame, kind: str) -> DataFrame:

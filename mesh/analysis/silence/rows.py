@@ -39,8 +39,8 @@ def tables(
     ``lives``: node, state, start, end. ``gaps``: the fields of `Gap`. ``joined``: a broker, and when a boot
     of it first heard any other. ``periods``: a broker's, in seconds, for each boot. ``ties``: pairs of which
     one ever heard the other; None: the mesh is full. ``closed``: src, dst and when the link went down at dst.
-    ``logs``: a broker, and the first and the last row of a boot of it. ``holes``: a broker, and the rows
-    around missing ones.
+    ``logs``: a broker, and from when until when the log of a boot of it tells what it heard. ``holes``: a
+    broker, and the rows around missing ones.
     """
     told = list(lives)
     names = sorted({node for node, *_ in told})

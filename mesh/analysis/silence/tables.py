@@ -52,7 +52,7 @@ def silences(
         F.col("node").alias("dst"),
         "boot",
         F.col("first").alias("begin"),
-        F.col("last").alias("until"),
+        F.col("told").alias("until"),
         (F.col("period_s") * 1e6).alias("period_us"),
     )
     stretched = F.sort_array(_gathered("first", "last", "error_s")).alias("s")

@@ -40,7 +40,7 @@ class Run(NamedTuple):
     joined: Sequence[tuple[str, int]]
     """A broker, and when a boot of it first heard any other."""
     logged: Sequence[tuple[str, int, int]]
-    """A broker, and the first and the last row of a boot of it."""
+    """A broker, and from when until when the log of a boot of it tells what it heard."""
     holes: Sequence[tuple[str, int, int]]
     """A broker, and the rows around missing ones."""
     period: int

@@ -35,6 +35,7 @@ def boot(
         stats_s=5.0,
         first=us(first_s),
         last=us(last_s),
+        told=us(last_s),
         first_seq=first_seq,
         last_seq=99,
         rows=99,

@@ -107,6 +107,7 @@ def _read_boot(facts: Facts, rows: list[Row], torn: bool, at: Callable[[Row], in
             stats_s=meta["stats_s"] if meta else 5.0,
             first=at(rows[0]),
             last=at(rows[-1]),
+            told=at(rows[-1]),
             first_seq=first["seq"],
             last_seq=rows[-1]["seq"],
             rows=len(rows),

@@ -106,6 +106,17 @@ def torn_boots(lines: Iterable[Line]) -> dict[str, bool]:
     return {boot: torn for boot, (_, torn) in last.items()}
 
 
+def told_ns(rows: Sequence[Row], first: int, last: int) -> int:
+    """The end of the last window of which a boot that was killed wrote summaries. A window's rows are written
+    within a second of its end."""
+    length = max((int(row["window_ns"]) for row in rows if row["kind"] == "heard"), default=0)
+    stopped = any(row["kind"] == "meta" and row["op"] == "stop" for row in rows)
+    if not length or stopped:
+        return last
+    ends = range(0, max(0, last - 10**9) + 1, length)
+    return max(first, ends[-1])
+
+
 def _boot(boot: str, rows: Sequence[Row], clocks: Clocks, torn: bool, usual_s: float) -> Boot:
     def at(found: Iterable[Row]) -> int | None:
         moment = min((int(row["mono_ns"]) for row in found), default=None)
@@ -127,6 +138,7 @@ def _boot(boot: str, rows: Sequence[Row], clocks: Clocks, torn: bool, usual_s: f
         stats_s=meta.get("stats_s", 5.0),
         first=clocks.at(boot, clocks.first[boot]),
         last=clocks.at(boot, clocks.last[boot]),
+        told=clocks.at(boot, told_ns(rows, clocks.first[boot], clocks.last[boot])),
         first_seq=min(numbers),
         last_seq=max(numbers),
         rows=len(rows),

@@ -76,9 +76,9 @@ class Oracle:
     def lost(self, life: Life) -> int:
         """When the log of a life ended, if that was long before the life did; otherwise the end of both."""
         wrote = [
-            min(boot.last, life.end)
+            min(boot.told, life.end)
             for boot in self.facts.boots
-            if boot.node == life.node and boot.first < life.end and boot.last > life.start
+            if boot.node == life.node and boot.first < life.end and boot.told > life.start
         ]
         last = max(wrote, default=life.start)
         return last if life.end - last > 10 * SECOND else life.end
@@ -126,7 +126,7 @@ class Oracle:
                 marks.append(None)
                 for last, following in zip(marks[::2], marks[1::2], strict=True):
                     begin = boot.first if last is None else last
-                    until = boot.last if following is None else following
+                    until = boot.told if following is None else following
                     if until - begin > self.silent:
                         yield src, boot.node, last, following, begin, until
 
@@ -238,7 +238,7 @@ class Oracle:
 
     def unlogged(self, node: str, begin: int, until: int) -> list[tuple[int, int]]:
         """The times between two moments of which its log does not tell."""
-        logs = [(boot.first, boot.last) for boot in self.facts.boots if boot.node == node]
+        logs = [(boot.first, boot.told) for boot in self.facts.boots if boot.node == node]
         ends = sorted(
             [moment for log in logs for moment in log] + [at for hole in self.holes(node) for at in hole]
         )

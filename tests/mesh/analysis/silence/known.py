@@ -39,6 +39,6 @@ def silence_of(facts: Facts, lives: Sequence[Life]) -> Tables:
         [(boot.node, boot.period_s) for boot in facts.boots],
         None,
         (),
-        [(boot.node, boot.first, boot.last) for boot in facts.boots],
+        [(boot.node, boot.first, boot.told) for boot in facts.boots],
         [(node, *hole) for node, hole in facts.holes],
     )

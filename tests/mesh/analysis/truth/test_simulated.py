@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from simulations.runs.playing import Play
+from simulations.scenarios.scenario_file import load
+from tests.mesh.analysis.oracle.everything import tables
 from tests.mesh.analysis.truth.proof import KINDS, LIVES, SCENARIOS, SHARE, Score, plays
 
 SEEDS = int(os.environ.get("MANGROVE_SEEDS", "1"))
@@ -31,3 +34,34 @@ def test_the_faults_of_a_scenario_are_found(name: str, tmp_path: Path) -> None:
         assert score.share("fp") >= SHARE, score.wrong
         assert score.share("fn") >= SHARE, score.wrong
         assert len(score.wrong) <= 0.01 * SEEDS * max(1, score.counts["tp"]), (kind, score.wrong)
+
+
+KILLED = """
+name = "killed"
+summary = "two brokers are killed"
+brokers = 4
+[[fault]]
+at_s = 25
+kind = "crash"
+a = ["broker-2"]
+for_s = 6
+[[fault]]
+at_s = 45
+kind = "crash"
+a = ["broker-3"]
+for_s = 6
+"""
+
+
+def test_the_summary_that_a_kill_loses_is_no_silence(tmp_path: Path) -> None:
+    """A killed broker has not written what it heard in its last window. That was told as a cut of its links,
+    for up to 16 periods before each kill."""
+    (tmp_path / "killed.toml").write_text(KILLED)
+    Play(
+        load(str(tmp_path / "killed.toml")), seed=1, out=str(tmp_path / "logs"), log_heartbeats="summary"
+    ).run()
+
+    found = tables(tmp_path / "logs", 5.0)
+
+    assert found["parts"] == []
+    assert {row["verdict"] for row in found["matches"]} == {"tp"}
