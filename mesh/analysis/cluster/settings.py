@@ -62,6 +62,9 @@ LOCAL_LAUNCH: Final[Mapping[str, str]] = {
         "-XX:Tier4InvocationThreshold=80000 -XX:Tier4MinInvocationThreshold=24000 "
         "-XX:Tier4CompileThreshold=240000 -XX:Tier4BackEdgeThreshold=800000"
     ),
+    # Spark derives the size of a page from the heap, up to 64 MB. Each task that groups or sorts clears at
+    # least one, and most tasks have a few thousand rows.
+    "spark.buffer.pageSize": "4m",
 }
 LOCAL_SQL: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",

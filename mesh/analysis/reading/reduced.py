@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pyspark.sql import functions as F
 
-from mesh.analysis.made import made
 from mesh.analysis.reading import heartbeats, numbering
 from mesh.analysis.reading.coverage import (
     GROWING,
@@ -230,7 +229,7 @@ class Stored:
             )
             for parts in store.of("parts", files, F.col("_metadata.file_path").alias("folder"))
         ]
-        self.rows = made(union([*store.of("rows", files), *([live.rows] if live else [])]))
+        self.rows = union([*store.of("rows", files), *([live.rows] if live else [])]).persist()
         self.parts = union([*whole, *([live.parts] if live else [])]).persist()
         self.windows = live.windows if live else store.windows()
 
@@ -238,6 +237,7 @@ class Stored:
         return union([*self._bad, *([self._live.bad()] if self._live else [])])
 
     def close(self) -> None:
+        self.rows.unpersist()
         self.parts.unpersist()
         if self._live is not None:
             self._live.close()
