@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
+    from mesh.analysis.results.tables import Hole
 
 SECOND: Final = 1_000_000
 
@@ -41,6 +42,8 @@ class Evidence:
     """Boot, start and end of times in which it wrote rows without a gap of more than 2.2 periods."""
     late: Sequence[Late] = ()
     """Its own reports of lateness."""
+    holes: Sequence[Hole] = ()
+    """Where rows of its log are missing."""
     since: Sequence[int] = ()
     """When boots of its observers wrote their first rows. Only the earliest counts."""
 

@@ -29,6 +29,7 @@ KNOWN: Final = {
     "heard": "dst boot first last",
     "awake": "boot first last",
     "late": "boot at late_s",
+    "holes": "start end",
 }
 """Lists of evidence about a broker, and their columns."""
 RECORDS: Final = {name: namedtuple(name, columns) for name, columns in KNOWN.items()}
@@ -51,6 +52,7 @@ def lives(facts: Facts) -> DataFrame:
         "heard": facts.stretches.withColumnRenamed("src", "who"),
         "awake": facts.awake.withColumnRenamed("node", "who"),
         "late": facts.late.withColumnRenamed("node", "who"),
+        "holes": facts.holes.withColumnRenamed("node", "who"),
     }
     of_run = facts.boots.groupBy("run").agg(
         F.min("first").alias("begin"),

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from mesh.analysis.lives.endings import Cause, ending
 from mesh.analysis.lives.evidence import SECOND, Evidence, Stay, stays
-from mesh.analysis.lives.pauses import pauses
+from mesh.analysis.lives.pauses import SLOT, pauses
 from mesh.analysis.lives.spans import Span, merged
 
 AFTER: Final[dict[Cause, str]] = {
@@ -80,14 +80,18 @@ def _of_boot(evidence: Evidence, stay: Stay) -> Iterator[_Stretch]:
     heard = _heard(evidence, stay)
     end = ending(evidence, stay, heard)
     at, boot = stay.first, stay.boot
-    for pause in pauses(evidence, stay, end.at):
-        yield _Stretch(at, pause.start, "up", boot, "pause", pause.error)
-        yield _Stretch(pause.start, pause.end, "paused", boot, "resume", 0)
-        at = pause.end
-    for silence in _silences(evidence, stay, heard, end.at):
-        yield _Stretch(at, silence.first, "up", boot, "log lost", evidence.period)
-        yield _Stretch(silence.first, silence.last, "unknown", boot, "heard again", 0)
-        at = silence.last
+    stops = pauses(evidence, stay, end.at)
+    paused = {Span(pause.start, pause.end): pause.error for pause in stops}
+    silent = [span for span in _silences(evidence, stay, heard) if span.last < end.at]
+    unknown = [span for span in silent if not any(_overlap(span, pause) for pause in paused)]
+    for span in sorted([*paused, *unknown]):
+        if span in paused:
+            yield _Stretch(at, span.first, "up", boot, "pause", paused[span])
+            yield _Stretch(span.first, span.last, "paused", boot, "resume", 0)
+        else:
+            yield _Stretch(at, span.first, "up", boot, "log lost", evidence.period)
+            yield _Stretch(span.first, span.last, "unknown", boot, "heard again", 0)
+        at = span.last
     yield _Stretch(at, end.at, "up", boot, end.cause, end.error)
     if end.cause is None:
         return
@@ -116,11 +120,39 @@ def _heard(evidence: Evidence, stay: Stay) -> list[Span]:
     return merged(spans, evidence.silence)
 
 
-def _silences(evidence: Evidence, stay: Stay, heard: list[Span], end: int) -> Iterator[Span]:
-    """Times in which a boot gave no sign beyond its log: it ran, was paused, or cut off, which cannot be
-    decided."""
-    known = Span(stay.first, stay.log.last if stay.log is not None else stay.first)
-    signs = merged([known, *heard], evidence.silence)
-    for before, after in pairwise(signs):
-        if known.last <= before.last and after.first < end:
-            yield Span(before.last, after.first)
+def _silences(evidence: Evidence, stay: Stay, heard: list[Span]) -> list[Span]:
+    """Times in which a boot gave no sign, and its log does not tell why: it ran, was paused, or cut off.
+
+    That is so where its log is lost. It is also so where nobody heard it and it wrote no rows, if its log is
+    lost soon after. Then the counters are lost that would tell how late its loop was."""
+    logged = _logged(evidence, stay)
+    signs = merged([Span(stay.first, stay.first), *logged, *heard], evidence.silence)
+    found = [Span(before.last, after.first) for before, after in pairwise(signs)]
+    fuzz = round(SLOT * evidence.period)
+    counters = 0 if stay.log is None else round(stay.log.stats_s * SECOND)
+    rows = [Span(first, last) for boot, first, last in evidence.awake if boot == stay.boot]
+    for before, after in pairwise(heard):
+        silence = Span(before.last + fuzz, after.first - fuzz)
+        wrote = any(_overlap(row, silence) for row in rows)
+        counted = any(span.first <= after.first and after.first + counters <= span.last for span in logged)
+        if not wrote and not counted:
+            found.append(Span(before.last, after.first))
+    return merged(found)
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one.first < other.last and other.first < one.last
+
+
+def _logged(evidence: Evidence, stay: Stay) -> list[Span]:
+    """The times of which its log tells. A broker that stops writes its counters once more."""
+    if stay.log is None:
+        return []
+    last = stay.log.last
+    spans, first = [], stay.first
+    for hole in sorted(evidence.holes, key=lambda hole: hole.start):
+        if first <= hole.start and hole.end <= last:
+            spans.append(Span(first, hole.start))
+            first = hole.end
+    counters = 0 if stay.log.stopped is None else round(stay.log.stats_s * SECOND)
+    return [*spans, Span(first, last + counters)]

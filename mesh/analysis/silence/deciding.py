@@ -50,19 +50,18 @@ class Facts(NamedTuple):
 
 def decide(facts: Facts) -> Found:
     """Outages and parts of a run."""
-    did = ran(facts.lives, facts.joined_at, facts.logged)
-    gaps = [*facts.gaps, *_never_heard(facts, did)]
     holes = hiding(facts.holes, facts.period)
+    logged = {node: without(times, holes.get(node, [])) for node, times in facts.logged.items()}
+    did = ran(facts.lives, facts.joined_at, logged)
+    gaps = [*facts.gaps, *_never_heard(facts, did)]
     told = outages(gaps, did, facts.period, facts.ties, facts.closed, holes)
     unknown = {
-        node: lost
-        for node, times in did.presence.items()
-        if (lost := without(times, without(facts.logged.get(node, []), holes.get(node, []))))
+        node: lost for node, times in did.presence.items() if (lost := without(times, logged.get(node, [])))
     }
     period = max(facts.period.values(), default=0)
     silences = [
         *told.silences,
-        *_presumed(told, unknown, limits(period)),
+        *_presumed(told, unknown, gaps, limits(period)),
         *unknown_links(told.silences, _lasting(unknown, limits(period)), facts.ties),
     ]
     # Only where a log has gaps may a silence begin without a heartbeat that its broker heard.
@@ -74,17 +73,25 @@ def decide(facts: Facts) -> Found:
     return Found(told.rows, _parts(did.presence, halved, facts.ties, period, facts.end))
 
 
-def _presumed(told: Told, unknown: Mapping[int, Times], limits: Limits) -> Iterator[Silence]:
+def _presumed(
+    told: Told, unknown: Mapping[int, Times], gaps: Iterable[Gap], limits: Limits
+) -> Iterator[Silence]:
     """What a broker heard while its log is lost is not known. One that is not heard is presumed not to hear
     either: the log of one broker must not turn a mesh in two into a cut of single links. The moment between
-    its last heartbeat and its end says nothing."""
+    its last heartbeat and its end says nothing, nor does the time after a row that tells what it heard."""
+    again: dict[tuple[int, int], list[int]] = {}
+    for gap in gaps:
+        if gap.next is not None and gap.dst in unknown:
+            again.setdefault((gap.src, gap.dst), []).append(gap.next)
     for each in told.silences:
         if each.end - each.start <= limits.least:
             continue
         times = unknown.get(each.src, [])
         if beside := told.doubtful.get((each.dst, each.src)):
             times = joined([*times, *beside])
+        heard = again.get((each.dst, each.src), [])
         for begin, until in clip(times, each.start, each.end):
+            until = min((at for at in heard if begin < at < until), default=until)
             yield Silence(each.dst, each.src, begin, until, each.expected, each.fresh and begin == each.start)
 
 

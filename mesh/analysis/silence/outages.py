@@ -115,13 +115,13 @@ def _stays(up: Mapping[int, list[tuple[int, int]]], absence: Mapping[int, list[L
 
 
 def _since_joined(times: Times, absence: Iterable[Lived], joined_at: list[int], logged: Times) -> Times:
-    """A pause is within a boot: a broker that resumes has joined. A log that is lost from some moment on does
-    not tell when its broker joined after that, so it is taken for joined then."""
+    """A pause is within a boot: a broker that resumes has joined. If a log is lost for long, its broker is
+    taken for joined from that moment on."""
     resumed = {life.end for life in absence if life.state == "paused"}
     found: Times = []
     for begin, until in times:
         if begin not in resumed:
-            lost = max((last for _, last in clip(logged, begin, until)), default=begin)
+            lost = next((last for first, last in logged if first <= begin < last), begin)
             unknown = lost if until - lost > LOST else until
             begin = next((at for at in joined_at if begin <= at < until), unknown)
         if begin < until:

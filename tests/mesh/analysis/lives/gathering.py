@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from mesh.analysis.lives.evidence import Evidence
 from mesh.analysis.lives.telling import Told, tell
 from tests.mesh.analysis.oracle.log_facts import Facts
@@ -20,6 +22,7 @@ def evidence_of(facts: Facts, node: str) -> Evidence:
         heard=[stretch for stretch in facts.stretches if stretch.src == node],
         awake=[(boot, first, last) for of, boot, first, last in facts.awake if of == node],
         late=[row for row in facts.late if row.node == node],
+        holes=[SimpleNamespace(start=start, end=end) for who, (start, end) in facts.holes if who == node],
         since=[boot.first for boot in facts.boots],
     )
 

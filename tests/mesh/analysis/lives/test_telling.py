@@ -13,6 +13,7 @@ from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
 from mesh.analysis.lives import endings, evidence, pauses, telling
 from mesh.analysis.lives.evidence import Evidence
 from mesh.analysis.lives.telling import tell
+from mesh.analysis.results.tables import Hole
 
 SECOND = 1_000_000
 RUN = "run"
@@ -151,6 +152,30 @@ PAUSED = of(
     awake=[("1", 0, us(40)), ("1", us(46), END)],
     late=[late("1", 46.2, 5.9)],
 )
+PAUSED_BEFORE_ITS_LOG_WAS_LOST = of(
+    boots=[boot("1", 0, 49, torn=True), boot("2", 80, 100)],
+    heard=[
+        heard("b", 0, 40),
+        heard("c", 0, 40.2),
+        heard("b", 46.1, 70),
+        heard("c", 46.3, 70),
+        heard("b", 80, 100),
+    ],
+    linked=[down("b", 72.5, "dead")],
+    awake=[("1", 0, us(40)), ("1", us(46), us(49)), ("2", us(80), END)],
+)
+PAUSED_IN_A_HOLE = of(
+    boots=[boot("1", 0, 100)],
+    heard=[heard("b", 0, 40), heard("c", 0, 40.2), heard("b", 46.1, 100)],
+    awake=[("1", 0, us(30)), ("1", us(80), END)],
+    holes=[Hole(RUN, "a", "1", us(30), us(80), 9)],
+)
+CUT_OFF_BEFORE_ITS_LOG_WAS_LOST = of(
+    boots=PAUSED_BEFORE_ITS_LOG_WAS_LOST.boots,
+    heard=PAUSED_BEFORE_ITS_LOG_WAS_LOST.heard,
+    linked=PAUSED_BEFORE_ITS_LOG_WAS_LOST.linked,
+    awake=[("1", 0, us(40)), ("1", us(42.5), us(42.6)), ("1", us(46), us(49)), ("2", us(80), END)],
+)
 CUT_OFF = of(
     boots=[boot("1", 0, 100)],
     heard=[heard("b", 0, 40), heard("b", 46, 100)],
@@ -202,6 +227,24 @@ EXPECTED: dict[str, tuple[Evidence, list[Fact]]] = {
     ),
     "killed while cut off": (KILLED_WHILE_CUT_OFF, [("up", "crash"), ("down", "restart"), ("up", None)]),
     "paused": (PAUSED, [("up", "pause"), ("paused", "resume"), ("up", None)]),
+    "paused before its log was lost": (
+        PAUSED_BEFORE_ITS_LOG_WAS_LOST,
+        [
+            ("up", "log lost"),
+            ("unknown", "heard again"),
+            ("up", "power_off"),
+            ("down", "restart"),
+            ("up", None),
+        ],
+    ),
+    "paused in a hole of its log": (
+        PAUSED_IN_A_HOLE,
+        [("up", "log lost"), ("unknown", "heard again"), ("up", None)],
+    ),
+    "cut off before its log was lost": (
+        CUT_OFF_BEFORE_ITS_LOG_WAS_LOST,
+        [("up", "power_off"), ("down", "restart"), ("up", None)],
+    ),
     "cut off": (CUT_OFF, [("up", None)]),
     "runs on": (RUNS_ON, [("up", None)]),
     "log ends early": (LOG_ENDS_EARLY, [("up", "log lost"), ("unknown", "heard again"), ("up", None)]),
@@ -268,6 +311,18 @@ RULES: dict[str, tuple[Any, str, Any, str]] = {
     "a whole log and a next boot": (endings, "by_its_whole_log", _nothing, "killed while cut off"),
     "only power takes rows that were written": (endings, "is_whole", lambda *args: True, "power lost"),
     "silence and lateness": (telling, "pauses", lambda *args: [], "paused"),
+    "silence without counters after it is unknown": (
+        telling,
+        "_logged",
+        lambda known, stay: [telling.Span(stay.first, stay.until)],
+        "paused before its log was lost",
+    ),
+    "a hole in a log is no log": (
+        telling,
+        "_logged",
+        lambda known, stay: [telling.Span(stay.first, stay.log.last)],
+        "paused in a hole of its log",
+    ),
     "silence beyond the log is unknown": (telling, "_silences", lambda *args: [], "log ends early"),
     "boots of which others spoke": (
         telling,
@@ -412,7 +467,8 @@ def test_an_hour_added_to_every_clock_shifts_all_times_and_changes_no_state() ->
     hour = 3600 * SECOND
 
     def later(record: Any) -> Any:
-        names = [name for name in ("at", "first", "last", "stopped", "left") if hasattr(record, name)]
+        moments = ("at", "first", "last", "stopped", "left", "start", "end")
+        names = [name for name in moments if hasattr(record, name)]
         moved = {name: getattr(record, name) for name in names}
         return msgspec.structs.replace(
             record, **{name: None if value is None else value + hour for name, value in moved.items()}
@@ -428,6 +484,7 @@ def test_an_hour_added_to_every_clock_shifts_all_times_and_changes_no_state() ->
         heard=[later(each) for each in known.heard],
         awake=[(name, first + hour, last + hour) for name, first, last in known.awake],
         late=[later(each) for each in known.late],
+        holes=[later(each) for each in known.holes],
         since=[at + hour for at in known.since],
     )
     for known, expected in EXPECTED.values():

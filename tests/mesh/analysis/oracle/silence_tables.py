@@ -74,14 +74,10 @@ class Oracle:
         return sorted(found)
 
     def lost(self, life: Life) -> int:
-        """When the log of a life ended, if that was long before the life did; otherwise the end of both."""
-        wrote = [
-            min(boot.told, life.end)
-            for boot in self.facts.boots
-            if boot.node == life.node and boot.first < life.end and boot.told > life.start
-        ]
-        last = max(wrote, default=life.start)
-        return last if life.end - last > 10 * SECOND else life.end
+        """From when on the log of a life is lost, if that was long before its end; otherwise its end."""
+        unlogged = self.unlogged(life.node, life.start, life.end)
+        lost = min((start for start, _ in unlogged), default=life.end)
+        return lost if life.end - lost > 10 * SECOND else life.end
 
     def holes(self, node: str) -> list[tuple[int, int]]:
         """The holes in its log that hide more than one heartbeat."""
@@ -186,6 +182,10 @@ class Oracle:
             elif any(start < until and begin < stop for start, stop in self.holes(dst)):
                 unsure.setdefault((src, dst), []).extend(listened)
         seen = {pair: list(spans) for pair, spans in dark.items()}
+        again: dict[tuple[str, str], list[int]] = {}
+        for src, dst, _, following, _, _ in self.gaps():
+            if following is not None:
+                again.setdefault((src, dst), []).append(following)
         lost = {
             node: [
                 (a, b)
@@ -205,7 +205,9 @@ class Oracle:
             for begin, until in together:
                 if until - begin <= self.silent:
                     continue
-                dark.setdefault((dst, src), []).extend(self.unlogged(src, begin, until))
+                for start, stop in self.unlogged(src, begin, until):
+                    heard = [at for at in again.get((dst, src), []) if start < at < stop]
+                    dark.setdefault((dst, src), []).append((start, min([stop, *heard])))
                 for start, stop in unsure.get((dst, src), []):
                     if max(start, begin) < min(stop, until):
                         dark.setdefault((dst, src), []).append((max(start, begin), min(stop, until)))

@@ -48,7 +48,8 @@ def story(rows: int) -> str:
     ]
     for number in range(rounds):
         at = 4 + number * ROUND_S
-        one, two, three, four, five, *_ = rng.sample(names, 5)
+        one, two, three, four, five = rng.sample(names, 5)
+        six = next(name for name in names if name not in (one, two, three, four, five))
         faults += [
             (at, "crash", [one], [], 6, ""),
             (at + 12, "power_off", [two], [], 5, ""),
@@ -57,6 +58,7 @@ def story(rows: int) -> str:
             (at + 36, "stop", [two], [], 12, ""),
             (at + 50, "cut_one_way", [five], sorted([one, three]), 7, ""),
             (at + 62, "partition", [two], [four], 7, ""),
+            (at + 66, "crash", [six], [], 3, ""),  # in the middle of a summary's window
         ]
     for at, kind, a, b, for_s, more in faults:
         text += f'\n[[fault]]\nat_s = {at}\nkind = "{kind}"\na = {json.dumps(a)}\n{more}\n'

@@ -263,6 +263,14 @@ def test_a_broker_heard_again_after_its_log_was_lost_is_on_its_side() -> None:
     assert part.sides == ((2, 3, 4), (0, 1))
 
 
+def test_a_broker_heard_again_in_a_hole_of_its_log_is_on_its_side() -> None:
+    lives = [(4, "up", 0.0, 10.0), (4, "unknown", 10.0, 14.0), (4, "up", 14.0, 60.0)]
+    facts = halves(lives=lives, holes={4: (5, 50)}).facts()
+    one_boot = {**facts.joined_at, 4: facts.joined_at[4][:1]}
+    (part,) = decide(facts._replace(joined_at=one_boot)).parts
+    assert part.sides == ((2, 3, 4), (0, 1))
+
+
 def test_a_broker_whose_log_is_lost_from_its_start_is_on_its_side() -> None:
     (part,) = halves(
         lives=[(4, "up", 0, 10), (4, "down", 10, 12), (4, "up", 12, 60)], logs_end={4: 12}
@@ -284,6 +292,14 @@ def test_the_lost_logs_of_several_brokers_make_no_single_links_of_a_cut(
 def test_a_sample_of_listeners_tells_which_links_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deciding, "COMPARED_MOST", 3)
     assert shapes(halves(logs_end={0: 15, 4: 15})) == [("complete", ((2, 3, 4), (0, 1)))]
+
+
+def test_a_broker_is_not_presumed_deaf_after_a_row_tells_what_it_heard() -> None:
+    """A log of summaries may tell single windows after the time of which it tells everything. The part ended
+    only when others heard the broker."""
+    facts = halves().cut(30, 34, (0, 1), (2, 3, 4), ways=1).facts()
+    lost = facts._replace(logged={**facts.logged, 0: [(0, us(25))], 1: [(0, us(25))]})
+    assert decide(lost).parts[0] == decide(facts).parts[0]
 
 
 def left_in_a_cut() -> Story:
