@@ -1,8 +1,9 @@
 """Matches the parts that were made one to one with the parts that were found. Pure.
 
-Two parts can match if they overlap and separate the same brokers. Among all ways to pair them, the one with
-the most common time is chosen. A one-way cut becomes a cut of both ways when its links are given up: a part
-that is one-way and then complete, with the same sides, counts as one here.
+Two parts can match if they overlap and separate the same brokers. A finding about single links may lack
+brokers of whose links no log tells. Among all ways to pair them, the one with the most common time is chosen.
+A one-way cut becomes a cut of both ways when its links are given up. So a part that is one-way and then
+complete, with the same sides, counts as one here.
 
 A part shorter than 3.2 periods is *below resolution* if it has no counterpart: such a short cut may end
 before a heartbeat is missed. The same holds for findings about links that were strained all that time: chance
@@ -67,9 +68,8 @@ def match_parts(
     episodes = _episodes(found, period)
 
     def worth(one: Made, other: Episode) -> int:
-        if frozenset(map(frozenset, one.part.sides)) != other.apart or not _kinds_agree(
-            one.part.kind, other.kinds
-        ):
+        sides = {frozenset(map(frozenset, sides)) for sides in (one.part.sides, one.told)}
+        if other.apart not in sides or not _kinds_agree(one.part.kind, other.kinds):
             return 0
         until, last = (end if at is None else at for at in (one.part.end, other.end))
         return min(until, last) - max(one.part.start, other.start)

@@ -8,10 +8,10 @@ decides everything else: a silence without a cut is in no part here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from mesh.analysis.silence.apart import Times, clip, joined
+from mesh.analysis.silence.apart import Sides, Times, clip, joined
 from mesh.analysis.silence.outages import Lived, ran
 from mesh.analysis.silence.sweep import Limits, Part, Silence, parts
 from mesh.analysis.truth.effects import Effects
@@ -41,6 +41,8 @@ class Made(NamedTuple):
     first heartbeat after that."""
     seen: int
     """For how long a log tells that somebody on one side ran and was not heard on another."""
+    told: Sides
+    """Its sides as logs tell them: those of single links lack brokers of whose links no log tells."""
 
 
 def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Limits) -> list[Made]:
@@ -61,26 +63,44 @@ def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Lim
                 )
     exact = limits._replace(least=0, one_way=0)
     found = parts(presence, silences, None, exact, noted.end)
-    known = {number[name]: times for name, times in noted.ran.items()}
+    ran_at = {number[name]: times for name, times in noted.ran.items()}
     told = [
         each._replace(start=start, end=end)
         for each in silences
         for begin, until in clip(logged.get(each.dst, []), each.start, each.end)
-        for start, end in clip(known.get(each.src, []), begin, until)
+        for start, end in clip(ran_at.get(each.src, []), begin, until)
     ]
-    return [Made(part, _mended(part, cuts, noted.end), _seen(part, told, noted.end)) for part in found]
+    made = []
+    for part in found:
+        across = _across(part, told, noted.end)
+        seen = max((0, *(each.end - each.start for each in across)))
+        known = {
+            node for each in across if each.end - each.start > limits.least for node in (each.src, each.dst)
+        }
+        made.append(Made(part, _mended(part, cuts, noted.end), seen, _told(part, known)))
+    return made
 
 
-def _seen(part: Part, told: Sequence[Silence], end: int) -> int:
-    """The longest silence across it, of those that logs tell of."""
+def _across(part: Part, told: Iterable[Silence], end: int) -> list[Silence]:
+    """The silences across it, of those that logs tell of, as long as it lasts."""
     side_of = {node: place for place, side in enumerate(part.sides) for node in side}
     last = end if part.end is None else part.end
-    lengths = (
-        min(each.end, last) - max(each.start, part.start)
+    return [
+        each._replace(start=max(each.start, part.start), end=min(each.end, last))
         for each in told
-        if side_of.get(each.src, -1) != side_of.get(each.dst, -1) and {each.src, each.dst} <= side_of.keys()
-    )
-    return max((0, *lengths))
+        if each.start < last
+        and part.start < each.end
+        and {each.src, each.dst} <= side_of.keys()
+        and side_of[each.src] != side_of[each.dst]
+    ]
+
+
+def _told(part: Part, known: Collection[int]) -> Sides:
+    """Its sides, of single links without brokers that are not ``known``: no log tells of their links."""
+    if part.kind == "complete":
+        return part.sides
+    sides = tuple(tuple(node for node in side if node in known) for side in part.sides)
+    return sides if all(sides) else part.sides
 
 
 def _until_heard(cuts: Times, silent: Times) -> Times:

@@ -28,7 +28,7 @@ def part(
 def made(
     start: float, end: float, sides: tuple[tuple[int, ...], ...] = HALVES, kind: str = "complete"
 ) -> Made:
-    return Made(part(start, end + 0.5, sides, kind), round(end * S), round((end - start) * S))
+    return Made(part(start, end + 0.5, sides, kind), round(end * S), round((end - start) * S), sides)
 
 
 def verdicts(rows: list[Match]) -> list[str]:
@@ -59,6 +59,20 @@ def test_a_part_that_no_log_could_tell_of_was_not_missed() -> None:
     assert verdicts(match([made(10, 20)._replace(seen=4 * S)], [])) == ["fn"]
     assert verdicts(match([made(10, 13)._replace(seen=3 * S)], [])) == ["below resolution"]
     assert verdicts(match([made(10, 20)._replace(seen=0)], [part(10, 20)])) == ["tp"]
+
+
+def test_a_link_of_which_no_log_tells_may_lack_in_a_finding() -> None:
+    whole = made(10, 20, ((1, 2), (0,)), "one-way")
+    assert verdicts(match([whole], [part(10, 20, ((1,), (0,)))])) == ["fn", "fp"]
+    assert verdicts(match([whole._replace(told=((1,), (0,)))], [part(10, 20, ((1,), (0,)))])) == ["tp"]
+    assert verdicts(match([whole._replace(told=((1,), (0,)))], [part(10, 20, ((1, 2), (0,)))])) == ["tp"]
+
+
+def test_sides_of_single_links_lack_brokers_of_whose_links_no_log_tells() -> None:
+    cut = (row(10, "cut_one_way", "a", "bc"), row(20, "end", "a", "bc", of="cut_one_way"))
+    assert [each.told for each in make(*cut)] == [((1, 2), (0,))]
+    assert [each.told for each in make(*cut, lost="c")] == [((1,), (0,))]
+    assert [each.told for each in make(*cut, lost="bc")] == [((1, 2), (0,))]
 
 
 def test_other_sides_or_another_time_are_another_part() -> None:
@@ -107,11 +121,15 @@ def row(at_s: float, op: str, a: str = "", b: str = "", of: str | None = None) -
 
 
 def make(
-    *rows: Row, silent: dict[tuple[str, str], list[tuple[int, int]]] | None = None, joined: int = 0
+    *rows: Row,
+    silent: dict[tuple[str, str], list[tuple[int, int]]] | None = None,
+    joined: int = 0,
+    lost: str = "",
 ) -> list[Made]:
     followed = effects([row(0, "start", "abcd"), *rows], NAMES, 100 * S)
     always = {name: [(0, 100 * S)] for name in NAMES}
-    noted = Noted({name: [joined] for name in NAMES}, silent or {}, always, always, 100 * S)
+    logged = {name: times for name, times in always.items() if name not in lost}
+    noted = Noted({name: [joined] for name in NAMES}, silent or {}, logged, always, 100 * S)
     return made_parts(followed, noted, NAMES, limits(S))
 
 

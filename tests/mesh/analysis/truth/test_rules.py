@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mesh.analysis.silence.sweep import Part
+from mesh.analysis.silence.sweep import Part, Silence
 from mesh.analysis.truth import effects, lives, matching, parts, scoring
 from mesh.analysis.truth.lives import Event
 from mesh.analysis.truth.matching import Episode
@@ -101,6 +101,10 @@ def never_mended(links: Any, link: tuple[str, str], at: int) -> None:
         links._times.setdefault(link, []).append((links._since.pop(link), at))
 
 
+def all_across(part: Part, told: Any, end: int) -> list[Silence]:
+    return [Silence(part.sides[0][0], part.sides[1][0], part.start, part.start + 10 * S)]
+
+
 def at_once(presence: Any) -> Any:
     return lambda told, joined_at, logged: presence(told, {}, logged)
 
@@ -133,12 +137,12 @@ RULES: list[tuple[str, Any, str, Any, Callable[[], Any]]] = [
         lambda *_: "fn",
         pause_in_a_lost_log,
     ),
-    ("a cut in lost logs is not observable", parts, "_seen", lambda *_: 10 * S, cut_in_lost_logs),
+    ("a cut in lost logs is not observable", parts, "_across", all_across, cut_in_lost_logs),
     (
         "nor is one of a broker that was dead for all that logs tell",
         parts,
-        "_seen",
-        lambda *_: 10 * S,
+        "_across",
+        all_across,
         last_seen,
     ),
     ("pairs are the best ones", matching, "best_pairs", greedy, paired),
