@@ -22,3 +22,13 @@ def merged(spans: Iterable[Span], gap: int = 0) -> list[Span]:
         else:
             found.append(span)
     return found
+
+
+def without(span: Span, less: Iterable[Span]) -> list[Span]:
+    """The parts of a span that no span in ``less`` covers, in order."""
+    found, at = [], span.first
+    for each in merged(less):
+        if at < each.first < span.last:
+            found.append(Span(at, each.first))
+        at = max(at, each.last)
+    return [*found, Span(at, span.last)] if at < span.last else found

@@ -7,13 +7,13 @@ evidence it is unknown, which is neither. Membership's opinion is not used.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
 from mesh.analysis.lives.endings import Cause, ending
 from mesh.analysis.lives.evidence import SECOND, Evidence, Stay, stays
 from mesh.analysis.lives.pauses import SLOT, pauses
-from mesh.analysis.lives.spans import Span, merged
+from mesh.analysis.lives.spans import Span, merged, without
 
 AFTER: Final[dict[Cause, str]] = {
     "leave": "away",
@@ -22,6 +22,9 @@ AFTER: Final[dict[Cause, str]] = {
     "log lost": "unknown",
 }
 """The state that follows an end."""
+BEGAN: Final = {"paused": "pause", "unknown": "log lost"}
+ENDED: Final = {"paused": "resume", "unknown": "heard again"}
+"""The causes at the start and at the end of a state within a boot."""
 EARLY: Final = 0.2
 """Periods. A first heartbeat may seem so early: it is known to an eighth, and clocks differ a little."""
 
@@ -38,6 +41,16 @@ class Told(NamedTuple):
     truncated: bool
     censored: bool
     error_s: float
+
+
+class _Break(NamedTuple):
+    """A time within a boot in which it was paused, or in which its state is unknown."""
+
+    first: int
+    last: int
+    state: str
+    error: int
+    """Maximum error of ``first``."""
 
 
 class _Stretch(NamedTuple):
@@ -81,17 +94,21 @@ def _of_boot(evidence: Evidence, stay: Stay) -> Iterator[_Stretch]:
     end = ending(evidence, stay, heard)
     at, boot = stay.first, stay.boot
     stops = pauses(evidence, stay, end.at)
-    paused = {Span(pause.start, pause.end): pause.error for pause in stops}
+    paused = [Span(pause.start, pause.end) for pause in stops]
     silent = [span for span in _silences(evidence, stay, heard) if span.last < end.at]
-    unknown = [span for span in silent if not any(_overlap(span, pause) for pause in paused)]
-    for span in sorted([*paused, *unknown]):
-        if span in paused:
-            yield _Stretch(at, span.first, "up", boot, "pause", paused[span])
-            yield _Stretch(span.first, span.last, "paused", boot, "resume", 0)
+    unknown = [part for span in silent for part in without(span, paused)]
+    breaks = sorted(
+        [_Break(pause.start, pause.end, "paused", pause.error) for pause in stops]
+        + [_Break(*part, "unknown", evidence.period) for part in unknown if _is_long(part, evidence)]
+    )
+    for each, following in zip_longest(breaks, breaks[1:]):
+        if at < each.first or at == stay.first:
+            yield _Stretch(at, each.first, "up", boot, BEGAN[each.state], each.error)
+        if following is not None and following.first == each.last:
+            yield _Stretch(each.first, each.last, each.state, boot, BEGAN[following.state], following.error)
         else:
-            yield _Stretch(at, span.first, "up", boot, "log lost", evidence.period)
-            yield _Stretch(span.first, span.last, "unknown", boot, "heard again", 0)
-        at = span.last
+            yield _Stretch(each.first, each.last, each.state, boot, ENDED[each.state], 0)
+        at = each.last
     yield _Stretch(at, end.at, "up", boot, end.cause, end.error)
     if end.cause is None:
         return
@@ -138,6 +155,11 @@ def _silences(evidence: Evidence, stay: Stay, heard: list[Span]) -> list[Span]:
         if not wrote and not counted:
             found.append(Span(before.last, after.first))
     return merged(found)
+
+
+def _is_long(span: Span, evidence: Evidence) -> bool:
+    """False for what remains beside a pause and is too short for a silence."""
+    return span.last - span.first > evidence.silence
 
 
 def _overlap(one: Span, other: Span) -> bool:

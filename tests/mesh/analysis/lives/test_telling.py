@@ -263,6 +263,56 @@ def test_a_life_follows_from_the_facts(name: str) -> None:
     assert states(known) == expected
 
 
+@pytest.mark.parametrize(
+    ("lateness", "expected"),
+    [
+        ([late("1", 80.2, 5.9)], [("up", 40.2), ("unknown", 74.1), ("paused", 80), ("up", 100)]),
+        ([late("1", 80.2, 30)], [("up", 40.2), ("unknown", 50), ("paused", 80), ("up", 100)]),
+        ([], [("up", 40.2), ("unknown", 76), ("up", 100)]),
+    ],
+)
+def test_a_pause_takes_only_its_own_time_of_an_unknown_time(
+    lateness: list[Late], expected: list[tuple[str, float]]
+) -> None:
+    """The whole unknown time was told as up."""
+    known = replace(
+        PAUSED_IN_A_HOLE,
+        heard=[heard("b", 0, 40), heard("c", 0, 40.2), heard("b", 76, 100), heard("c", 76.2, 100)],
+        late=lateness,
+    )
+
+    assert [(each.state, each.end / SECOND) for each in tell(known)] == expected
+
+
+def test_a_pause_that_directly_follows_an_unknown_time_begins_where_that_ends() -> None:
+    """Its cause is what matches a pause with what was done."""
+    known = replace(
+        PAUSED_IN_A_HOLE,
+        heard=[heard("b", 0, 40), heard("c", 0, 40.2), heard("b", 76, 100)],
+        late=[late("1", 80.2, 5.9)],
+    )
+
+    assert states(known) == [("up", "log lost"), ("unknown", "pause"), ("paused", "resume"), ("up", None)]
+
+
+def test_an_unknown_time_goes_on_after_a_pause_in_it() -> None:
+    known = of(
+        boots=[boot("1", 0, 100)],
+        heard=[heard("b", 0, 40), heard("b", 95, 100)],
+        awake=[("1", 0, us(30)), ("1", us(80), us(80)), ("1", us(90), END)],
+        late=[late("1", 80, 5.9)],
+        holes=[Hole(RUN, "a", "1", us(30), us(80), 9), Hole(RUN, "a", "1", us(80), us(90), 9)],
+    )
+
+    assert [(each.state, each.cause, each.end / SECOND) for each in tell(known)] == [
+        ("up", "log lost", 40),
+        ("unknown", "pause", 74.1),
+        ("paused", "log lost", 80),
+        ("unknown", "heard again", 90),
+        ("up", None, 100),
+    ]
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_stretches_follow_one_another_to_the_end_of_the_logs(name: str) -> None:
     told = tell(EXPECTED[name][0])
