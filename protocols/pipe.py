@@ -159,7 +159,6 @@ class Pipe:
     __slots__ = (
         "_control",
         "_frames_in",
-        "_frames_out",
         "_heavy_bytes",
         "_limit",
         "_output",
@@ -176,6 +175,7 @@ class Pipe:
         "connection",
         "context",
         "dialed",
+        "frames_out",
         "id",
         "linger_s",
         "owner",
@@ -213,7 +213,7 @@ class Pipe:
         self.bytes_in = 0
         self.bytes_out = 0
         self._frames_in = 0
-        self._frames_out = 0
+        self.frames_out = 0
         self._limit = limit
         self._weighed = weighed
         self._heavy_bytes = 0
@@ -267,7 +267,7 @@ class Pipe:
     @property
     def taken(self) -> int:
         """Frames taken so far, including those that wait."""
-        return self._frames_out + len(self._output) + len(self._control)
+        return self.frames_out + len(self._output) + len(self._control)
 
     def send(self, frame: bytes) -> bool:
         """Queue one frame; return False (and count it) when the queue is full or the pipe closed."""
@@ -289,7 +289,7 @@ class Pipe:
         """
         if self._scheduled or self.closed or not self.connection.write_now(frame):
             return self.send(frame)
-        self._frames_out += 1
+        self.frames_out += 1
         return True
 
     def send_many(self, frames: Sequence[bytes]) -> int:
@@ -409,7 +409,7 @@ class Pipe:
 
     def statistics(self) -> PipeStatistics:
         return PipeStatistics(
-            self._frames_in, self.bytes_in, self._frames_out, self.bytes_out, self.refused, self.queued
+            self._frames_in, self.bytes_in, self.frames_out, self.bytes_out, self.refused, self.queued
         )
 
     # --- what the connection calls
@@ -420,22 +420,24 @@ class Pipe:
         """
         output: list[bytes] = []
         self.move_output(output)
+        self.frames_out += len(output)
         return output
 
     def move_output(self, taken: list[bytes]) -> None:
-        """Take everything queued, and append it to ``taken``, which is empty.
+        """Take everything queued, and append it to ``taken``. The caller counts these frames in
+        ``frames_out``.
 
         Each frame is in the queue or in ``taken``, wherever Ctrl-C or a signal handler interrupts this call.
         """
-        # No call until the queue is empty.
-        if self._control:
-            taken += self._control
+        nothing: list[bytes] = []
+        no_control: list[bytes] = []
+        # No call and no new object until the queue is empty: a signal handler could run there.
+        taken += self._control
         taken += self._output
-        self._control = []
-        self._output = []
+        self._control = no_control
+        self._output = nothing
         self._scheduled = False
         self._heavy_bytes = 0
-        self._frames_out += len(taken)
 
     def output_written(self) -> None:
         """The taken output is on its way: tell an owner that was refused about the room."""

@@ -8,8 +8,9 @@ Only the I/O thread ends a stream. A calling thread may be inside a loop of its 
 Ctrl-C or a signal handler may interrupt it anywhere. It only notes an error; the I/O thread acts on it.
 
 Python checks for signals at the beginning of a function, after a call of C code, and when a loop repeats. So
-a single step both hands bytes to the kernel and records how many it took (`_write`). Half-encoded frames stay
-in ``_encoding``. The I/O thread completes what an interrupted call left undone (`look_again`).
+a single step both hands bytes to the kernel and records how many it took (`_write`). Frames stay in
+``_encoding`` until all their bytes are in ``_unsent``, which holds whole frames only. The I/O thread
+completes what an interrupted call left undone (`look_again`).
 
 ```
 OPENING -good handshake-> RUNNING --close()--> DRAINING
@@ -95,7 +96,7 @@ class Stream:
         self._unsent = bytearray()
         self._large = 0  # the size of the last written buffer that was larger than a piece
         self._owed = 0  # bytes of replies added to `_unsent` since it was last empty
-        self._encoding: list[bytes] = []  # what is being added to `_unsent`, which was empty
+        self._encoding: list[bytes] = []  # taken from the pipe, and not in `_unsent` yet
         self._paused = False
         self._finished = False  # our direction is closed
         self._watched = 0
@@ -135,7 +136,7 @@ class Stream:
         return False
 
     def flush_now(self) -> None:
-        if self.state is State.RUNNING and not self._encoding:
+        if self.state is State.RUNNING:
             self._write_queued()
 
     def pause_reading(self) -> None:
@@ -175,6 +176,8 @@ class Stream:
         if self.state is State.CLOSED or not self._write() or self._pipe is None:
             return
         self._write_queued()
+        if self._encoding:  # the interrupted call, or the I/O thread, goes on with it
+            return
         if self.state is State.RUNNING:
             self._pipe.output_written()
         elif self.state is State.DRAINING and not self._unsent and not self._pipe.queued:
@@ -198,8 +201,7 @@ class Stream:
             self._end(HALF_ENCODED, CLOSED_HERE)
             return
         if self._encoding:
-            self._unsent.clear()
-            self._write_queued()
+            self._encode(pipe)
         self._paused = pipe.paused
         self._watched = -1
         self._watch()
@@ -276,24 +278,31 @@ class Stream:
     def _write_queued(self) -> None:
         """Write until the queue is empty or the kernel is full. A signal handler may queue more meanwhile."""
         pipe, frames = self._pipe, self._encoding
-        while pipe is not None and not self._unsent:
-            if not frames:
-                pipe.move_output(frames)
+        if pipe is None or frames:  # in a signal handler, or after Ctrl-C ended a call
+            return
+        while not self._unsent:
+            pipe.move_output(frames)
             if not frames:
                 return
-            for part in self._codec.encode(frames):
-                self._unsent += part
-                if len(part) > PIECE:
-                    self._large = len(part)
-            pipe.bytes_out += len(self._unsent)
-            del frames[:]
+            self._encode(pipe)
             self._write()
+
+    def _encode(self, pipe: Pipe) -> None:
+        """Move the frames to `_unsent`, all of them in one step."""
+        encoded = bytearray()
+        for part in self._codec.encode(self._encoding):
+            encoded += part
+            if len(part) > PIECE:
+                self._large = len(part)
+        size, count = len(encoded), len(self._encoding)
+        # No call from here on.
+        self._unsent += encoded
+        pipe.bytes_out += size
+        pipe.frames_out += count
+        del self._encoding[:]
 
     def _write(self) -> bool:
         """Give the kernel what it takes; return False while something is left."""
-        if self._encoding:  # in a signal handler, or after Ctrl-C ended a call
-            self._mover.look_again()
-            return False
         unsent = self._unsent
         try:
             while unsent:

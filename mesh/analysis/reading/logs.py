@@ -92,7 +92,11 @@ def read_logs(spark: SparkSession, place: str, store: Store | None = None) -> Lo
         reading = _begin(spark, files, store)
         if reading is None:
             continue
-        logs = reading.logs()
+        try:
+            logs = reading.logs()
+        except BaseException:
+            reading.close()
+            raise
         # A broker that finished a file has renamed its .part, perhaps before it was read.
         if {file.path for file in files} <= paths_of(spark, place):
             return logs
@@ -130,6 +134,12 @@ class _Reading:
         self._parts = material.parts
         self._good = material.rows
         self._kept: list[DataFrame] = []
+
+    def close(self) -> None:
+        """Release what Spark keeps, instead of `Logs.close`."""
+        for frame in self._kept:
+            frame.unpersist()
+        self._material.close()
 
     def logs(self) -> Logs:
         parts = self._parts.where("ok")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.sql import functions as F
 
+from mesh.analysis.made import by_column
 from mesh.analysis.reading import heartbeats, numbering
 from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, union
 from mesh.eventlog.windows import PERIODS, window_ns
@@ -53,14 +54,17 @@ class Direct:
 
     def __init__(self, sources: Sequence[Source], periods: DataFrame | None = None) -> None:
         self._sources = sources
-        # Rows of each kind have a few of the many columns. Spark keeps columns that are empty in next to no
-        # memory; as rows, a million of them kept its collector busy for a sixth of the time.
-        self._others = union([source.others() for source in sources]).persist()
-        self.rows = self._others.where(F.col("problem").isNull())
-        told = periods_of(self.rows)
-        self.windows = Windows(told if periods is None else told.unionByName(periods))
-        self.parts = self._reduced().persist()
         self._bad: DataFrame | None = None
+        self._kept = union([source.others() for source in sources]).persist()
+        try:
+            self._others = by_column(self._kept)
+            self.rows = self._others.where(F.col("problem").isNull())
+            told = periods_of(self.rows)
+            self.windows = Windows(told if periods is None else told.unionByName(periods))
+        except BaseException:
+            self._kept.unpersist()
+            raise
+        self.parts = self._reduced().persist()
 
     def _reduced(self) -> DataFrame:
         beats = [source.heartbeats() for source in self._sources] + [heartbeats_of(self.rows)]
@@ -83,7 +87,7 @@ class Direct:
         return self._bad
 
     def close(self) -> None:
-        for frame in (self.parts, self._others, self._bad):
+        for frame in (self.parts, self._kept, self._bad):
             if frame is not None:
                 frame.unpersist()
 

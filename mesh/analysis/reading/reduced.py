@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pyspark.sql import functions as F
 
+from mesh.analysis.made import by_column
 from mesh.analysis.reading import heartbeats, numbering
 from mesh.analysis.reading.coverage import (
     GROWING,
@@ -105,7 +106,12 @@ class Store:
         live = None
         if todo.tails:
             live = Direct([Lines(_normal(lines_of_slices(self._spark, todo.tails)))], self._periods())
-        return _sources(self._spark, whole), Stored(self, files, live)
+        try:
+            return _sources(self._spark, whole), Stored(self, files, live)
+        except BaseException:
+            if live is not None:
+                live.close()
+            raise
 
     def windows(self) -> Windows:
         """Windows with the periods in all batches."""
@@ -229,15 +235,20 @@ class Stored:
             )
             for parts in store.of("parts", files, F.col("_metadata.file_path").alias("folder"))
         ]
-        self.rows = union([*store.of("rows", files), *([live.rows] if live else [])]).persist()
-        self.parts = union([*whole, *([live.parts] if live else [])]).persist()
         self.windows = live.windows if live else store.windows()
+        self._kept = union([*store.of("rows", files), *([live.rows] if live else [])]).persist()
+        try:
+            self.rows = by_column(self._kept)
+        except BaseException:
+            self._kept.unpersist()
+            raise
+        self.parts = union([*whole, *([live.parts] if live else [])]).persist()
 
     def bad(self) -> DataFrame:
         return union([*self._bad, *([self._live.bad()] if self._live else [])])
 
     def close(self) -> None:
-        self.rows.unpersist()
+        self._kept.unpersist()
         self.parts.unpersist()
         if self._live is not None:
             self._live.close()

@@ -16,7 +16,7 @@ from protocols.wire.handshake import Greeting, ProtocolNumber, encode_header
 from protocols.wire.upgrade import DiallingUpgrade
 from protocols.wire.websocket import WebSocketCodec
 from tests.protocols.blocking.support import LIMIT_S, until
-from tests.support.interrupts import ends
+from tests.support.interrupts import ends, interrupted_at
 
 
 class Kernel:
@@ -189,6 +189,37 @@ def test_what_a_handler_sends_to_a_full_kernel_follows_once_the_interrupted_call
     kernel.handler = send
     stream.flush()
     assert kernel.got == b"firstsecond"
+
+
+@pytest.mark.parametrize("room", range(8))
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_handler_that_sends_twice_anywhere_in_a_flush_tears_no_frame(room: int, ends: bool) -> None:
+    """Half of the handler's first frame was written, and the rest of it lost if Ctrl-C came next."""
+    place, reached = 1, True
+    while reached:
+        stream, pipe, kernel, thread, _ = running(room)
+        stream._codec.repeatable = True  # type: ignore[misc]
+        pipe.send(b"first,")
+
+        def send(pipe: Pipe = pipe, stream: Stream = stream) -> None:
+            for frame in (b"second,", b"third,"):
+                pipe.send(frame)
+                stream.flush()
+            if ends:
+                raise KeyboardInterrupt
+
+        reached = interrupted_at(place, stream.flush, handler=send)
+        if ends:
+            stream.look_again()
+        kernel.room = 100
+        stream.flush()
+        stream.flush()
+        thread.turn()
+        frames = kernel.got.split(b",")[:-1]
+        assert sorted(frames) == ([b"first", b"second", b"third"] if reached else [b"first"]), place
+        assert (pipe.frames_out, pipe.bytes_out) == (len(frames), len(kernel.got))
+        place += 1
+    assert place > 5
 
 
 @pytest.mark.parametrize("room", range(5, 5 + len(b"goodbye") + 1))

@@ -53,7 +53,7 @@ class OneFrame:
     """A pipe with something to write."""
 
     def __init__(self) -> None:
-        self.bytes_in = self.bytes_out = self.queued = 0
+        self.bytes_in = self.bytes_out = self.frames_out = self.queued = 0
         self.ends: list[str] = []
 
     def move_output(self, taken: list[bytes]) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructType
 
+from mesh.analysis.reading import logs as logs_module
 from mesh.analysis.reading.finding import NoLogs
 from mesh.analysis.reading.logs import Logs, read_logs
 from mesh.analysis.reading.schema import row_type
@@ -212,6 +213,24 @@ def test_errors_distinguish_no_folder_no_logs_and_empty_logs(read: Read, tmp_pat
     (tmp_path / "a.jsonl").write_text("")
     with pytest.raises(NoLogs, match="are all empty"):
         read(tmp_path)
+
+
+def test_a_reading_that_fails_leaves_nothing_for_the_next_one(
+    read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next reading in the same session got the rows of before the files had grown."""
+    write_logs(SMALL, tmp_path)
+    path = next(path for path in sorted(tmp_path.iterdir()) if path.suffix == ".jsonl")
+    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
+        broken.setattr(logs_module, "_files", lambda *_: 1 / 0)
+        read(tmp_path)
+    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    last = next(row for row in reversed(rows) if row["kind"] == "mem")
+    grown = last | {"seq": rows[-1]["seq"] + 1, "mono_ns": rows[-1]["mono_ns"] + 1}
+    with path.open("a") as file:
+        file.write(json.dumps(grown, separators=(",", ":")) + "\n")
+    found = plain(read(tmp_path).mem.where(F.col("node") == last["node"]))
+    assert len(found) == 1 + sum(row["kind"] == "mem" for row in rows)
 
 
 def test_a_boot_says_how_it_began_and_ended(read: Read, tmp_path: Path) -> None:
