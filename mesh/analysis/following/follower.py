@@ -43,7 +43,7 @@ def follow(
     wall: Callable[[], float] = time.time,
 ) -> None:
     """Store what is added to the logs in ``folder`` until ``until`` returns true. ``show`` is called after
-    each batch.
+    each batch, and while there is nothing to read.
 
     ``scratch`` is a folder of its own. Only text is followed, since compressed files and Parquet do not grow.
 
@@ -77,9 +77,15 @@ def _follow_once(
     until: Callable[[], bool],
     wall: Callable[[], float],
 ) -> None:
-    """Run one query from the end of the store's coverage."""
+    """Run one query from the end of the store's coverage. It starts when there is something new to read."""
     steps = Steps(folder, scratch / "steps")
     steps.begin(store.seen)
+    # Spark's first batch comes even without a step, so that batches and steps would be numbered differently.
+    while steps.after(0) == 0:
+        show(health.picture(wall()))
+        if until():
+            return
+        time.sleep(LOOK_S)
 
     def take(rows: DataFrame, batch: int) -> None:
         step = steps.read(batch + 1)  # one step for each batch, by the offsets of the source
