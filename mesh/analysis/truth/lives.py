@@ -21,6 +21,8 @@ Kind = Literal["crash", "power_off", "pause", "leave"]
 KINDS: Final[tuple[Kind, ...]] = ("crash", "power_off", "pause", "leave")
 NEAR_PERIODS: Final = 5
 """A finding further than this from an effect does not match it."""
+EARLY_PERIODS: Final = 0.05
+"""Counters may come so much before their interval is over: timers and clocks differ a little."""
 
 
 class Event(NamedTuple):
@@ -78,8 +80,8 @@ def found_events(lives: Sequence[Found]) -> Iterator[Event]:
 def match_events(
     done: Sequence[Event], found: Sequence[Event], period: int, logged: Mapping[str, Times], counters: int
 ) -> list[Pairing]:
-    """Every event once, ordered by time. ``logged`` are the times of which each broker's log tells, and
-    ``counters`` is the interval of its counters."""
+    """Every event once, ordered by time. ``logged`` are the times in which each broker's log has rows,
+    and ``counters`` is the interval of its counters."""
     near = NEAR_PERIODS * period
 
     def worth(one: Event, other: Event) -> int:
@@ -113,7 +115,8 @@ def _missed(event: Event, period: int, logged: Times, counters: int) -> Verdict:
     if event.of != "pause":
         return "fn"
     end = event.end
-    told = end is not None and any(begin <= event.at and end + counters <= until for begin, until in logged)
+    due = None if end is None else end + counters - round(EARLY_PERIODS * period)
+    told = due is not None and any(begin <= event.at and due <= until for begin, until in logged)
     return "fn" if told else "not observable"
 
 

@@ -39,8 +39,9 @@ class Run(NamedTuple):
     """Number, broker, side."""
     joined: Sequence[tuple[str, int]]
     """A broker, and when a boot of it first heard any other."""
-    logged: Sequence[tuple[str, int, int]]
-    """A broker, and from when until when the log of a boot of it tells what it heard."""
+    logged: Sequence[tuple[str, int, int, int]]
+    """For each boot: the broker, the start of its log, the end of what that tells about others' heartbeats,
+    and its end."""
     holes: Sequence[tuple[str, int, int]]
     """A broker, and the rows around missing ones."""
     period: int
@@ -73,16 +74,17 @@ def score(truth: Sequence[Row], run: Run) -> list[Scored]:
     did = effects(
         [row._replace(at=min(row.at, end)) for row in truth if row.at <= end + run.period], brokers, end
     )
-    logged = _logged(run)
-    rows = [*_scored_parts(did, run, brokers, logged, end), *_scored_lives(did, run, logged)]
+    listened = _logged(run, [(node, first, told) for node, first, told, _ in run.logged])
+    wrote = _logged(run, [(node, first, last) for node, first, _, last in run.logged])
+    rows = [*_scored_parts(did, run, brokers, listened, end), *_scored_lives(did, run, wrote)]
     return sorted(rows, key=lambda row: row[4])
 
 
-def _logged(run: Run) -> dict[str, Times]:
-    """The times of which each broker's log tells."""
+def _logged(run: Run, logs: Iterable[tuple[str, int, int]]) -> dict[str, Times]:
+    """Each broker's times in ``logs``, without the holes in its log."""
     whole: dict[str, list[tuple[int, int]]] = {}
     lost: dict[str, list[tuple[int, int]]] = {}
-    for node, first, last in run.logged:
+    for node, first, last in logs:
         whole.setdefault(run.names[node], []).append((first, last))
     for node, before, after in run.holes:
         if after - before > HIDING_PERIODS * run.period:
@@ -175,9 +177,9 @@ def _stays(run: Run) -> dict[str, Times]:
             spans.setdefault(node, []).append((start, end))
     stays: dict[str, Times] = {}
     for node, found in spans.items():
-        wrote = [(first, last) for who, first, last in run.logged if who == node]
+        listened = [(first, told) for who, first, told, _ in run.logged if who == node]
         for begin, until in joined(found):
-            lasts = [last for first, last in wrote if first < until and begin < last]
+            lasts = [told for first, told in listened if first < until and begin < told]
             if lasts:
                 stays.setdefault(node, []).append((begin, min(until, max(lasts) + UNWRITTEN)))
     return stays

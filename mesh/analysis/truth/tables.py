@@ -59,7 +59,7 @@ def matches(
             parts=sorted(of(parts, run, "no", "start", "end", "kind")),
             sides=of(part_sides, run, "no", "node", "side"),
             joined=of(heard, run, "dst", "at"),
-            logged=of(boots, run, "node", "first", "told"),
+            logged=of(boots, run, "node", "first", "told", "last"),
             holes=of(holes, run, "node", "start", "end"),
             period=round(max(period_s for *_, period_s, _ in named) * SECOND),
             counters=round(max(stats_s for *_, stats_s in named) * SECOND),

@@ -107,7 +107,7 @@ def _matches(run: str, facts: Facts, lives: Sequence[Any], outages: Table, silen
             parts=[row[:4] for row in silence.parts],
             sides=silence.sides,
             joined=joined_of(facts),
-            logged=[(boot.node, boot.first, boot.told) for boot in facts.boots],
+            logged=[(boot.node, boot.first, boot.told, boot.last) for boot in facts.boots],
             holes=[(node, *hole) for node, hole in facts.holes],
             period=round(max(boot.period_s for boot in facts.boots) * SECOND),
             counters=round(max(boot.stats_s for boot in facts.boots) * SECOND),

@@ -107,7 +107,7 @@ def scored(facts: Facts) -> list[Weighed]:
             parts=[row[:4] for row in found.parts],
             sides=found.sides,
             joined=joined_of(facts),
-            logged=[(boot.node, boot.first, boot.told) for boot in facts.boots],
+            logged=[(boot.node, boot.first, boot.told, boot.last) for boot in facts.boots],
             holes=[(node, *hole) for node, hole in facts.holes],
             period=round(max(boot.period_s for boot in facts.boots) * SECOND),
             counters=round(max(boot.stats_s for boot in facts.boots) * SECOND),

@@ -12,7 +12,7 @@ from mesh.analysis.truth import effects, lives, matching, parts, scoring
 from mesh.analysis.truth.lives import Event
 from mesh.analysis.truth.matching import Episode
 from tests.mesh.analysis.truth.test_matching import ALONE, S, made, match, part
-from tests.mesh.analysis.truth.test_scoring import CUT, NAMES, lived, outages, row, told
+from tests.mesh.analysis.truth.test_scoring import CUT, NAMES, lived, log, outages, row, told
 
 FOUND = [(1, round(19.5 * S), 32 * S, "complete")]
 
@@ -64,13 +64,13 @@ def last_seen() -> Any:
     """The only broker of a side was killed while it was cut off. Its last row is of the first seconds."""
     cut = (row(20, "cut", "a", "bcd", "partition"), row(30, "end", "a", "bcd", "partition"))
     life: list[tuple[str, float, float, str | None]] = [("up", 0, 22.5, "crash"), ("down", 22.5, 100, None)]
-    logged = [("1", 0, round(22.5 * S)), *((node, 0, 100 * S) for node in "234")]
+    logged = [log("1", 0, 22.5), *(log(node, 0, 100) for node in "234")]
     return told([*cut, row(26, "crash", "a")], lives=lived(a=life), logged=logged, silent=[])
 
 
 def cut_in_lost_logs() -> Any:
     """The logs of all brokers end before the cut."""
-    return told([*CUT], logged=[(node, 0, 15 * S) for node in NAMES], silent=[])
+    return told([*CUT], logged=[log(node, 0, 15) for node in NAMES], silent=[])
 
 
 def paired() -> Any:

@@ -31,6 +31,13 @@ def lived(**also: list[tuple[str, float, float, str | None]]) -> list[tuple[str,
     ]
 
 
+def log(
+    node: str, first_s: float, last_s: float, *, told_s: float | None = None
+) -> tuple[str, int, int, int]:
+    told = last_s if told_s is None else told_s
+    return (node, round(first_s * S), round(told * S), round(last_s * S))
+
+
 def outages(start_s: float, end_s: float | None) -> list[tuple[str, str, int | None, int | None]]:
     links = [(one, other) for one in "12" for other in "34"]
     end = None if end_s is None else round(end_s * S)
@@ -50,7 +57,7 @@ def told(
         parts=found or [],
         sides=sides,
         joined=[(node, S) for node in NAMES],
-        logged=[(node, 0, 100 * S) for node in NAMES],
+        logged=[log(node, 0, 100) for node in NAMES],
         holes=[],
         period=S,
         counters=5 * S,
@@ -106,10 +113,10 @@ def test_a_silence_in_a_log_that_ends_does_not_last_beyond_it() -> None:
         silent=[*(each for each in outages(19.5, 32) if each[1] != "3"), ("1", "3", round(4.5 * S), None)],
         joined=[*((node, S) for node in NAMES), ("1", 10 * S)],
         logged=[
-            *((node, 0, 100 * S) for node in "24"),
-            ("1", 0, 5 * S),
-            ("1", 9 * S, 100 * S),
-            ("3", 0, 8 * S),
+            *(log(node, 0, 100) for node in "24"),
+            log("1", 0, 5),
+            log("1", 9, 100),
+            log("3", 0, 8),
         ],
     )
     assert [(each[0], each[3]) for each in rows] == [("crash", "tp"), ("part", "tp")]
@@ -130,11 +137,31 @@ def test_a_pause_that_was_missed_was_not_observable_if_its_log_is_lost(
 ) -> None:
     ((of, _, _, scored, *_),) = told(
         [row(10, "pause", "a"), row(20, "end", "a", of="pause")],
-        logged=[("1", 0, round(end * S)), *((node, 0, 100 * S) for node in "234")],
+        logged=[log("1", 0, end), *(log(node, 0, 100) for node in "234")],
         holes=[(node, round(start * S), round(until * S)) for node, start, until in holes],
         silent=[],
     )
     assert (of, scored) == ("pause", verdict)
+
+
+@pytest.mark.parametrize(("last", "verdict"), [(47, "fn"), (45.999, "fn"), (45.9, "not observable")])
+def test_a_pause_that_was_missed_is_judged_by_the_counters_of_its_log(last: float, verdict: str) -> None:
+    """A killed broker's last summary of heartbeats is lost, and its counters are not. Misses were excused."""
+    ((of, _, _, scored, *_),) = told(
+        [row(36, "pause", "a"), row(41, "end", "a", of="pause")],
+        logged=[log("1", 0, last, told_s=32), *(log(node, 0, 100) for node in "234")],
+        silent=[],
+    )
+    assert (of, scored) == ("pause", verdict)
+
+
+@pytest.mark.parametrize(("told_s", "verdict"), [(100, "fn"), (20, "not observable")])
+def test_a_part_that_was_missed_is_judged_by_what_logs_tell_of_heartbeats(
+    told_s: float, verdict: str
+) -> None:
+    """Their counters tell nothing about it."""
+    rows = told([*CUT], logged=[log(node, 0, 100, told_s=told_s) for node in NAMES])
+    assert [(each[0], each[3]) for each in rows] == [("part", verdict)]
 
 
 def test_a_stop_just_after_the_last_row_is_found() -> None:
