@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from mesh.analysis.following.growing import Steps
 from mesh.analysis.following.health import Health, Picture
 from mesh.analysis.following.lately import batch_of
+from mesh.analysis.following.screen import Screen
 from mesh.analysis.following.source import NAME, GrowingLogs
 from mesh.analysis.reading.sources import Lines
 
@@ -43,7 +44,7 @@ def follow(
     wall: Callable[[], float] = time.time,
 ) -> None:
     """Store what is added to the logs in ``folder`` until ``until`` returns true. ``show`` is called after
-    each batch, and while there is nothing to read.
+    each batch, and every ``every_s`` seconds while there is nothing to read.
 
     ``scratch`` is a folder of its own. Only text is followed, since compressed files and Parquet do not grow.
 
@@ -53,10 +54,10 @@ def follow(
     from pyspark.errors import StreamingQueryException
 
     spark.dataSource.register(GrowingLogs)
-    health = Health(store.names())
+    screen = Screen(Health(store.names()), show, wall, every_s)
     for attempt in range(1, STARTS_MAX + 1):
         try:
-            _follow_once(spark, folder, store, scratch / str(attempt), health, show, every_s, until, wall)
+            _follow_once(spark, folder, store, scratch / str(attempt), screen, every_s, until)
         except StreamingQueryException as error:
             # Spark gives the source's Python 10 s to start, too little on a busy machine. Starting again is
             # harmless: it begins where the manifests end.
@@ -71,18 +72,17 @@ def _follow_once(
     folder: Path,
     store: Store,
     scratch: Path,
-    health: Health,
-    show: Callable[[Picture], None],
+    screen: Screen,
     every_s: float,
     until: Callable[[], bool],
-    wall: Callable[[], float],
 ) -> None:
     """Run one query from the end of the store's coverage. It starts when there is something new to read."""
     steps = Steps(folder, scratch / "steps")
     steps.begin(store.seen)
     # Spark's first batch comes even without a step, so that batches and steps would be numbered differently.
+    screen.begin(steps)
     while steps.after(0) == 0:
-        show(health.picture(wall()))
+        screen.tick()
         if until():
             return
         time.sleep(LOOK_S)
@@ -96,8 +96,7 @@ def _follow_once(
             store.append([Lines(lines)], step.seen, names)
         finally:
             lines.unpersist()
-        health.take(batch_of(step.lines(folder)), wall())
-        show(health.picture(wall(), step.waiting_bytes))
+        screen.take(batch_of(step.lines(folder)), step.waiting_bytes)
 
     source = spark.readStream.format(NAME).options(path=str(folder), scratch=str(scratch / "steps"))
     writing = (
@@ -111,5 +110,6 @@ def _follow_once(
         while not until():
             if query.awaitTermination(LOOK_S):
                 return
+            screen.tick()
     finally:
         query.stop()

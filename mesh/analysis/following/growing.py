@@ -73,6 +73,10 @@ class Steps:
         self._write(number + 1, step)
         return number + 1
 
+    def more(self, number: int) -> bool:
+        """True if there is something new behind step ``number``."""
+        return self._path(number + 1).exists() or bool(self._look(self._seen(number)).pieces)
+
     def read(self, number: int) -> Step:
         return msgspec.json.decode(self._path(number).read_bytes(), type=Step)
 

@@ -1,9 +1,9 @@
 """The present state of a mesh, from the last rows. Pure, and based on wall clocks: a view, not a verdict.
 
 A broker is up while it writes, since it writes each heartbeat that it hears. It is silent if its last row is
-`SILENT_S` older than the newest row, and gone if it reported its stop. The brokers that are up are in parts
-if none in one heard any in the other for that long. Where heartbeats are combined in windows, the length of a
-window is added.
+`SILENT_S` older than the newest row, or than now less `WRITTEN_S` once all rows are read. It is gone if it
+reported its stop. The brokers that are up are in parts if none in one heard any in the other for that long.
+Where heartbeats are combined in windows, the length of a window is added.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Final, Literal
 from mesh.analysis.reporting.findings import natural
 
 SILENT_S: Final = 6.0
+WRITTEN_S: Final = 2.0
+"""Rows are in the log so long after their time, at the latest."""
 DEATHS_KEPT: Final = 50
 DEATHS_S: Final = 300.0
 RATE_BATCHES: Final = 10
@@ -73,7 +75,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BrokerNow:
-    """A broker. ``silent_s`` is the time since its last row, by the newest row."""
+    """A broker. ``silent_s`` is the time without its rows, as far as the logs are read."""
 
     node: Node
     name: str
@@ -130,18 +132,20 @@ class Health:
         self._deaths.extend(sorted(batch.deaths, key=lambda death: death.at_us))
         self._batches.append((now_s, sum(wrote.rows for wrote in batch.wrote)))
 
-    def picture(self, now_s: float, waiting_bytes: int = 0) -> Picture:
+    def picture(self, now_s: float, waiting_bytes: int = 0, *, all_read: bool = False) -> Picture:
+        """``all_read``: the logs have no other rows at ``now_s``, so that silence counts by the clock."""
         newest = max((wrote.last_us for wrote in self._wrote.values()), default=0)
+        read_us = max(newest, round((now_s - WRITTEN_S) * 1e6)) if all_read else newest
         brokers = tuple(
             sorted(
-                (self._broker(wrote, newest) for wrote in self._wrote.values()),
+                (self._broker(wrote, read_us) for wrote in self._wrote.values()),
                 key=lambda broker: (broker.node[0], broker.name),
             )
         )
         recent = [death for death in self._deaths if newest - death.at_us <= DEATHS_S * 1e6]
         return Picture(
             brokers=brokers,
-            parts=self._parts(brokers, newest),
+            parts=self._parts(brokers, read_us),
             deaths=tuple(reversed(recent)),
             rows=self._rows,
             corrupt=self._corrupt,
@@ -150,14 +154,14 @@ class Health:
             waiting_bytes=waiting_bytes,
         )
 
-    def _broker(self, wrote: Wrote, newest: int) -> BrokerNow:
-        silent_s = (newest - wrote.last_us) / 1e6
+    def _broker(self, wrote: Wrote, read_us: int) -> BrokerNow:
+        silent_s = (read_us - wrote.last_us) / 1e6
         state: Literal["up", "silent", "stopped"]
         state = "stopped" if wrote.stopped else "silent" if silent_s > SILENT_S + wrote.window_s else "up"
         name = wrote.name or self._names.get(wrote.node, wrote.node[1])
         return BrokerNow(wrote.node, name, state, silent_s)
 
-    def _parts(self, brokers: Iterable[BrokerNow], newest: int) -> tuple[tuple[str, ...], ...]:
+    def _parts(self, brokers: Iterable[BrokerNow], read_us: int) -> tuple[tuple[str, ...], ...]:
         import networkx
 
         up = {broker.node: broker.name for broker in brokers if broker.state == "up"}
@@ -165,7 +169,7 @@ class Health:
         graph.add_nodes_from(up)
         for (run, dst, src), last in self._heard.items():
             ends = (run, dst), (run, src)
-            if newest - last.last_us <= (SILENT_S + last.window_s) * 1e6 and all(end in up for end in ends):
+            if read_us - last.last_us <= (SILENT_S + last.window_s) * 1e6 and all(end in up for end in ends):
                 graph.add_edge(*ends)
         names = ((up[node] for node in part) for part in networkx.connected_components(graph))
         parts = [tuple(sorted(part, key=natural)) for part in names]
