@@ -24,7 +24,8 @@ FOLDER_HINT: Final = "name the folder that brokers of this machine were given as
 def follow_logs(
     folder: str, out: str, spark: SparkOptions, *, json: bool = False, timeout_s: float | None = None
 ) -> None:
-    """Follow until interrupted, or for ``timeout_s``. Shows the mesh's health, or prints it as lines of JSON.
+    """Follow until interrupted, or for ``timeout_s`` after the first view. Shows the mesh's health, or prints
+    it as lines of JSON.
 
     Raises:
         NoLogs: there is no such folder on this machine.
@@ -49,21 +50,39 @@ def follow_logs(
         from mesh.analysis.reading.reduced import Store
         from mesh.analysis.results.folder import REDUCED, open_place, open_results, writing
 
-        ends = None if timeout_s is None else time.monotonic() + timeout_s
+        timed = Timed(show, timeout_s)
         with open_results(session, out) as results, TemporaryDirectory(prefix="mangrove-follow-") as scratch:
             store = Store(session, open_place(session, f"{results.place.url}/{REDUCED}"))
             try:
                 with writing(out):
-                    follow(
-                        session,
-                        place,
-                        store,
-                        Path(scratch),
-                        show,
-                        until=lambda: ends is not None and time.monotonic() > ends,
-                    )
+                    follow(session, place, store, Path(scratch), timed.show, until=timed.ended)
             except (PySparkException, Py4JError) as error:
                 raise MeshError(f"Spark gave up: {reason_of(error)}") from error
+
+
+class Timed:
+    """Counts ``timeout_s`` from the first view: Spark takes many seconds to start. None: it never ends."""
+
+    def __init__(
+        self,
+        show: Callable[[Picture], None],
+        timeout_s: float | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._show = show
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._began_s: float | None = None
+
+    def show(self, picture: Picture) -> None:
+        if self._began_s is None:
+            self._began_s = self._clock()
+        self._show(picture)
+
+    def ended(self) -> bool:
+        if self._timeout_s is None or self._began_s is None:
+            return False
+        return self._clock() - self._began_s >= self._timeout_s
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mesh.analysis.following.command import Timed
+from mesh.analysis.following.health import Health, Picture
 from mesh.analysis.reading.reduced import MANIFEST
 from mesh.analysis.results.folder import LOCK, LocalPlace
 from mesh.cli.app import main
@@ -53,6 +55,31 @@ def test_a_second_follower_is_refused_before_it_starts_spark(
         f"mesh analyze: --out {tmp_path} is in use by another process; "
         "wait for that analysis to end, or name another folder\n"
     )
+
+
+def test_a_timeout_counts_from_the_first_view_since_spark_takes_longer_to_start() -> None:
+    """With --timeout 5 nothing was shown, and the exit code was 0."""
+    now_s = 0.0
+    shown: list[Picture] = []
+    timed = Timed(shown.append, 5.0, lambda: now_s)
+    now_s = 12.0
+    assert not timed.ended()
+    picture = Health().picture(now_s)
+    timed.show(picture)
+    now_s = 16.5
+    timed.show(picture)
+    assert not timed.ended()
+    now_s = 17.0
+    assert timed.ended()
+    assert shown == [picture, picture]
+
+
+def test_without_a_timeout_it_does_not_end() -> None:
+    now_s = 0.0
+    timed = Timed(lambda picture: None, None, lambda: now_s)
+    timed.show(Health().picture(now_s))
+    now_s = 1e9
+    assert not timed.ended()
 
 
 @pytest.mark.spark
