@@ -75,10 +75,15 @@ def spark_session(
 
 def _configured(spark: SparkSession, options: SparkOptions) -> SparkSession:
     """Apply the settings that can still be changed, except those that the starter of the session has set."""
+    from pyspark.errors import PySparkException
+
     given = spark.sparkContext.getConf()
-    for key, value in sql_settings(options).items():
-        if not given.contains(key):
-            spark.conf.set(key, value)
+    try:
+        for key, value in sql_settings(options).items():
+            if not given.contains(key):
+                spark.conf.set(key, value)
+    except PySparkException as error:  # Spark reads a setting of the user only now
+        raise MeshError(f"Spark refuses a setting of --conf: {reason_of(error)}") from error
     return spark
 
 

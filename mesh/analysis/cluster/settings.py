@@ -17,6 +17,8 @@ LOCAL_MASTER: Final = "local[2]"
 LOCAL_MEMORY: Final = "2g"
 SOUND_LOCAL: Final = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\]|-cluster\[.*\])?")
 """Cores, and how often a task may fail."""
+SOUND_REMOTE: Final = re.compile(r"spark://.+|k8s://.+|yarn")
+SOUND_MEMORY: Final = re.compile(r"[1-9]\d*[kmgtKMGT]?")
 
 LAUNCH: Final[Mapping[str, str]] = {
     "spark.app.name": "mesh analyze",
@@ -109,12 +111,20 @@ class SparkOptions:
     """The logs are a few megabytes."""
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for a local master without cores, at which Spark ends with a Java error."""
+        """Raises `ValueError` for a master or a memory at which Spark ends with a Java error."""
         if self.local and not SOUND_LOCAL.fullmatch(self.chosen_master):
             raise ValueError(
                 f"--master {self.chosen_master} names no cores of this machine; "
                 "use local[N] with N from 1 up, local[*], or a cluster's address such as spark://HOST:7077"
             )
+        if not self.local and not SOUND_REMOTE.fullmatch(self.chosen_master):
+            raise ValueError(
+                f"--master {self.chosen_master} is none that Spark knows; use local[N], spark://HOST:7077, "
+                "k8s://HOST:443 or yarn"
+            )
+        memory = self.conf.get("spark.driver.memory", self.memory)
+        if memory is not None and not SOUND_MEMORY.fullmatch(memory):
+            raise ValueError(f"--memory {memory} is no size; use a number and a unit, such as 512m or 4g")
 
     @property
     def chosen_master(self) -> str:

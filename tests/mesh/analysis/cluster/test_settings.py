@@ -38,7 +38,7 @@ def test_requested_memory_is_set_everywhere() -> None:
 @pytest.mark.parametrize("small", [False, True])
 def test_settings_of_the_user_override_all_others(small: bool) -> None:
     ours = {**launch_settings(SparkOptions(small=small), None), **sql_settings(SparkOptions(small=small))}
-    users = {key: "theirs" for key in ours if key != "spark.master"}
+    users = {key: "7g" for key in ours if key != "spark.master"}
     options = SparkOptions(memory="3g", conf=users, small=small)
     assert users.items() <= launch_settings(options, "10.0.0.9").items()
     assert sql_settings(options) == {}
@@ -58,6 +58,21 @@ def test_settings_are_pairs_and_the_last_one_holds() -> None:
 def test_a_malformed_setting_is_refused_and_shown(wrong: str) -> None:
     with pytest.raises(ValueError, match="is not spark.SOMETHING=VALUE"):
         parse_conf((wrong,))
+
+
+@pytest.mark.parametrize("wrong", ["bogus", "spark://", "", "mesos://there:5050"])
+def test_a_master_of_no_kind_is_refused_before_spark_is_started(wrong: str) -> None:
+    with pytest.raises(ValueError, match="is none that Spark knows; use local"):
+        SparkOptions(master=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["lots", "0g", "-1g", "2gb", "1.5g", "g", ""])
+def test_a_memory_that_is_no_size_is_refused_before_spark_is_started(wrong: str) -> None:
+    """Java did not start, and the error named the master."""
+    for options in ({"memory": wrong}, {"conf": {"spark.driver.memory": wrong}}):
+        with pytest.raises(ValueError, match=f"--memory {wrong} is no size; use a number and a unit"):
+            SparkOptions(**options)  # type: ignore[arg-type]
+    assert SparkOptions(memory="512m").memory == "512m"
 
 
 @pytest.mark.parametrize("wrong", ["local[0]", "local[]", "local[-1]", "local[two]", "local[2", "locale"])
