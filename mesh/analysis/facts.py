@@ -28,7 +28,8 @@ class Boot(msgspec.Struct, frozen=True):
     """Instants of its first and its last row."""
     last: Instant
     told: Instant
-    """Until when its rows tell what it heard: not in the last window of summaries, if it was killed."""
+    """The end of the time for which its rows say what it heard. A killed broker's last window of summaries is
+    lost."""
     first_seq: int
     last_seq: int
     rows: int

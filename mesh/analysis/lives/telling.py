@@ -26,7 +26,7 @@ BEGAN: Final = {"paused": "pause", "unknown": "log lost"}
 ENDED: Final = {"paused": "resume", "unknown": "heard again"}
 """The causes at the start and at the end of a state within a boot."""
 EARLY: Final = 0.2
-"""Periods. A first heartbeat may seem so early: it is known to an eighth, and clocks differ a little."""
+"""Periods. A first heartbeat may appear this early: it is known to an eighth, and clocks differ a little."""
 
 
 class Told(NamedTuple):
@@ -140,8 +140,8 @@ def _heard(evidence: Evidence, stay: Stay) -> list[Span]:
 def _silences(evidence: Evidence, stay: Stay, heard: list[Span]) -> list[Span]:
     """Times in which a boot gave no sign, and its log does not tell why: it ran, was paused, or cut off.
 
-    That is so where its log is lost. It is also so where nobody heard it and it wrote no rows, if its log is
-    lost soon after. Then the counters are lost that would tell how late its loop was."""
+    This holds where its log is lost. It also holds where it was not heard and wrote nothing, if its log ends
+    before the next counters. They would tell how late its loop was."""
     logged = _logged(evidence, stay)
     signs = merged([Span(stay.first, stay.first), *logged, *heard], evidence.silence)
     found = [Span(before.last, after.first) for before, after in pairwise(signs)]

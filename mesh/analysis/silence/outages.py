@@ -115,8 +115,8 @@ def _stays(up: Mapping[int, list[tuple[int, int]]], absence: Mapping[int, list[L
 
 
 def _since_joined(times: Times, absence: Iterable[Lived], joined_at: list[int], logged: Times) -> Times:
-    """A pause is within a boot: a broker that resumes has joined. If a log is lost for long, its broker is
-    taken for joined from that moment on."""
+    """A pause is within a boot: a broker that resumes has joined. If a log is lost for long, its broker
+    counts as joined from then on."""
     resumed = {life.end for life in absence if life.state == "paused"}
     found: Times = []
     for begin, until in times:

@@ -1,9 +1,9 @@
 """Matches the parts that were made one to one with the parts that were found. Pure.
 
 Two parts can match if they overlap and separate the same brokers. A finding about single links may lack
-brokers of whose links no log tells. Among all ways to pair them, the one with the most common time is chosen.
-A one-way cut becomes a cut of both ways when its links are given up. So a part that is one-way and then
-complete, with the same sides, counts as one here.
+brokers whose links no log describes. Among all ways to pair them, the one with the most common time is
+chosen. A one-way cut becomes a cut of both ways when its links are given up. So a part that is one-way and
+then complete, with the same sides, counts as one here.
 
 A part shorter than 3.2 periods is *below resolution* if it has no counterpart: such a short cut may end
 before a heartbeat is missed. The same holds for findings about links that were strained all that time: chance

@@ -40,9 +40,9 @@ class Made(NamedTuple):
     """When the first link across could carry data again, or the part ended otherwise. ``part.end`` is the
     first heartbeat after that."""
     seen: int
-    """For how long a log tells that somebody on one side ran and was not heard on another."""
+    """The longest time for which a log shows that a broker ran and was not heard on another side."""
     told: Sides
-    """Its sides as logs tell them: those of single links lack brokers of whose links no log tells."""
+    """Its sides as logs tell them: those of single links lack brokers whose links no log describes."""
 
 
 def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Limits) -> list[Made]:
@@ -96,7 +96,7 @@ def _across(part: Part, told: Iterable[Silence], end: int) -> list[Silence]:
 
 
 def _told(part: Part, known: Collection[int]) -> Sides:
-    """Its sides, of single links without brokers that are not ``known``: no log tells of their links."""
+    """Its sides, of single links without brokers that are not ``known``: no log describes their links."""
     if part.kind == "complete":
         return part.sides
     sides = tuple(tuple(node for node in side if node in known) for side in part.sides)

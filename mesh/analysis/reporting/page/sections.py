@@ -43,7 +43,7 @@ VERDICTS: Final = {
     "fp": "not done",
     "fn": "missed",
     "below resolution": "too short to tell",
-    "not observable": "in lost logs",
+    "not observable": "not observable: logs lost",
 }
 HOLES_MOST: Final = 12
 
