@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from mesh.analysis.following.growing import Steps
+from mesh.analysis.following.growing import Steps, logs_in
 from mesh.analysis.following.health import Health, Picture
+from mesh.analysis.following.known import known_of
 from mesh.analysis.following.lately import batch_of
 from mesh.analysis.following.screen import Screen
 from mesh.analysis.following.source import NAME, GrowingLogs
+from mesh.analysis.reading.coverage import without_copies
 from mesh.analysis.reading.sources import Lines
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ def follow(
     from pyspark.errors import StreamingQueryException
 
     spark.dataSource.register(GrowingLogs)
-    screen = Screen(Health(store.names()), show, wall, every_s)
+    known = known_of(store, without_copies(logs_in(folder)))
+    screen = Screen(Health(store.names(), known), show, wall, every_s)
     for attempt in range(1, STARTS_MAX + 1):
         try:
             _follow_once(spark, folder, store, scratch / str(attempt), screen, every_s, until)

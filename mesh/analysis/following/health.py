@@ -102,9 +102,9 @@ class Picture:
 
 
 class Health:
-    """Grows with brokers and links, not with rows. ``names`` are those known before it began."""
+    """Grows with brokers and links, not with rows. ``names`` and ``known`` are from before it began."""
 
-    def __init__(self, names: Mapping[Node, str] | None = None) -> None:
+    def __init__(self, names: Mapping[Node, str] | None = None, known: Batch | None = None) -> None:
         self._names = dict(names or {})
         self._wrote: dict[Node, Wrote] = {}
         self._heard: dict[tuple[str, str, str], HeardLast] = {}
@@ -112,9 +112,15 @@ class Health:
         self._batches: deque[tuple[float, int]] = deque(maxlen=RATE_BATCHES)
         self._rows = 0
         self._corrupt = 0
+        if known is not None:
+            self._add(known)
 
     def take(self, batch: Batch, now_s: float) -> None:
         """``now_s`` is the wall clock, in seconds since the epoch."""
+        self._add(batch)
+        self._batches.append((now_s, sum(wrote.rows for wrote in batch.wrote)))
+
+    def _add(self, batch: Batch) -> None:
         for new in batch.wrote:
             old = self._wrote.get(new.node)
             name = new.name or (old.name if old else None)
@@ -130,7 +136,6 @@ class Health:
                 self._heard[key] = pair
         self._corrupt += batch.corrupt
         self._deaths.extend(sorted(batch.deaths, key=lambda death: death.at_us))
-        self._batches.append((now_s, sum(wrote.rows for wrote in batch.wrote)))
 
     def picture(self, now_s: float, waiting_bytes: int = 0, *, all_read: bool = False) -> Picture:
         """``all_read``: the logs have no other rows at ``now_s``, so that silence counts by the clock."""

@@ -11,9 +11,14 @@ pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
 pytest.importorskip("pyarrow", reason="a source of our own needs pyarrow")
 
 from mesh.analysis.following.follower import follow
-from mesh.analysis.following.health import Picture
+from mesh.analysis.following.growing import logs_in
+from mesh.analysis.following.health import Batch, Picture
+from mesh.analysis.following.known import known_of
+from mesh.analysis.following.lately import batch_of
+from mesh.analysis.reading.coverage import without_copies
 from mesh.analysis.reading.reduced import Store
 from mesh.analysis.results.folder import open_place
+from tests.mesh.analysis.following.test_lately import A, B, beat, summary
 from tests.mesh.analysis.reading.test_logs import SMALL
 from tests.mesh.analysis.synthetic import write_logs
 
@@ -52,4 +57,30 @@ def test_without_new_rows_it_waits_and_reads_those_that_come(spark: SparkSession
     first = followed("first", 1)
     assert first[0].rows == 0
     assert {broker.name for broker in first[-1].brokers} >= {"alpha"}
-    assert followed("second", 0), "a second follower finds nothing new, and shows that"
+    (again,) = followed("second", 0)
+    assert (again.rows, again.corrupt) == (first[-1].rows, first[-1].corrupt)
+    states = [[(broker.name, broker.state) for broker in each.brokers] for each in (again, first[-1])]
+    assert states[0] == states[1], "brokers that were read before the restart are missing"
+
+
+def test_a_store_knows_the_last_row_of_each_broker_and_link(spark: SparkSession, tmp_path: Path) -> None:
+    """After a restart of the follower, brokers that wrote nothing since were missing."""
+    logs = tmp_path / "logs"
+    write_logs(SMALL, logs)
+    (logs / "summaries.jsonl").write_text(f"{summary(0, A, B)}\n{beat(1, B, A)}\n")
+    files = without_copies(logs_in(logs))
+    store = Store(spark, open_place(spark, str(tmp_path / "reduced")))
+    assert known_of(store, files) == Batch((), (), ())
+    store.read(files)[1].close()
+    found = known_of(store, files)
+    lines = [
+        text.removesuffix("\n")
+        for path in logs.iterdir()
+        for text in path.read_text().splitlines(keepends=True)
+        if text.endswith("\n")
+    ]
+    expected = batch_of(lines)
+    assert len(expected.wrote) == 4
+    assert set(found.wrote) == set(expected.wrote)
+    assert set(found.heard) == set(expected.heard)
+    assert found.corrupt == expected.corrupt == 0

@@ -72,6 +72,19 @@ def test_a_broker_has_its_name_although_its_start_was_read_earlier() -> None:
     assert [broker.name for broker in health.picture(1.0).brokers] == ["alpha", "b"]
 
 
+def test_brokers_that_were_read_before_it_began_are_shown() -> None:
+    """A restarted follower showed only brokers that wrote since."""
+    known = Health(known=batch(0, "abc", "ab bc", stopped="c"))
+    known.take(batch(10, "a"), 10.0)
+    picture = known.picture(10.0)
+    assert {each.name: each.state for each in picture.brokers} == {
+        "alpha": "up",
+        "beta": "silent",
+        "gamma": "stopped",
+    }
+    assert (picture.rows, picture.rows_per_s) == (40, None), "what was known is no batch of now"
+
+
 def test_old_deaths_are_forgotten() -> None:
     health = Health()
     health.take(batch(0, "ab", dead="c"), 0.0)

@@ -1,0 +1,64 @@
+"""What a store knows of a mesh when a follower begins: the last row of each broker and link, as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from mesh.analysis.following.health import Batch, HeardLast, Wrote
+
+if TYPE_CHECKING:
+    from mesh.analysis.reading.finding import LogFile
+    from mesh.analysis.reading.reduced import Store
+
+
+def known_of(store: Store, files: Sequence[LogFile]) -> Batch:
+    """The stored rows of these files. Its size is that of the mesh, whatever the number of rows."""
+    kind, us = F.col("kind"), F.col("us")
+    is_meta = kind == "meta"
+    wrote: dict[tuple[str, str], Wrote] = {}
+    heard: dict[tuple[str, str, str], HeardLast] = {}
+
+    def add(found: Wrote) -> None:
+        old = wrote.get(found.node) or Wrote(found.node, 0, 0, None, None)
+        wrote[found.node] = Wrote(
+            found.node,
+            max(found.last_us, old.last_us),
+            found.rows + old.rows,
+            found.name or old.name,
+            old.stopped if found.stopped is None else found.stopped,
+            max(found.window_s, old.window_s),
+        )
+
+    def link(found: HeardLast) -> None:
+        key = (found.run, found.dst, found.src)
+        old = heard.get(key)
+        if old is None or old.last_us <= found.last_us:
+            heard[key] = found
+
+    for rows in store.of("rows", files):
+        ours = rows.where(~kind.isin("hb", "truth"))  # heartbeats are among the parts as well
+        told = ours.groupBy("run", "node").agg(
+            F.max(us).alias("last_us"),
+            F.count(us).alias("n"),
+            F.max_by("name", F.when(is_meta & F.col("name").isNotNull(), us)).alias("name"),
+            F.max_by(F.col("op") == "stop", F.when(is_meta, us)).alias("stopped"),
+        )
+        for row in told.collect():
+            add(Wrote((row["run"], row["node"]), row["last_us"], row["n"], row["name"], row["stopped"]))
+        summaries = ours.where(kind == "heard").groupBy("run", "node", "src")
+        for row in summaries.agg(F.max(us).alias("last_us"), F.max("window_ns").alias("window_ns")).collect():
+            window_s = row["window_ns"] / 1e9
+            add(Wrote((row["run"], row["node"]), row["last_us"], 0, None, None, window_s))
+            link(HeardLast(row["run"], row["node"], row["src"], row["last_us"], window_s))
+    for parts in store.of("parts", files):
+        links = parts.groupBy("run", "node", "src").agg(
+            F.max("last_us").alias("last_us"), F.sum("n").alias("n")
+        )
+        for row in links.collect():
+            add(Wrote((row["run"], row["node"]), row["last_us"], row["n"], None, None))
+            link(HeardLast(row["run"], row["node"], row["src"], row["last_us"]))
+    corrupt = sum(bad.count() for bad in store.of("bad", files))
+    return Batch(tuple(wrote.values()), tuple(heard.values()), (), corrupt)
