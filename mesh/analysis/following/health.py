@@ -98,6 +98,7 @@ class Picture:
     rows_per_s: float | None
     behind_s: float | None
     """From the newest row's time to now."""
+    newest_us: int | None
     waiting_bytes: int
 
 
@@ -147,7 +148,7 @@ class Health:
                 key=lambda broker: (broker.node[0], broker.name),
             )
         )
-        recent = [death for death in self._deaths if newest - death.at_us <= DEATHS_S * 1e6]
+        recent = [death for death in self._deaths if now_s * 1e6 - death.at_us <= DEATHS_S * 1e6]
         return Picture(
             brokers=brokers,
             parts=self._parts(brokers, read_us),
@@ -156,6 +157,7 @@ class Health:
             corrupt=self._corrupt,
             rows_per_s=self._rate(),
             behind_s=max(0.0, now_s - newest / 1e6) if newest else None,
+            newest_us=newest or None,
             waiting_bytes=waiting_bytes,
         )
 

@@ -15,6 +15,9 @@ HEIGHT: Final = 40
 """Lines where there is no terminal."""
 PARTS_SHOWN: Final = 6
 NAMES_SHOWN: Final = 8
+BEHIND_S: Final = 60.0
+"""Rows that are older are told with their date."""
+UNITS: Final = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 MARKS: Final = {"up": ("●", "green"), "silent": ("✕", "red"), "stopped": ("○", "dim")}
 
 
@@ -76,10 +79,26 @@ def _head(picture: Picture) -> Text:
 
 def _flow(picture: Picture) -> Text:
     rate = "-" if picture.rows_per_s is None else f"{picture.rows_per_s:,.0f}"
-    behind = "-" if picture.behind_s is None else f"{picture.behind_s:.1f} s"
     waiting = f", {picture.waiting_bytes / 1e6:.0f} MB wait" if picture.waiting_bytes else ""
     corrupt = f", {picture.corrupt:,} lines are not rows" if picture.corrupt else ""
-    return _line(Text(f"{picture.rows:,} rows, {rate} a second, {behind} behind{waiting}{corrupt}"))
+    return _line(Text(f"{picture.rows:,} rows, {rate} a second, {_behind(picture)}{waiting}{corrupt}"))
+
+
+def _behind(picture: Picture) -> str:
+    if picture.behind_s is None or picture.newest_us is None:
+        return "- behind"
+    if picture.behind_s < BEHIND_S:
+        return f"{picture.behind_s:.1f} s behind"
+    newest = datetime.fromtimestamp(picture.newest_us / 1e6, UTC)
+    return f"the newest from {newest:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _lasted(seconds: float) -> str:
+    """A duration in the largest unit of which it has two."""
+    for unit, length_s in UNITS:
+        if seconds >= 2 * length_s:
+            return f"{seconds / length_s:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _parts(picture: Picture) -> list[Text]:
@@ -97,7 +116,7 @@ def _part(names: tuple[str, ...]) -> Text:
 
 def _missing(broker: BrokerNow) -> Text:
     mark, style = MARKS[broker.state]
-    since = f" for {broker.silent_s:.0f} s" if broker.state == "silent" else ""
+    since = f" for {_lasted(broker.silent_s)}" if broker.state == "silent" else ""
     return _line(Text.assemble((mark, style), f" {broker.name} ", (broker.state, style), since))
 
 

@@ -88,8 +88,27 @@ def test_brokers_that_were_read_before_it_began_are_shown() -> None:
 def test_old_deaths_are_forgotten() -> None:
     health = Health()
     health.take(batch(0, "ab", dead="c"), 0.0)
-    health.take(batch(301, "ab"), 301.0)
-    assert health.picture(0.0).deaths == ()
+    assert len(health.picture(START_US / 1e6 + 300).deaths) == 1
+    assert health.picture(START_US / 1e6 + 301).deaths == ()
+
+
+def test_old_logs_are_told_with_their_date_and_in_units_that_people_read() -> None:
+    """Logs of last year were 28659747.8 s behind."""
+    health = Health()
+    health.take(batch(0, "abc", stopped="c"), 0.0)
+
+    def said(seconds: float) -> str:
+        console = Console(file=StringIO(), width=80, _environ={})
+        console.print(view(health.picture(START_US / 1e6 + seconds, all_read=True)))
+        assert isinstance(console.file, StringIO)
+        return console.file.getvalue()
+
+    assert "30 rows, - a second, 59.0 s behind" in said(59)
+    assert "alpha silent for 57 s" in said(59)
+    assert "30 rows, - a second, the newest from 2026-11-18 11:06:40 UTC\n" in said(600)
+    assert "alpha silent for 10 minutes" in said(602)
+    assert "alpha silent for 3 hours" in said(3 * 3600)
+    assert "alpha silent for 331 days" in said(331 * 86400 + 2)
 
 
 def test_lines_that_are_not_rows_are_counted() -> None:
