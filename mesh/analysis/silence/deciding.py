@@ -43,6 +43,8 @@ class Facts(NamedTuple):
     """The times of which each broker's log tells, with the holes in it."""
     holes: Mapping[int, Times]
     """The times whose rows are missing in a broker's log, although it goes on after them."""
+    beyond: Mapping[tuple[int, int], Times]
+    """By src and dst: the stretches of heartbeats in rows after the time of which dst's log tells all."""
     period: Mapping[int, int]
     end: int
     """The end of the logs."""
@@ -61,11 +63,12 @@ def decide(facts: Facts) -> Found:
     period = max(facts.period.values(), default=0)
     silences = [
         *told.silences,
-        *_presumed(told, unknown, gaps, limits(period)),
+        *_presumed(told, unknown, _heard_beyond(facts.beyond, gaps, unknown), limits(period)),
         *unknown_links(told.silences, _lasting(unknown, limits(period)), facts.ties),
     ]
     # Only where a log has gaps may a silence begin without a heartbeat that its broker heard.
     heard = {(gap.src, gap.dst, at) for gap in gaps if gap.dst in unknown for at in (gap.last, gap.next)}
+    heard |= {(*link, last) for link, times in facts.beyond.items() for _, last in times}
     halved = (
         _in_halves(each, (each.src, each.dst, each.start) in heard if each.dst in unknown else not each.fresh)
         for each in silences
@@ -74,25 +77,36 @@ def decide(facts: Facts) -> Found:
 
 
 def _presumed(
-    told: Told, unknown: Mapping[int, Times], gaps: Iterable[Gap], limits: Limits
+    told: Told, unknown: Mapping[int, Times], heard: Mapping[tuple[int, int], Times], limits: Limits
 ) -> Iterator[Silence]:
     """What a broker heard while its log is lost is not known. One that is not heard is presumed not to hear
     either: the log of one broker must not turn a mesh in two into a cut of single links. The moment between
-    its last heartbeat and its end says nothing, nor does the time after a row that tells what it heard."""
-    again: dict[tuple[int, int], list[int]] = {}
-    for gap in gaps:
-        if gap.next is not None and gap.dst in unknown:
-            again.setdefault((gap.src, gap.dst), []).append(gap.next)
+    its last heartbeat and its end says nothing, nor does the time in or after a stretch that it ``heard``."""
     for each in told.silences:
         if each.end - each.start <= limits.least:
             continue
         times = unknown.get(each.src, [])
         if beside := told.doubtful.get((each.dst, each.src)):
             times = joined([*times, *beside])
-        heard = again.get((each.dst, each.src), [])
-        for begin, until in clip(times, each.start, each.end):
-            until = min((at for at in heard if begin < at < until), default=until)
+        known = heard.get((each.dst, each.src), [])
+        for start, end in clip(times, each.start, each.end):
+            begin = max((last for first, last in known if first <= start < last), default=start)
+            until = min((first for first, _ in known if begin < first < end), default=end)
+            if begin >= until:
+                continue
             yield Silence(each.dst, each.src, begin, until, each.expected, each.fresh and begin == each.start)
+
+
+def _heard_beyond(
+    beyond: Mapping[tuple[int, int], Times], gaps: Iterable[Gap], unknown: Mapping[int, Times]
+) -> dict[tuple[int, int], Times]:
+    """Stretches that a broker heard after the time of which its log tells all. The heartbeats at the ends of
+    a gap are stretches too."""
+    found = {link: list(times) for link, times in beyond.items()}
+    for gap in gaps:
+        if gap.next is not None and gap.dst in unknown:
+            found.setdefault((gap.src, gap.dst), []).append((gap.next, gap.next))
+    return found
 
 
 def _lasting(unknown: Mapping[int, Times], limits: Limits) -> dict[int, Times]:

@@ -33,6 +33,7 @@ def tables(
     closed: Iterable[tuple[str, str, int]],
     logs: Iterable[tuple[str, int, int]],
     holes: Iterable[tuple[str, int, int]],
+    beyond: Iterable[tuple[str, str, int, int]],
 ) -> Tables:
     """All three tables.
 
@@ -40,7 +41,8 @@ def tables(
     of it first heard any other. ``periods``: a broker's, in seconds, for each boot. ``ties``: pairs of which
     one ever heard the other; None: the mesh is full. ``closed``: src, dst and when the link went down at dst.
     ``logs``: a broker, and from when until when the log of a boot of it tells what it heard. ``holes``: a
-    broker, and the rows around missing ones.
+    broker, and the rows around missing ones. ``beyond``: src, dst, and the ends of a stretch that goes on
+    after that time in the log of dst.
     """
     told = list(lives)
     names = sorted({node for node, *_ in told})
@@ -67,6 +69,10 @@ def tables(
     for src, dst, at in sorted(closed):
         if src in number and dst in number:
             shut.setdefault((number[src], number[dst]), []).append(at)
+    late: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for src, dst, first, last in beyond:
+        if src in number and dst in number:
+            late.setdefault((number[src], number[dst]), []).append((first, last))
     found = decide(
         Facts(
             lives=lived,
@@ -81,6 +87,7 @@ def tables(
             closed=shut,
             logged=logged,
             holes=_joined(holes, number),
+            beyond={link: sorted(times) for link, times in late.items()},
             period=period,
             end=max((end for *_, end in told), default=0),
         )

@@ -53,6 +53,7 @@ def silences(
         "boot",
         F.col("first").alias("begin"),
         F.col("told").alias("until"),
+        "last",
         (F.col("period_s") * 1e6).alias("period_us"),
     )
     stretched = F.sort_array(_gathered("first", "last", "error_s")).alias("s")
@@ -61,6 +62,8 @@ def silences(
     full = _full_runs(pairs, boots, lives)
     gaps = _gaps(heard, wrote).unionByName(_unheard(heard, pairs, wrote, lives, full))
     joined = heard.groupBy("run", "dst", "boot").agg(F.min(F.col("s")[0]["first"]).alias("at"))
+    cut_short = F.broadcast(wrote.where(F.col("until") < F.col("last")).select("run", "dst", "boot", "until"))
+    beyond = stretches.join(cut_short, ["run", "dst", "boot"]).where(F.col("last") > F.col("until"))
     neighbours = ~F.col("run").isin(sorted(full))
     closed = linked.where(neighbours & ~F.col("up")).select(
         "run", F.col("peer").alias("src"), F.col("node").alias("dst"), "at"
@@ -74,6 +77,7 @@ def silences(
         "closed": (closed, "src dst at"),
         "logs": (wrote, "dst begin until"),
         "holes": (holes, "node start end"),
+        "beyond": (beyond, "src dst first last"),
     }
     shape = StructType(
         [
@@ -92,10 +96,18 @@ def silences(
 
 
 def _decided(
-    lives: Any, gaps: Any, joined: Any, periods: Any, ties: Any, closed: Any, logs: Any, holes: Any
+    lives: Any,
+    gaps: Any,
+    joined: Any,
+    periods: Any,
+    ties: Any,
+    closed: Any,
+    logs: Any,
+    holes: Any,
+    beyond: Any,
 ) -> Any:
     full = None  # no ties: the mesh is full
-    return tuple(tables(lives, gaps, joined, periods, ties or full, closed, logs, holes))
+    return tuple(tables(lives, gaps, joined, periods, ties or full, closed, logs, holes, beyond))
 
 
 def _gaps(heard: DataFrame, wrote: DataFrame) -> DataFrame:

@@ -186,6 +186,17 @@ class Oracle:
         for src, dst, _, following, _, _ in self.gaps():
             if following is not None:
                 again.setdefault((src, dst), []).append(following)
+
+        def spoke(src: str, dst: str) -> list[tuple[int, int]]:
+            """What rows tell beyond the time of which they tell everything."""
+            return [
+                span
+                for boot in self.facts.boots
+                if boot.node == dst
+                for span in self.heard.get((src, dst, boot.boot), [])
+                if span[1] > boot.told
+            ]
+
         lost = {
             node: [
                 (a, b)
@@ -206,8 +217,12 @@ class Oracle:
                 if until - begin <= self.silent:
                     continue
                 for start, stop in self.unlogged(src, begin, until):
+                    since = [last for first, last in spoke(dst, src) if first <= start < last]
+                    start = max([start, *since])
                     heard = [at for at in again.get((dst, src), []) if start < at < stop]
-                    dark.setdefault((dst, src), []).append((start, min([stop, *heard])))
+                    heard += [first for first, _ in spoke(dst, src) if start < first < stop]
+                    if start < stop:
+                        dark.setdefault((dst, src), []).append((start, min([stop, *heard])))
                 for start, stop in unsure.get((dst, src), []):
                     if max(start, begin) < min(stop, until):
                         dark.setdefault((dst, src), []).append((max(start, begin), min(stop, until)))

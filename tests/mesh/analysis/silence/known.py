@@ -29,6 +29,16 @@ def joined_of(facts: Facts) -> list[tuple[str, int]]:
     return [(node, at) for (node, _), at in found.items()]
 
 
+def beyond_of(facts: Facts) -> list[tuple[str, str, int, int]]:
+    """The stretches that go on after the time of which a log tells everything."""
+    told = {(boot.node, boot.boot): boot.told for boot in facts.boots if boot.told < boot.last}
+    return [
+        (each.src, each.dst, each.first, each.last)
+        for each in facts.stretches
+        if each.last > told.get((each.dst, each.boot), each.last)
+    ]
+
+
 def silence_of(facts: Facts, lives: Sequence[Life]) -> Tables:
     """For a full mesh."""
     gaps = [(*gap, 0.0) for gap in Oracle(facts, lives).logged_gaps()]
@@ -41,4 +51,5 @@ def silence_of(facts: Facts, lives: Sequence[Life]) -> Tables:
         (),
         [(boot.node, boot.first, boot.told) for boot in facts.boots],
         [(node, *hole) for node, hole in facts.holes],
+        beyond_of(facts),
     )

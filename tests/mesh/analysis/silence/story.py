@@ -141,6 +141,7 @@ class Story:
             closed=closed,
             logged=logged,
             holes=holes,
+            beyond={},
             period={broker: us(self.period_s.get(broker, 1.0)) for broker in range(self.brokers)},
             end=us(self.seconds),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -300,6 +300,33 @@ def test_a_broker_is_not_presumed_deaf_after_a_row_tells_what_it_heard() -> None
     facts = halves().cut(30, 34, (0, 1), (2, 3, 4), ways=1).facts()
     lost = facts._replace(logged={**facts.logged, 0: [(0, us(25))], 1: [(0, us(25))]})
     assert decide(lost).parts[0] == decide(facts).parts[0]
+
+
+def heard_beyond(story: Story, at: float) -> Any:
+    """Facts without what the log of broker 0 tells after a time, except single rows."""
+    facts = story.facts()
+    beyond: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for (src, dst), times in story.heard().items():
+        if dst == 0:
+            gaps = [(before, after) for before, after in pairwise(times) if after - before > 2.2]
+            marks = [times[0], *(moment for gap in gaps for moment in gap), times[-1]]
+            spans = zip(marks[::2], marks[1::2], strict=True)
+            beyond[src, dst] = [(us(first), us(last)) for first, last in spans if last > at]
+    return facts._replace(logged={**facts.logged, 0: [(0, us(at))]}, beyond=beyond)
+
+
+def test_a_broker_is_not_presumed_deaf_while_rows_tell_that_it_heard() -> None:
+    """Its kill lost a summary, but not that of the window before, which was over just then. A one-way cut was
+    told as a cut of both ways."""
+    story = Story(4).cut(20, 26, (0,), (1, 2, 3), ways=1)
+    assert decide(heard_beyond(story, 15)).parts == story.parts()
+    assert [part.kind for part in story.parts()] == ["one-way"]
+
+
+def test_a_broker_is_presumed_deaf_only_after_its_last_heartbeat() -> None:
+    story = Story(4).cut(20, 30, (0,), (1, 2, 3), ways=1).cut(24, 30, (1, 2, 3), (0,), ways=1)
+    assert decide(heard_beyond(story, 15)).parts == story.parts()
+    assert [part.kind for part in story.parts()] == ["one-way", "complete"]
 
 
 def left_in_a_cut() -> Story:
