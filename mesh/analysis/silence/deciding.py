@@ -79,9 +79,9 @@ def decide(facts: Facts) -> Found:
 def _presumed(
     told: Told, unknown: Mapping[int, Times], heard: Mapping[tuple[int, int], Times], limits: Limits
 ) -> Iterator[Silence]:
-    """What a broker heard while its log is lost is not known. One that is not heard is presumed not to hear
-    either: the log of one broker must not turn a mesh in two into a cut of single links. The moment between
-    its last heartbeat and its end says nothing, nor does the time in or after a stretch that it ``heard``."""
+    """What a broker heard while its log is lost is not known. If others do not hear a broker, we assume that
+    it does not hear them: the log of one broker must not turn a mesh in two into a cut of single links. This
+    ends with the first stretch that it ``heard``. A silence of at most 2.2 periods proves nothing."""
     for each in told.silences:
         if each.end - each.start <= limits.least:
             continue

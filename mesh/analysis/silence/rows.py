@@ -40,9 +40,9 @@ def tables(
     ``lives``: node, state, start, end. ``gaps``: the fields of `Gap`. ``joined``: a broker, and when a boot
     of it first heard any other. ``periods``: a broker's, in seconds, for each boot. ``ties``: pairs of which
     one ever heard the other; None: the mesh is full. ``closed``: src, dst and when the link went down at dst.
-    ``logs``: a broker, and from when until when the log of a boot of it tells what it heard. ``holes``: a
-    broker, and the rows around missing ones. ``beyond``: src, dst, and the ends of a stretch that goes on
-    after that time in the log of dst.
+    ``logs``: for each boot the broker, and the start and end of what its log tells about others' heartbeats.
+    ``holes``: a broker, and the rows around missing ones. ``beyond``: src, dst, and the ends of a stretch
+    that goes on after that time in the log of dst.
     """
     told = list(lives)
     names = sorted({node for node, *_ in told})
