@@ -83,7 +83,7 @@ def analyze(
         Keep reading the logs of brokers on this machine, and show the mesh's health. The output keeps what
         was read, and the next --follow continues from there. With --json, print one line for each look.
     timeout
-        Seconds after which --follow ends.
+        Seconds after the first look at which --follow ends.
     package
         Write the zip for spark-submit --py-files to this file, and do nothing else.
     doctor
