@@ -57,9 +57,6 @@ class Mover(Protocol):
     def flush_at_the_end(self, stream: Stream) -> None:
         """Call ``stream.flush()`` at the end of this call or this round of events."""
 
-    def look_again(self) -> None:
-        """Make the I/O thread call ``look_again()`` of each stream, once no call is under way."""
-
     def call_at(self, deadline: float, callback: Callable[[], None]) -> None: ...
 
     def time(self) -> float: ...

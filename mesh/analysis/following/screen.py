@@ -2,8 +2,7 @@
 nothing.
 
 Silence counts up to the newest row while rows wait to be read: how far the follower is behind must not look
-like silence. It counts up to the present, less the time
-that brokers take to write, once everything is read.
+like silence. Once everything is read, it counts up to the present, less the time that brokers take to write.
 """
 
 from __future__ import annotations

@@ -64,7 +64,6 @@ class Thread:
         self.handler: Callable[[], None] | None = None
         """A signal handler that runs once, before the next change of what is watched."""
         self.later: list[Callable[[], None]] = []
-        self.streams: dict[Stream, None] = {}
 
     def watch(self, stream: Stream, events: int) -> None:
         handler, self.handler = self.handler, None
@@ -72,11 +71,7 @@ class Thread:
             handler()
         self.watched = events
 
-    def flush_at_the_end(self, stream: Stream) -> None:
-        self.streams[stream] = None
-
-    def look_again(self) -> None:
-        self.later += [stream.look_again for stream in self.streams]
+    def flush_at_the_end(self, stream: Stream) -> None: ...
 
     def call_at(self, deadline: float, callback: Callable[[], None]) -> None:
         if deadline <= self.time():
