@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json as json_text
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ BAD_DATA = 65
 NO_INPUT = 66
 UNAVAILABLE = 69
 CANNOT_CREATE = 73
+IO_ERROR = 74
 NOT_PERMITTED = 77
 
 app = App(
@@ -42,10 +45,11 @@ def analyze(
     logdir: str | None = None,
     *,
     out: str = "mesh-report",
-    window: float = 5.0,
+    window: float | None = None,
     scenario: Path | None = None,
+    run: str | None = None,
     around: str | None = None,
-    within: float = 60.0,
+    within: float | None = None,
     master: str = LOCAL_MASTER,
     memory: str | None = None,
     conf: tuple[str, ...] = (),
@@ -65,13 +69,15 @@ def analyze(
         Folder or URL for results. Each result is a subfolder with report.html, summary.json, tables/
         (Parquet) and quarantine/ (lines that are not rows). current.json names the newest.
     window
-        Length in seconds of one window of churn, views and traffic.
+        Length in seconds of one window of churn, views and traffic; 5 by default.
     scenario
         Write the events to this file, as a scenario for mesh simulate.
+    run
+        The run of which to write the scenario, if the logs hold several.
     around
         Put only events around this time, such as 14:03:20, into the scenario.
     within
-        Number of seconds around that time.
+        Number of seconds before and after that time; 60 by default.
     master
         Where Spark runs: local[N] for N cores of this machine, or a cluster's address.
     memory
@@ -97,42 +103,59 @@ def analyze(
         return _package(package)
     if logdir is None:
         return _refuse("it needs a folder of event logs", USAGE)
-    if around is not None and scenario is None:
-        return _refuse("--around says what goes into a scenario; name its file with --scenario", USAGE)
-    if scenario is not None and scenario.exists():
-        return _refuse(f"--scenario {scenario} exists; name another file, or remove it", CANNOT_CREATE)
+    if follow:
+        useless = {"--window": window, "--scenario": scenario, "--run": run, "--around": around}
+        for flag, value in {**useless, "--within": within}.items():
+            if value is not None:
+                return _refuse(f"{flag} is of no use with --follow; run mesh analyze without it", USAGE)
+        if timeout is not None and not timeout >= 0:
+            return _refuse(f"--timeout {timeout:g} is not a number of seconds from zero up", USAGE)
+    elif timeout is not None:
+        return _refuse("--timeout ends --follow; add that, or leave it out", USAGE)
+    for flag, text in (("--around", around), ("--run", run)):
+        if text is not None and scenario is None:
+            return _refuse(f"{flag} says what goes into a scenario; name its file with --scenario", USAGE)
+    if within is not None and around is None:
+        return _refuse("--within is a number of seconds around a time; name that with --around", USAGE)
     try:
         spark = SparkOptions(master=master, memory=memory, conf=parse_conf(conf))
     except ValueError as error:
         return _refuse(str(error), USAGE)
     if follow:
         return _follow(logdir, out, spark, json, timeout)
-    return _analyze(logdir, out, window, spark, scenario, around, within, json)
+    if scenario is not None and (problem := _unwritable(scenario)) is not None:
+        return _refuse(*problem)
+    return _analyze(logdir, out, window, spark, scenario, run, around, within, json)
 
 
 def _analyze(
     logdir: str,
     out: str,
-    window: float,
+    window: float | None,
     spark: SparkOptions,
     scenario: Path | None,
+    run: str | None,
     around: str | None,
-    within: float,
+    within: float | None,
     json: bool,
 ) -> int:
+    from mesh.analysis.cluster.file_systems import NoFileSystem
     from mesh.analysis.cluster.reach import NoCluster
-    from mesh.analysis.incident.writing import NoScenario
-    from mesh.analysis.pipeline import ScenarioWish, analyse
+    from mesh.analysis.incident.writing import WITHIN_S, NoScenario
+    from mesh.analysis.pipeline import WINDOW_S, ScenarioWish, analyse
     from mesh.analysis.reading.finding import NoRows
     from mesh.analysis.results.folder import OutputError
     from mesh.analysis.truth.tables import OtherTruth
 
-    wish = None if scenario is None else ScenarioWish(around, within)
+    window_s = WINDOW_S if window is None else window
     progress = _Progress(quiet=json)
     try:
+        wish = None
+        if scenario is not None:
+            wish = ScenarioWish(around, WITHIN_S if within is None else within, run)
         with progress:
-            done = analyse(logdir, out, window_s=window, spark=spark, scenario=wish, say=progress.say)
-    except NoCluster as error:
+            done = analyse(logdir, out, window_s=window_s, spark=spark, scenario=wish, say=progress.say)
+    except (NoCluster, NoFileSystem) as error:
         return _refuse(str(error), UNAVAILABLE)
     except (NoRows, NoScenario, OtherTruth) as error:
         return _refuse(str(error), BAD_DATA)
@@ -146,7 +169,7 @@ def _analyze(
         try:
             scenario.write_text(done.scenario, encoding="utf-8")
         except OSError as error:
-            return _refuse(f"--scenario {scenario} cannot be written: {error.strerror}", CANNOT_CREATE)
+            return _refuse(*_cannot_write("--scenario", scenario, error))
     if json:
         print(json_text.dumps(done.findings.as_json(), ensure_ascii=False))
         return 0
@@ -241,11 +264,14 @@ def _shown(value: Any) -> str:
 
 
 def _follow(folder: str, out: str, spark: SparkOptions, json: bool, timeout: float | None) -> int:
+    from mesh.analysis.cluster.file_systems import NoFileSystem
     from mesh.analysis.following.command import follow_logs
     from mesh.analysis.results.folder import OutputError
 
     try:
         follow_logs(folder, out, spark, json=json, timeout_s=timeout)
+    except NoFileSystem as error:
+        return _refuse(str(error), UNAVAILABLE)
     except OutputError as error:
         return _refuse(str(error), error.code)
     except Locked as error:
@@ -270,12 +296,36 @@ def _package(path: Path) -> int:
 
     try:
         write_package(path)
-    except PermissionError as error:
-        return _refuse(f"--package {path} cannot be written: {error.strerror}", NOT_PERMITTED)
     except OSError as error:
-        return _refuse(f"--package {path} cannot be written: {error.strerror}", CANNOT_CREATE)
+        return _refuse(*_cannot_write("--package", path, error))
     print(path)
     return 0
+
+
+def _unwritable(scenario: Path) -> tuple[str, int] | None:
+    """The refusal if the file cannot be created. Creates it for a moment, since only that tells."""
+    try:
+        os.close(os.open(scenario, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        scenario.unlink()
+    except FileExistsError:
+        if scenario.is_dir():
+            return f"--scenario {scenario} is a folder; name a file", CANNOT_CREATE
+        return f"--scenario {scenario} exists; name another file, or remove it", CANNOT_CREATE
+    except OSError as error:
+        return _cannot_write("--scenario", scenario, error)
+    return None
+
+
+def _cannot_write(flag: str, file: Path, error: OSError) -> tuple[str, int]:
+    """The sentence and the exit code for a file that cannot be written."""
+    sentence = f"{flag} {file} cannot be written: {error.strerror}"
+    if error.errno == errno.ENOENT:
+        return f"{sentence}; make its folder first", CANNOT_CREATE
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{sentence}; name another file", NOT_PERMITTED
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return sentence, IO_ERROR
+    return f"{sentence}; name another file", CANNOT_CREATE
 
 
 def _refuse(sentence: str, code: int) -> int:

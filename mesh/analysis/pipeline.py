@@ -6,15 +6,23 @@ import importlib.metadata
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mesh.analysis.cluster.ending import silently
-from mesh.analysis.cluster.session import reason_of, spark_session
+from mesh.analysis.cluster.file_systems import given_up
+from mesh.analysis.cluster.session import spark_session
 from mesh.analysis.cluster.settings import SparkOptions
-from mesh.analysis.incident.writing import WITHIN_S, moment_of, write_scenario
+from mesh.analysis.incident.writing import (
+    WITHIN_S,
+    NoScenario,
+    chosen_run,
+    moment_of,
+    parse_moment,
+    write_scenario,
+)
 from mesh.analysis.progress import Say, Stages
 from mesh.analysis.reading.finding import LINES, PARQUET, NoLogs, NoRows, is_skipped
 from mesh.analysis.reporting.findings import Findings, findings_of
@@ -28,7 +36,7 @@ from mesh.analysis.results.folder import (
     result_id,
 )
 from mesh.analysis.results.tables import TABLES, Outage
-from mesh.errors import ConfigError, MeshError
+from mesh.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,10 +58,24 @@ QUARANTINE: Final = "quarantine"
 @dataclass(frozen=True, slots=True)
 class ScenarioWish:
     """A request for a scenario of the incident: all of it, or the part around a time in a form that
-    `moment_of` accepts."""
+    `parse_moment` accepts. ``run`` names the run if the logs hold several.
+
+    Raises:
+        ConfigError: the time is no time.
+    """
 
     around: str | None = None
     within_s: float = WITHIN_S
+    run: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.within_s <= WITHIN_MAX_S:
+            raise ConfigError(f"--within {self.within_s:g} is not a number of seconds above zero")
+        if self.around is not None:
+            try:
+                parse_moment(self.around)
+            except ValueError as error:
+                raise ConfigError(f"--around {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +106,17 @@ def analyse(
     Raises:
         NoLogs: nothing is there, or nothing that is a log.
         NoRows: not one line is a row; they all are in quarantine, and what was current still is.
-        ConfigError: ``window_s`` is not between 0.1 s and a day, or the scenario's time is no time.
-        NoScenario: there is nothing to make a scenario of; the result is current all the same.
+        ConfigError: ``window_s`` is not between 0.1 s and a day, or the scenario's time is outside of the
+            run. In the latter case the result is current.
+        NoScenario: there is nothing to make a scenario of, or several runs; the result is current.
         OutputError: ``out`` is somebody else's, or cannot be written.
         Locked: another analysis writes to ``out``.
         ImportError: Spark is not installed.
+        NoFileSystem: Spark cannot reach the file system of a URL.
         MeshError: Java is missing, Spark did not start or gave up, or the truth is of another run.
     """
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
         raise ConfigError(f"a window of {window_s:g} s is not between {WINDOW_MIN_S} s and a day")
-    if scenario is not None and not 0 < scenario.within_s <= WITHIN_MAX_S:
-        raise ConfigError(f"--within {scenario.within_s:g} is not a number of seconds above zero")
     check_output(str(out))
     logs = os.path.expanduser(str(logs))
     _check_input(logs)
@@ -131,18 +153,23 @@ class _Job:
             known = self._results.has(id)
             if not known:
                 self._check_rows(logs.boots_raw, logs.files, logs.quarantine, id)
-                self._decide(logs, id)
+                with self._results.building(id):
+                    self._decide(logs, id)
         finally:
             logs.close()
         self._stages.begin("writing the report")
-        tables = read_tables(self._spark, self._results.url_of(id))
-        digest = digest_of(tables)
-        found = findings_of(digest)
-        self._write(id, found, digest)
-        self._results.make_current(id)
-        text = None if scenario is None else self._scenario(scenario, found, digest, tables["outages"])
+        with nullcontext() if known else self._results.building(id):
+            tables = read_tables(self._spark, self._results.url_of(id))
+            digest = digest_of(tables)
+            found = findings_of(digest)
+            self._write(id, found, digest)
+            self._results.make_current(id)
+        where = self._results.url_of(id).removeprefix("file://")
+        text = None
+        if scenario is not None:
+            text = self._scenario(scenario, found, digest, tables["outages"], where)
         self._stages.end()
-        return Analysis(id, found, self._results.url_of(id).removeprefix("file://"), text, known)
+        return Analysis(id, found, where, text, known)
 
     def _check_rows(self, boots: DataFrame, files: DataFrame, quarantine: DataFrame, id: str) -> None:
         if not boots.isEmpty():
@@ -174,16 +201,22 @@ class _Job:
         summary = json.dumps(found.as_json(), indent=2, ensure_ascii=False)
         self._results.write_text(id, SUMMARY, summary + "\n")
 
-    def _scenario(self, wish: ScenarioWish, found: Findings, digest: Digest, outages: DataFrame) -> str:
+    def _scenario(
+        self, wish: ScenarioWish, found: Findings, digest: Digest, outages: DataFrame, where: str
+    ) -> str:
+        stored = f"; the result is stored in {where}"
         cut = outages.where("cause = 'cut' and expected").select(*Outage.__struct_fields__).collect()
+        rows = [Outage(*row) for row in cut]
         at = None
-        if wish.around is not None:
-            run = found.runs[0]
-            try:
+        try:
+            run = chosen_run(found.runs, wish.run)
+            if wish.around is not None:
                 at = moment_of(wish.around, run.started, run.ended)
-            except ValueError as error:
-                raise ConfigError(f"--around {error}") from None
-        return write_scenario(found, digest, [Outage(*row) for row in cut], at=at, within_s=wish.within_s)
+            return write_scenario(found, digest, rows, run=run.run, at=at, within_s=wish.within_s)
+        except NoScenario as error:
+            raise NoScenario(f"{error}{stored}") from None
+        except ValueError as error:
+            raise ConfigError(f"--around {error}{stored}") from None
 
 
 def read_tables(spark: SparkSession, result: str) -> dict[str, DataFrame]:
@@ -210,22 +243,28 @@ def _program() -> str:
 
 
 def _check_input(logs: str) -> None:
-    """Refuse a folder on this machine without a log before Spark is started."""
+    """Refuse a folder on this machine without a row before Spark is started."""
     folder = Path(logs)
     if ":" in logs:
         return
     hint = "name the folder that brokers were given as --log-dir"
     if not folder.exists():
         raise NoLogs(f"there is no folder {folder}; {hint}")
+    found = [folder]
     if folder.is_dir():
-        suffixes = (*LINES, *PARQUET)
-        found = [path.relative_to(folder) for path in folder.rglob("*") if path.name.endswith(suffixes)]
+        found = [path for path in folder.rglob("*") if path.name.endswith((*LINES, *PARQUET))]
         if not found:
             raise NoLogs(f"{folder} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {hint}")
-        if skipped := [path for path in found if is_skipped(path)]:
-            raise NoLogs(
-                f"Spark reads nothing whose name begins with _, such as {folder / min(skipped)}; rename it"
-            )
+        if skipped := [path for path in found if is_skipped(path.relative_to(folder))]:
+            raise NoLogs(f"Spark reads nothing whose name begins with _, such as {min(skipped)}; rename it")
+    # A broker may rename a file meanwhile: then it is not empty.
+    if all(path.exists() and not path.stat().st_size for path in found):
+        one = len(found) == 1
+        raise NoLogs(
+            f"the only event log in {folder} is empty"
+            if one
+            else f"all {len(found)} event logs in {folder} are empty"
+        )
 
 
 def _is_small(logs: str) -> bool:
@@ -252,4 +291,4 @@ def _in_a_sentence() -> Iterator[None]:
         with silently():
             yield
     except (PySparkException, Py4JError) as error:
-        raise MeshError(f"Spark gave up: {reason_of(error)}") from error
+        raise given_up(error) from error

@@ -11,12 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from mesh.analysis.cluster.session import reason_of, spark_session
+from mesh.analysis.cluster.file_systems import given_up
+from mesh.analysis.cluster.session import spark_session
 from mesh.analysis.cluster.settings import SparkOptions
 from mesh.analysis.following.health import Picture
 from mesh.analysis.following.view import as_json, view
 from mesh.analysis.reading.finding import NoLogs
-from mesh.errors import ConfigError, MeshError
+from mesh.errors import ConfigError
 
 FOLDER_HINT: Final = "name the folder that brokers of this machine were given as --log-dir"
 
@@ -32,6 +33,7 @@ def follow_logs(
         OutputError: the output belongs to another program, or cannot be written.
         Locked: another analysis writes there.
         ConfigError: ``spark`` is a cluster's.
+        NoFileSystem: Spark cannot reach the file system of ``out``.
         MeshError: Spark did not start or gave up.
     """
     place = Path(folder.removeprefix("file://")).expanduser().resolve()
@@ -51,13 +53,16 @@ def follow_logs(
         from mesh.analysis.results.folder import REDUCED, open_place, open_results, writing
 
         timed = Timed(show, timeout_s)
-        with open_results(session, out) as results, TemporaryDirectory(prefix="mangrove-follow-") as scratch:
-            store = Store(session, open_place(session, f"{results.place.url}/{REDUCED}"))
-            try:
+        try:
+            with (
+                open_results(session, out) as results,
+                TemporaryDirectory(prefix="mangrove-follow-") as scratch,
+            ):
+                store = Store(session, open_place(session, f"{results.place.url}/{REDUCED}"))
                 with writing(out):
                     follow(session, place, store, Path(scratch), timed.show, until=timed.ended)
-            except (PySparkException, Py4JError) as error:
-                raise MeshError(f"Spark gave up: {reason_of(error)}") from error
+        except (PySparkException, Py4JError) as error:
+            raise given_up(error) from error
 
 
 class Timed:

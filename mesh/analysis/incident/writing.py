@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Final
 
 from mesh.analysis.carried.round_trips import tail
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mesh.analysis.results.tables import Instant, Outage
 
 TAIL_FACTOR: Final = 8.0
+NAMED_MOST: Final = 8
+"""Runs that an error names."""
 WITHIN_S: Final = 60.0
 """The time around the requested one, unless another is requested."""
 
@@ -31,15 +33,22 @@ def write_scenario(
     digest: Digest,
     outages: Iterable[Outage],
     *,
+    run: str | None = None,
     at: Instant | None = None,
     within_s: float = WITHIN_S,
 ) -> str:
-    """The scenario of the only run. ``at`` limits it to events around that time.
+    """The scenario of a run, which needs no name if it is the only one. ``at`` limits it to events around
+    that time.
 
     Raises:
-        NoScenario: nothing happened, something happened to too many, or there are several runs.
+        NoScenario: nothing happened, something happened to too many, or it is not clear to which run.
     """
-    run = _the_run(found.runs)
+    return _write(chosen_run(found.runs, run), digest, outages, at, within_s)
+
+
+def _write(
+    run: RunFound, digest: Digest, outages: Iterable[Outage], at: Instant | None, within_s: float
+) -> str:
     period_s = run.period_s or 1.0
     try:
         told = incident(
@@ -66,30 +75,39 @@ def write_scenario(
         raise NoScenario(str(error)) from error
 
 
-def moment_of(text: str, started: Instant, ended: Instant) -> Instant:
-    """A time from a user: ``14:03:20`` on the day the run began, or with its date.
+def parse_moment(text: str) -> datetime | time:
+    """A time from a user: ``14:03:20``, or with its date. Without a zone it is UTC.
 
     Raises:
-        ValueError: it is no time, or lies outside of the run.
+        ValueError: it is no time.
     """
-    begun = datetime.fromtimestamp(started // 1_000_000, UTC)
     try:
-        moment = (
-            datetime.combine(begun.date(), datetime.strptime(text, _clock_form(text)).time(), UTC)
-            if "-" not in text
-            else datetime.fromisoformat(text)
-        )
+        if "-" not in text:
+            return datetime.strptime(text, _clock_form(text)).time()
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
             f"{text!r} is not a time; give one such as 14:03:20 or 2026-01-31T14:03:20Z"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def moment_of(text: str, started: Instant, ended: Instant) -> Instant:
+    """The instant of a time in the form of `parse_moment`. One without a date is on the day the run began, or
+    after midnight.
+
+    Raises:
+        ValueError: it is no time, or lies outside of the run.
+    """
+    begun, over = (datetime.fromtimestamp(at // 1_000_000, UTC) for at in (started, ended))
+    parsed = parse_moment(text)
+    moment = parsed if isinstance(parsed, datetime) else datetime.combine(begun.date(), parsed, UTC)
     at = round(moment.timestamp() * 1e6)
-    if "-" not in text and at < started - 1_000_000:
+    if not isinstance(parsed, datetime) and at < started - 1_000_000:
         at += 86_400_000_000  # past midnight
     if not started - 1_000_000 <= at <= ended + 1_000_000:
-        raise ValueError(f"{text} is outside of the run, from {begun:%Y-%m-%dT%H:%M:%S}Z on")
+        form = "%Y-%m-%dT%H:%M:%SZ"
+        raise ValueError(f"{text} is outside of the run, from {begun:{form}} to {over:{form}}")
     return at
 
 
@@ -97,13 +115,21 @@ def _clock_form(text: str) -> str:
     return "%H:%M:%S.%f" if "." in text else "%H:%M:%S" if text.count(":") == 2 else "%H:%M"
 
 
-def _the_run(runs: Sequence[RunFound]) -> RunFound:
-    if len(runs) != 1:
-        names = ", ".join(run.run for run in runs[:5])
-        raise NoScenario(
-            f"a scenario is made of one run, and there are {len(runs)} ({names}); analyse one alone"
-        )
-    return runs[0]
+def chosen_run(runs: Sequence[RunFound], name: str | None) -> RunFound:
+    """The run of this name, or the only one.
+
+    Raises:
+        NoScenario: there is no such run, or there are several.
+    """
+    names = ", ".join(run.run for run in runs[:NAMED_MOST]) + (" ..." if len(runs) > NAMED_MOST else "")
+    for run in runs:
+        if run.run == name or (name is None and len(runs) == 1):
+            return run
+    if name is not None:
+        raise NoScenario(f"the logs hold no run {name!r}; name one of these with --run: {names}")
+    raise NoScenario(
+        f"a scenario is made of one run, and the logs hold {len(runs)}; name one with --run: {names}"
+    )
 
 
 def _round_trips(run: str, digest: Digest) -> RoundTrips | None:

@@ -249,6 +249,16 @@ class Results:
         """True if this result was finished earlier and nobody removed it since."""
         return id in self.current.kept and id in self.place.names()
 
+    @contextmanager
+    def building(self, id: str) -> Iterator[None]:
+        """Removes what there is of this result if the block fails, since nobody can use half of it."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):  # the file system or Spark may have failed
+                self.place.remove(id)
+            raise
+
     def write_table(self, id: str, name: str, table: DataFrame) -> None:
         """Write a table of a result."""
         with writing(self.place.url):
@@ -305,11 +315,8 @@ def check_output(out: str) -> None:
     place = _local_place(out)
     with writing(out):
         _check_ours(place, place.names(), out)
-        folder = Path(place.url.removeprefix("file://"))
-        while not folder.exists():
-            folder = folder.parent
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if number := _write_error(place):
+            raise OSError(number, os.strerror(number))
     if LOCK in place.names():
         with _lock(place, out):
             pass
@@ -346,7 +353,10 @@ def writing(out: str) -> Iterator[None]:
     except OSError as error:
         raise _refusal(out, error.errno, error.strerror or str(error)) from error
     except (PySparkException, Py4JError) as error:  # a failed task comes as the latter
-        number = next((number for said, number in SAID.items() if said in str(error)), None)
+        said = str(error)
+        number = next((number for words, number in SAID.items() if words in said), None)
+        if number is None and NO_FOLDER in said:
+            number = (None if URL.match(out) else _write_error(_local_place(out))) or errno.EACCES
         if number is None:
             raise
         raise _refusal(out, number, os.strerror(number)) from error
@@ -357,10 +367,24 @@ SAID: Final = {
     "Disk quota exceeded": errno.EDQUOT,
     "Permission denied": errno.EACCES,
     "Read-only file system": errno.EROFS,
-    "Mkdirs failed to create": errno.EACCES,
-    "UnsupportedFileSystemException": errno.EPROTONOSUPPORT,
 }
 """A file system's refusal in the words of Java's errors."""
+NO_FOLDER: Final = "Mkdirs failed to create"
+"""Hadoop's words without the reason."""
+
+
+def _write_error(place: LocalPlace) -> int | None:
+    """Why no file can be made in a folder, or in the folder that would hold it, as a number of the system.
+    None if one can."""
+    folder = Path(place.url.removeprefix("file://"))
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return errno.EROFS
+    except OSError as error:
+        return error.errno
+    return None if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
 
 
 def _refusal(out: str, number: int | None, reason: str) -> OutputError:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,11 +43,34 @@ def test_a_missing_extra_is_named(
     [
         ([], 64, "it needs a folder of event logs"),
         (["logs", "--around", "12:00:00"], 64, "--around says what goes into a scenario"),
+        (["logs", "--run", "north"], 64, "--run says what goes into a scenario"),
+        (
+            ["logs", "--within", "5"],
+            64,
+            "--within is a number of seconds around a time; name that with --around",
+        ),
+        (["logs", "--scenario", "s.toml", "--within", "5"], 64, "--within is a number of seconds around"),
+        (["logs", "--timeout", "5"], 64, "--timeout ends --follow; add that"),
+        (["logs", "--follow", "--timeout", "nan"], 64, "--timeout nan is not a number of seconds"),
+        (["logs", "--follow", "--timeout", "-1"], 64, "--timeout -1 is not a number of seconds"),
+        (["logs", "--follow", "--scenario", "s.toml"], 64, "--scenario is of no use with --follow"),
+        (["logs", "--follow", "--run", "north"], 64, "--run is of no use with --follow"),
+        (["logs", "--follow", "--around", "12:00"], 64, "--around is of no use with --follow"),
+        (["logs", "--follow", "--within", "5"], 64, "--within is of no use with --follow"),
+        (["logs", "--follow", "--window", "5"], 64, "--window is of no use with --follow"),
+        (["logs", "--scenario", "s.toml", "--around", "yesterday"], 64, "--around 'yesterday' is not a time"),
+        (
+            ["logs", "--scenario", "none/s.toml"],
+            73,
+            "none/s.toml cannot be written: No such file or directory; make",
+        ),
+        (["logs", "--scenario", "file/s.toml"], 73, "file/s.toml cannot be written: Not a directory"),
+        (["logs", "--scenario", "logs"], 73, "--scenario logs is a folder; name a file"),
         (["logs", "--conf", "spark"], 64, "--conf "),
         (["logs", "--window", "0"], 64, "a window of 0 s"),
     ],
 )
-def test_flags_that_make_no_sense(
+def test_flags_that_make_no_sense_are_refused_before_spark_starts(
     arguments: list[str],
     code: int,
     sentence: str,
@@ -52,10 +78,61 @@ def test_flags_that_make_no_sense(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Some were ignored without a word, and others refused after the whole analysis."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mesh.analysis.cluster.session.prepare_environment", _no_spark)
     (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.jsonl").write_text("{}\n")
+    (tmp_path / "file").touch()
     assert main(["analyze", *arguments]) == code
-    assert sentence in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"logs", "file"}
+
+
+def _no_spark(environ: object, *, local: bool) -> None:
+    raise AssertionError("Spark was started")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EROFS, 77), (errno.EACCES, 77), (errno.ENOSPC, 74), (errno.ENAMETOOLONG, 73)]
+)
+def test_a_scenario_that_cannot_be_written_is_refused_with_the_reason(
+    number: int,
+    code: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    opened = os.open
+
+    def refused(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if str(path).endswith("s.toml"):
+            raise OSError(number, os.strerror(number), path)
+        return opened(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refused)
+    assert main(["analyze", str(tmp_path), "--scenario", str(tmp_path / "s.toml")]) == code
+    assert f"s.toml cannot be written: {os.strerror(number)}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (["a.jsonl"], "the only event log in {logs} is empty"),
+        (["a.jsonl", "b/c.jsonl.part"], "all 2 event logs in {logs} are empty"),
+    ],
+)
+def test_empty_logs_end_with_no_input(
+    names: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said "the 1 event logs", after the start of Spark."""
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert main(["analyze", str(tmp_path), "--out", str(tmp_path / "out")]) == 66
+    assert capsys.readouterr().err == f"mesh analyze: {sentence.format(logs=tmp_path)}\n"
 
 
 def test_a_scenario_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

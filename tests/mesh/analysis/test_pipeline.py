@@ -14,6 +14,7 @@ from mesh.analysis.deciding import decide
 from mesh.analysis.pipeline import ScenarioWish, analyse, read_tables
 from mesh.analysis.reading.finding import NoLogs, NoRows
 from mesh.analysis.reporting.findings import Event
+from mesh.analysis.results.folder import OutputError, Results
 from mesh.cli.app import main
 from mesh.errors import ConfigError
 from simulations.runs.playing import Play
@@ -78,8 +79,8 @@ def test_injected_faults_are_found_and_played_again(
         return found
 
     monkeypatch.setattr(deciding, "decide", watched)
-    with pytest.raises(ConfigError, match="is not a time"):
-        analyse(logs, out, scenario=ScenarioWish(around="noon"), say=stages.append)
+    with pytest.raises(ConfigError, match="--around 2020-01-01 is outside .*; the result is stored in "):
+        analyse(logs, out, scenario=ScenarioWish(around="2020-01-01"), say=stages.append)
     assert plans and not any("Python" in plan for plan in plans.values())
     done = analyse(logs, out, scenario=ScenarioWish())
     assert done.known
@@ -138,6 +139,45 @@ def test_garbage_ends_with_bad_data_and_writes_no_result(
     assert not (out / "current.json").exists()
     assert main(["analyze", str(tmp_path / "logs"), "--out", str(out)]) == 65
     assert "quarantine with the reasons" in capsys.readouterr().err
+
+
+def test_a_run_that_breaks_removes_what_it_wrote(
+    spark: SparkSession, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a result stayed on the full disk."""
+    written: list[str] = []
+
+    def full(results: Results, id: str, name: str, text: str) -> None:
+        written.extend(path.name for path in (tmp_path / id / "tables").iterdir())
+        raise OutputError("full", 74)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Results, "write_text", full)
+        with pytest.raises(OutputError):
+            analyse(logs, tmp_path)
+    assert "lives" in written
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "reduced"}
+
+
+def test_a_scenario_of_several_runs_is_of_the_named_one(
+    spark: SparkSession, logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error said neither that the results are stored nor how to choose a run."""
+    both = tmp_path / "logs"
+    run = json.loads(next(logs.glob("broker-*")).read_text().splitlines()[0])["run"]
+    for name in ("north", "south"):
+        for path in logs.glob("*.jsonl*"):
+            (both / name).mkdir(parents=True, exist_ok=True)
+            (both / name / path.name).write_text(
+                path.read_text().replace(f'"run":"{run}"', f'"run":"{name}"')
+            )
+    arguments = ["analyze", str(both), "--out", str(tmp_path / "out"), "--scenario", str(tmp_path / "s.toml")]
+    assert main(arguments) == 65
+    said = capsys.readouterr().err
+    assert "the logs hold 2; name one with --run: north, south; the result is stored in " in said
+    assert Path(said.rpartition("stored in ")[2].strip(), "report.html").exists()
+    assert main([*arguments, "--run", "south"]) == 0
+    assert "What happened in the mesh south," in (tmp_path / "s.toml").read_text()
 
 
 def test_a_window_must_make_sense(tmp_path: Path) -> None:

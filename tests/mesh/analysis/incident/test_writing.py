@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +41,21 @@ def test_a_calm_run_makes_no_scenario() -> None:
         write_scenario(findings_of(tables), tables, [])
 
 
+def test_a_run_among_several_has_to_be_named() -> None:
+    """The error did not say how to choose one."""
+    tables = digest()
+    lives = [*tables.lives, *(msgspec.structs.replace(each, run="south") for each in tables.lives[:2])]
+    found = findings_of(digest(lives=lives))
+    with pytest.raises(NoScenario, match="the logs hold 2; name one with --run: north, south$"):
+        write_scenario(found, digest(lives=lives), [])
+    with pytest.raises(NoScenario, match="the logs hold no run 'west'; name one of these .*: north, south$"):
+        write_scenario(found, digest(lives=lives), [], run="west")
+    for run, faults in (("north", 3), ("south", 1)):
+        text = write_scenario(found, digest(lives=lives), [], run=run)
+        assert f"What happened in the mesh {run}," in text
+        assert len(tomllib.loads(text)["fault"]) == faults
+
+
 def moment(text: str) -> int:
     return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1e6)
 
@@ -61,7 +77,7 @@ def test_formats_of_times_are_accepted(text: str, told: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "23:59:59", "2020-01-01"])
 def test_malformed_times_and_times_outside_the_run_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not a time|outside of the run"):
+    with pytest.raises(ValueError, match=r"not a time|outside of the run, from 2023-.*Z to 2023-.*Z"):
         moment_of(text, ZERO, ZERO + 100 * S)
 
 

@@ -130,6 +130,50 @@ def test_the_report_of_an_earlier_version_is_named_as_such(tmp_path: Path) -> No
         check_output(str(tmp_path))
 
 
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is on a file system that cannot be written."""
+    asked = os.statvfs
+
+    def told(path: Path) -> os.statvfs_result:
+        read = asked(path)
+        return os.statvfs_result([*read[:8], read.f_flag | os.ST_RDONLY, read.f_namemax])
+
+    monkeypatch.setattr(os, "statvfs", told)
+
+
+def test_a_read_only_file_system_is_named_as_such(tmp_path: Path, read_only: None) -> None:
+    """It was "Permission denied"."""
+    with pytest.raises(OutputError, match="cannot be written: Read-only file system; name another") as raised:
+        check_output(str(tmp_path / "new"))
+    assert raised.value.code == 77
+
+
+def test_a_folder_that_hadoop_could_not_make_has_the_reason_of_the_system(
+    tmp_path: Path, read_only: None
+) -> None:
+    """Hadoop tells none: "Mkdirs failed to create"."""
+    from pyspark.errors import PySparkException
+
+    for out, reason in ((str(tmp_path), "Read-only file system"), ("hdfs://h/out", "Permission denied")):
+        with pytest.raises(OutputError, match=reason) as raised, writing(out):
+            raise PySparkException("java.io.IOException: Mkdirs failed to create file:/x")
+        assert raised.value.code == 77
+
+
+def test_a_result_that_breaks_is_removed_and_the_others_stay(tmp_path: Path) -> None:
+    """Half a result stayed on the full disk until the next one was whole."""
+    results = Results(LocalPlace(tmp_path), Current())
+    with results.building(IDS[0]):
+        results.write_text(IDS[0], "summary.json", "{}")
+        results.make_current(IDS[0])
+    for error in (KeyboardInterrupt, OSError):
+        with pytest.raises(error), results.building(IDS[1]):
+            results.write_text(IDS[1], "summary.json", "{}")
+            raise error
+        assert results.place.names() == {IDS[0], "current.json"}
+
+
 def test_an_output_that_is_ours_new_or_left_by_a_broken_run_will_do(tmp_path: Path) -> None:
     check_output(str(tmp_path / "new" / "folder"))
     assert not (tmp_path / "new").exists()
