@@ -1,4 +1,5 @@
-"""What a store knows of a mesh when a follower begins: the last row of each broker and link, as one batch."""
+"""What a store knows of a mesh when a follower begins: the last row of each broker and link, and the last
+deaths, as one batch."""
 
 from __future__ import annotations
 
@@ -7,15 +8,18 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from mesh.analysis.following.health import Batch, HeardLast, Wrote
+from mesh.analysis.following.health import DEATHS_KEPT, Batch, Death, HeardLast, Wrote
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from mesh.analysis.reading.finding import LogFile
     from mesh.analysis.reading.reduced import Store
 
 
 def known_of(store: Store, files: Sequence[LogFile]) -> Batch:
     """The stored rows of these files. Its size is that of the mesh, whatever the number of rows."""
+    deaths: list[Death] = []
     kind, us = F.col("kind"), F.col("us")
     is_meta = kind == "meta"
     wrote: dict[tuple[str, str], Wrote] = {}
@@ -39,6 +43,7 @@ def known_of(store: Store, files: Sequence[LogFile]) -> Batch:
             heard[key] = found
 
     for rows in store.of("rows", files):
+        deaths += _last_deaths(rows)
         ours = rows.where(~kind.isin("hb", "truth"))  # heartbeats are among the parts as well
         told = ours.groupBy("run", "node").agg(
             F.max(us).alias("last_us"),
@@ -61,4 +66,19 @@ def known_of(store: Store, files: Sequence[LogFile]) -> Batch:
             add(Wrote((row["run"], row["node"]), row["last_us"], row["n"], None, None))
             link(HeardLast(row["run"], row["node"], row["src"], row["last_us"]))
     corrupt = sum(bad.count() for bad in store.of("bad", files))
-    return Batch(tuple(wrote.values()), tuple(heard.values()), (), corrupt)
+    return Batch(tuple(wrote.values()), tuple(heard.values()), tuple(deaths), corrupt)
+
+
+def _last_deaths(rows: DataFrame) -> list[Death]:
+    """At most as many as a view keeps."""
+    dead = rows.where((F.col("kind") == "mem") & (F.col("to_state") == "dead"))
+    each = dead.groupBy("run", "subject", "subject_boot", "subject_inc").agg(
+        F.min_by("subject_name", "us").alias("name"),
+        F.min("us").alias("at_us"),
+        F.count_distinct("node").alias("observers"),
+    )
+    last = each.orderBy(F.desc("at_us"), "subject").limit(DEATHS_KEPT).collect()
+    return [
+        Death((row["run"], row["subject"]), row["name"] or row["subject"], row["at_us"], row["observers"])
+        for row in reversed(last)
+    ]
