@@ -135,6 +135,7 @@ class EventLog:
         if kind is MetaRow:
             self._end_windows()  # heartbeats come before the stop
             self._about = fields if fields["op"] == "start" else None
+            fields = {**fields, "window_ns": self._window_ns}
         row = self.rows.row(kind, fields, now=self._clock(), wall=self._wall_time())
         if kind is not StatsRow and kind is not HeardRow:
             self.events.append(msgspec.to_builtins(row))
@@ -169,6 +170,17 @@ class EventLog:
         """From now on combine heartbeats in windows of this period, or (None) write a row for each."""
         self._end_windows()
         self._windows = None if period_s is None or self._folder is None else HeardWindows(period_s)
+        if self._about is not None:
+            self._add_continue()
+
+    @property
+    def _window_ns(self) -> int | None:
+        return None if self._windows is None else self._windows.length_ns
+
+    def _add_continue(self) -> None:
+        assert self._about is not None
+        about = {**self._about, "op": "continue", "window_ns": self._window_ns}
+        self._add(self.rows.row(MetaRow, about, now=self._clock(), wall=self._wall_time()))
 
     def _end_windows(self, now: float | None = None) -> None:
         """Write the rows of open windows; with ``now`` only if they are over by then."""
@@ -254,8 +266,7 @@ class EventLog:
             await self._append_rows()
             await self._finish_file()
             if self._about is not None:
-                about = {**self._about, "op": "continue"}
-                self._add(self.rows.row(MetaRow, about, now=self._clock(), wall=self._wall_time()))
+                self._add_continue()
 
     async def _append_rows(self) -> None:
         rows, self._buffer = self._buffer, []

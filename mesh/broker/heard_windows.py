@@ -106,7 +106,7 @@ class HeardWindows:
     """The windows of all peers. ``period_s`` is this broker's."""
 
     def __init__(self, period_s: float) -> None:
-        self._length = window_ns(period_s)
+        self.length_ns = window_ns(period_s)
         self._number = 0
         self._peers: dict[int, _Heard] = {}
 
@@ -116,7 +116,7 @@ class HeardWindows:
         """Note a heartbeat, as the log writes each. Returns the fields of the rows of a window that it
         ended."""
         now_ns = int(now * 1e9)
-        number, place = divmod(now_ns, self._length)
+        number, place = divmod(now_ns, self.length_ns)
         ended = None
         if number != self._number:
             ended = self.end()
@@ -125,7 +125,7 @@ class HeardWindows:
         if peer is None:
             peer = self._peers[source] = _Heard(now_ns)
         peer.last_ns = now_ns
-        peer.slots |= 1 << place * SLOTS // self._length
+        peer.slots |= 1 << place * SLOTS // self.length_ns
         if survey:
             peer.survey_came(round, now_ns)
         else:
@@ -136,9 +136,9 @@ class HeardWindows:
     def end(self, now: float | None = None) -> list[dict[str, Any]]:
         """The fields of a row for each peer that was heard; the window is then empty. With ``now`` only if
         the window is over by then."""
-        if now is not None and int(now * 1e9) // self._length == self._number:
+        if now is not None and int(now * 1e9) // self.length_ns == self._number:
             return []
-        common = {"window": self._number, "window_ns": self._length}
+        common = {"window": self._number, "window_ns": self.length_ns}
         rows = [{"src": format_id(peer), **common, **heard.fields()} for peer, heard in self._peers.items()]
         self._peers.clear()
         return rows

@@ -97,7 +97,7 @@ def facts(logs: Logs, measured: DataFrame, pairs: DataFrame) -> Facts:
         late=as_decided(late.withColumns({"at": at("mono_ns"), "late_s": lateness}), Late),
         holes=as_decided(timed(logs.holes).withColumns({"start": at("start_ns"), "end": at("end_ns")}), Hole),
         stretches=as_decided(_stretches(pairs, timed), Stretch),
-        awake=_awake(logs, timed),
+        awake=_awake(logs, timed, periods),
     )
 
 
@@ -138,8 +138,8 @@ def _stretches(pairs: DataFrame, timed: Callable[[DataFrame], DataFrame]) -> Dat
     )
 
 
-def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Times in which a broker wrote rows of any kind."""
+def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame], periods: DataFrame) -> DataFrame:
+    """Times in which a broker wrote rows of any kind. One that hears nobody still writes about its links."""
     found = F.udf(awake_of, SPANS, useArrow=False)
     heard = logs.heard.groupBy("run", F.col("dst").alias("node"), "boot", "window", "window_ns").agg(
         F.min("first_ns").alias("first_ns"),
@@ -153,9 +153,8 @@ def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame]) -> DataFrame:
         .groupBy("run", "node", "boot")
         .agg(F.collect_set("mono_ns").alias("others"))
     )
-    rows = windows.join(others, ["run", "node", "boot"], "left").select(
-        "run", "node", "boot", F.explode(found("windows", "others")).alias("of")
-    )
+    both = windows.join(others, ["run", "node", "boot"], "full").join(periods, ["run", "boot"])
+    rows = both.select("run", "node", "boot", F.explode(found("windows", "others", "period_s")).alias("of"))
     return timed(rows.select("run", "node", "boot", "of.*")).select(
         "run", "node", "boot", at("first").alias("first"), at("last").alias("last")
     )

@@ -7,6 +7,7 @@ from typing import Any, Final
 from mesh.analysis.clocks.offsets import Offset, Sample, Word, met, solve, stand
 from mesh.analysis.clocks.pieces import filled
 from mesh.analysis.clocks.stretches import SLOTS, Window, heard_stretches
+from mesh.eventlog.windows import window_ns
 
 OFFSETS: Final = "array<struct<boot:string,offset:bigint,error:bigint>>"
 PIECES: Final = "map<bigint,struct<offset:bigint,error:bigint>>"
@@ -48,13 +49,13 @@ def stretches_of(windows: Any) -> list[tuple[int, ...]]:
     return [tuple(each) for each in heard_stretches(_windows(windows), round(length / PERIODS * SILENCE))]
 
 
-def awake_of(windows: Any, others: Any) -> list[tuple[int, ...]]:
+def awake_of(windows: Any, others: Any, period_s: float) -> list[tuple[int, ...]]:
     """`SPANS` in which a broker wrote rows: heartbeats, and ``others`` at these nanoseconds. A silence that
     may be 2.2 periods long counts as one."""
-    length = max(row.window_ns for row in windows)
+    length = max((row.window_ns for row in windows or ()), default=window_ns(period_s))
     moments = [Window(ns, length, ns, ns, 0) for ns in others or ()]
     gap = round(length / PERIODS * SILENCE) - length // SLOTS
-    return [tuple(each) for each in heard_stretches([*_windows(windows), *moments], gap)]
+    return [tuple(each) for each in heard_stretches([*_windows(windows or ()), *moments], gap)]
 
 
 def _windows(rows: Any) -> list[Window]:

@@ -41,6 +41,7 @@ class Told(NamedTuple):
     truncated: bool
     censored: bool
     error_s: float
+    met: int | None
 
 
 class _Break(NamedTuple):
@@ -60,6 +61,8 @@ class _Stretch(NamedTuple):
     boot: str | None
     cause: str | None
     error: int
+    met: int | None = None
+    """When another broker first heard it in this time."""
 
 
 def tell(evidence: Evidence) -> list[Told]:
@@ -78,6 +81,7 @@ def tell(evidence: Evidence) -> list[Told]:
             number == 1 and boots[0].truncated,
             each.cause is None,
             each.error / SECOND,
+            each.met,
         )
         for number, each in enumerate(told, 1)
     ]
@@ -103,13 +107,15 @@ def _of_boot(evidence: Evidence, stay: Stay) -> Iterator[_Stretch]:
     )
     for each, following in zip_longest(breaks, breaks[1:]):
         if at < each.first or at == stay.first:
-            yield _Stretch(at, each.first, "up", boot, BEGAN[each.state], each.error)
+            yield _Stretch(
+                at, each.first, "up", boot, BEGAN[each.state], each.error, _met(heard, at, each.first)
+            )
         if following is not None and following.first == each.last:
             yield _Stretch(each.first, each.last, each.state, boot, BEGAN[following.state], following.error)
         else:
             yield _Stretch(each.first, each.last, each.state, boot, ENDED[each.state], 0)
         at = each.last
-    yield _Stretch(at, end.at, "up", boot, end.cause, end.error)
+    yield _Stretch(at, end.at, "up", boot, end.cause, end.error, _met(heard, at, end.at))
     if end.cause is None:
         return
     state = AFTER[end.cause]
@@ -135,6 +141,10 @@ def _heard(evidence: Evidence, stay: Stay) -> list[Span]:
         if word.subject_boot == stay.boot and word.reason == "refuted" and stay.first <= word.at < stay.until
     ]
     return merged(spans, evidence.silence)
+
+
+def _met(heard: list[Span], begin: int, until: int) -> int | None:
+    return next((max(each.first, begin) for each in heard if each.last >= begin and each.first < until), None)
 
 
 def _silences(evidence: Evidence, stay: Stay, heard: list[Span]) -> list[Span]:

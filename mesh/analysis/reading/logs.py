@@ -196,7 +196,7 @@ class _Reading:
             F.min("mono_ns").alias("first_ns"),
             F.max("mono_ns").alias("last_ns"),
             F.max(F.when(F.col("kind") == "heard", F.lit("summary"))).alias("batch"),
-            F.max(F.when(F.col("kind") == "heard", F.col("window_ns"))).alias("summary_ns"),
+            F.max("window_ns").alias("summary_ns"),
         )
         of_parts = parts.withColumns({"truth": F.lit(False), "summary_ns": F.lit(None).cast("long")})
         both = of_parts.select(*of_rows.columns).unionByName(of_rows)

@@ -77,7 +77,7 @@ class Repeats:
         at the end of its window, so a hole in a log of summaries begins with a window."""
         in_order = Window.partitionBy(*BOOT).orderBy("seq")
         before, before_ns = (F.lag(name).over(in_order) for name in ("seq", "ns"))
-        summed = self._others.where("kind = 'heard'").groupBy(*BOOT).agg(F.max("window_ns").alias("length"))
+        summed = self._others.groupBy(*BOOT).agg(F.max("window_ns").alias("length"))
         return (
             self._stay.select(*BOOT, "seq", "ns", before.alias("before"), before_ns.alias("before_ns"))
             .where("seq > before + 1")

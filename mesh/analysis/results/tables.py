@@ -116,6 +116,8 @@ class Life(Record, frozen=True):
     """It was still open at the end of the logs."""
     error_s: float
     """Maximum error of ``end``."""
+    met: Instant | None = None
+    """When another broker first heard it in this time. None: none did, or no process ran."""
 
 
 class Availability(Record, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mesh.analysis.silence.apart import Ties, Times, clip, common, components, joined, without
-from mesh.analysis.silence.outages import UNWRITTEN, Gap, Lived, Outage, Ran, Told, hiding, outages, ran
+from mesh.analysis.silence.outages import UNWRITTEN, Gap, Lived, Outage, Ran, Told, outages, ran
 from mesh.analysis.silence.sweep import Limits, Part, Silence, limits, parts
 
 FULL_SHARE: Final = 0.8
@@ -32,7 +32,7 @@ class Facts(NamedTuple):
     lives: Sequence[Lived]
     gaps: Sequence[Gap]
     joined_at: Mapping[int, list[int]]
-    """When each boot of a broker first heard any other."""
+    """When processes of each broker joined, in order."""
     unheard: Sequence[tuple[int, int]]
     """Pairs that never heard each other, the lower number first. Empty unless the mesh is full."""
     ties: Ties | None
@@ -40,9 +40,10 @@ class Facts(NamedTuple):
     closed: Mapping[tuple[int, int], list[int]]
     """When links went down, by src and dst, in order."""
     logged: Mapping[int, Times]
-    """The times of which each broker's log tells, with the holes in it."""
+    """The times of which each broker's log tells, without ``holes``."""
     holes: Mapping[int, Times]
-    """The times whose rows are missing in a broker's log, although it goes on after them."""
+    """The times whose rows are missing in a broker's log, although it goes on after them: those of `hiding`.
+    """
     beyond: Mapping[tuple[int, int], Times]
     """By src and dst: the stretches of heartbeats in rows after the time of which dst's log tells all."""
     period: Mapping[int, int]
@@ -52,13 +53,13 @@ class Facts(NamedTuple):
 
 def decide(facts: Facts) -> Found:
     """Outages and parts of a run."""
-    holes = hiding(facts.holes, facts.period)
-    logged = {node: without(times, holes.get(node, [])) for node, times in facts.logged.items()}
-    did = ran(facts.lives, facts.joined_at, logged)
+    did = ran(facts.lives, facts.joined_at)
     gaps = [*facts.gaps, *_never_heard(facts, did)]
-    told = outages(gaps, did, facts.period, facts.ties, facts.closed, holes)
+    told = outages(gaps, did, facts.period, facts.ties, facts.closed, facts.holes)
     unknown = {
-        node: lost for node, times in did.presence.items() if (lost := without(times, logged.get(node, [])))
+        node: lost
+        for node, times in did.presence.items()
+        if (lost := without(times, facts.logged.get(node, [])))
     }
     period = max(facts.period.values(), default=0)
     silences = [

@@ -4,9 +4,8 @@ It depends on `dst` whether a gap counts: it was silence only while `dst` ran, a
 more than 2.2 periods at a time. The cause is the state of `src` meanwhile. Silence while both ran is a cut.
 What `dst` heard in a hole of its log is not known: there it did not listen.
 
-A broker **runs** from the moment at which it first heard another. Before that it joins, and is not part of
-the mesh yet. Then it runs while its life says so: a broker that is paused, down, away or unknown is on no
-side.
+A process **runs** from the moment at which it joined (`joinings`). Before that it is not part of the mesh
+yet. Then it runs while its life says so: a broker that is paused, down, away or unknown is on no side.
 """
 
 from __future__ import annotations
@@ -21,9 +20,6 @@ from mesh.analysis.silence.sweep import SILENT_PERIODS, Silence
 UNWRITTEN: Final = 2_000_000
 """Microseconds of rows that a kill loses: they reach the file within a second, and a busy loop may take
 another."""
-LOST: Final = 10_000_000
-"""Microseconds. A log that ends this long before its broker did is lost from there on: even a broker that
-hears nobody writes its counters every five seconds."""
 HIDING_PERIODS: Final = 1
 """A shorter hole hides at most one heartbeat of each peer, whose absence alone is no silence."""
 Cause = Literal["down", "paused", "away", "unknown", "cut"]
@@ -36,6 +32,8 @@ class Lived(NamedTuple):
     state: str
     start: int
     end: int
+    boot: str | None
+    met: int | None = None
 
 
 class Gap(NamedTuple):
@@ -75,57 +73,52 @@ class Ran(NamedTuple):
     """When each existed at all, including pauses and joining."""
 
 
-def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]], logged: Mapping[int, Times]) -> Ran:
-    """``joined_at``: when each boot of a broker first heard any other, in order. ``logged``: the times of
-    which each broker's log tells. A broker whose log is lost runs as long as its life says."""
-    up: dict[int, list[tuple[int, int]]] = {}
+def joinings(
+    lives: Iterable[Lived], heard_at: Mapping[int, list[int]], logged: Mapping[int, Times]
+) -> dict[int, list[int]]:
+    """When processes joined the mesh, by broker, in order: as soon as they heard another broker.
+
+    If a process heard none as far as its log tells, it joined when another heard it after that time.
+
+    ``heard_at``: when each boot of a broker first heard any other. ``logged``: the times of which each
+    broker's log tells.
+    """
+    found = {node: set(times) for node, times in heard_at.items()}
+    for (node, _), process in _processes(lives).items():
+        begin, until = process[0].start, process[-1].end
+        if any(begin <= at < until for at in heard_at.get(node, ())):
+            continue
+        told = next((last for first, last in logged.get(node, ()) if first <= begin < last), begin)
+        met = (max(life.met, told) for life in process if life.met is not None and life.end > told)
+        found.setdefault(node, set()).update(met)
+    return {node: sorted(times) for node, times in found.items()}
+
+
+def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]]) -> Ran:
+    """``joined_at``: when processes of each broker joined, in order. One that did not is on no side."""
+    every = list(lives)
     absence: dict[int, list[Lived]] = {}
-    for life in lives:
-        if life.state == "up":
-            up.setdefault(life.node, []).append((life.start, life.end))
-        else:
+    for life in every:
+        if life.state != "up":
             absence.setdefault(life.node, []).append(life)
-    presence: dict[int, Times] = {}
-    for node, spans in up.items():
-        times = joined(spans)
-        if node in joined_at:
-            times = _since_joined(times, absence.get(node, []), joined_at[node], logged.get(node, []))
-        if times:
-            presence[node] = times
-    return Ran(presence, absence, _stays(up, absence))
+    presence: dict[int, list[tuple[int, int]]] = {}
+    stays: dict[int, list[tuple[int, int]]] = {}
+    for (node, _), process in _processes(every).items():
+        begin, until = process[0].start, process[-1].end
+        there = [(life.start, life.end) for life in process if life.state in ("up", "paused")]
+        stays.setdefault(node, []).extend(joined(there))
+        since = next((at for at in joined_at.get(node, ()) if begin <= at < until), until)
+        up = joined([(life.start, life.end) for life in process if life.state == "up"])
+        presence.setdefault(node, []).extend(clip(up, since, until))
+    return Ran({node: joined(times) for node, times in presence.items() if times}, absence, stays)
 
 
-def _stays(up: Mapping[int, list[tuple[int, int]]], absence: Mapping[int, list[Lived]]) -> dict[int, Times]:
-    """Only a pause joins two stretches. A stretch that directly follows another is another process."""
-    found: dict[int, Times] = {}
-    for node, spans in up.items():
-        pauses = [(life.start, life.end) for life in absence.get(node, []) if life.state == "paused"]
-        stays: Times = []
-        paused = False
-        for begin, until, pause in sorted(
-            [(*span, False) for span in spans] + [(*span, True) for span in pauses]
-        ):
-            if stays and stays[-1][1] == begin and (pause or paused):
-                stays[-1] = (stays[-1][0], until)
-            else:
-                stays.append((begin, until))
-            paused = pause
-        found[node] = stays
-    return found
-
-
-def _since_joined(times: Times, absence: Iterable[Lived], joined_at: list[int], logged: Times) -> Times:
-    """A pause is within a boot: a broker that resumes has joined. If a log is lost for long, its broker
-    counts as joined from then on."""
-    resumed = {life.end for life in absence if life.state == "paused"}
-    found: Times = []
-    for begin, until in times:
-        if begin not in resumed:
-            lost = next((last for first, last in logged if first <= begin < last), begin)
-            unknown = lost if until - lost > LOST else until
-            begin = next((at for at in joined_at if begin <= at < until), unknown)
-        if begin < until:
-            found.append((begin, until))
+def _processes(lives: Iterable[Lived]) -> dict[tuple[int, str], list[Lived]]:
+    """The stretches of each process, by broker and boot, in order."""
+    found: dict[tuple[int, str], list[Lived]] = {}
+    for life in sorted(lives, key=lambda life: life.start):
+        if life.boot is not None:
+            found.setdefault((life.node, life.boot), []).append(life)
     return found
 
 

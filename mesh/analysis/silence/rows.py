@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from mesh.analysis.silence.apart import Ties, Times
+from mesh.analysis.silence.apart import Ties, Times, without
 from mesh.analysis.silence.apart import joined as joined_times
 from mesh.analysis.silence.deciding import Facts, decide, is_full
-from mesh.analysis.silence.outages import Gap, Lived, ran
+from mesh.analysis.silence.outages import Gap, Lived, hiding, joinings, ran
 
 SECOND: Final = 1_000_000
 
@@ -25,7 +25,7 @@ class Tables(NamedTuple):
 
 
 def tables(
-    lives: Iterable[tuple[str, str, int, int]],
+    lives: Iterable[tuple[str, str, int, int, str | None, int | None]],
     gaps: Iterable[tuple[str, str, int | None, int | None, int, int, float]],
     joined: Iterable[tuple[str, int]],
     periods: Iterable[tuple[str, float]],
@@ -37,9 +37,10 @@ def tables(
 ) -> Tables:
     """All three tables.
 
-    ``lives``: node, state, start, end. ``gaps``: the fields of `Gap`. ``joined``: a broker, and when a boot
-    of it first heard any other. ``periods``: a broker's, in seconds, for each boot. ``ties``: pairs of which
-    one ever heard the other; None: the mesh is full. ``closed``: src, dst and when the link went down at dst.
+    ``lives``: node, state, start, end, boot, met. ``gaps``: the fields of `Gap`. ``joined``: a broker, and
+    when a boot of it first heard any other. ``periods``: a broker's, in seconds, for each boot. ``ties``:
+    pairs of which one ever heard the other; None: the mesh is full. ``closed``: src, dst and when the link
+    went down at dst.
     ``logs``: for each boot the broker, and the start and end of what its log tells about others' heartbeats.
     ``holes``: a broker, and the rows around missing ones. ``beyond``: src, dst, and the ends of a stretch
     that goes on after that time in the log of dst.
@@ -47,16 +48,18 @@ def tables(
     told = list(lives)
     names = sorted({node for node, *_ in told})
     number = {name: place for place, name in enumerate(names)}
-    lived = [Lived(number[node], state, start, end) for node, state, start, end in told]
-    joined_at: dict[int, list[int]] = {}
+    lived = [Lived(number[node], state, start, end, boot, met) for node, state, start, end, boot, met in told]
+    heard_at: dict[int, list[int]] = {}
     for node, at in sorted(joined):
-        joined_at.setdefault(number[node], []).append(at)
-    logged = _joined(logs, number)
+        heard_at.setdefault(number[node], []).append(at)
     period = _periods(periods, number)
+    hidden = hiding(_joined(holes, number), period)
+    logged = {node: without(times, hidden.get(node, [])) for node, times in _joined(logs, number).items()}
+    joined_at = joinings(lived, heard_at, logged)
     tied = None if ties is None else _tied(ties, number)
     unheard: list[tuple[int, int]] = []
     if tied is not None:
-        presence = ran(lived, joined_at, logged).presence
+        presence = ran(lived, joined_at).presence
         if is_full(presence, tied, max(period.values())):
             unheard = [
                 (one, other)
@@ -86,10 +89,10 @@ def tables(
             ties=tied,
             closed=shut,
             logged=logged,
-            holes=_joined(holes, number),
+            holes=hidden,
             beyond={link: sorted(times) for link, times in late.items()},
             period=period,
-            end=max((end for *_, end in told), default=0),
+            end=max((life.end for life in lived), default=0),
         )
     )
     return Tables(

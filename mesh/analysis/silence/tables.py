@@ -69,7 +69,7 @@ def silences(
         "run", F.col("peer").alias("src"), F.col("node").alias("dst"), "at"
     )
     known = {
-        "lives": (lives, "node state start end"),
+        "lives": (lives, "node state start end boot met"),
         "gaps": (gaps, "src dst last next begin until error_s"),
         "joined": (joined, "dst at"),
         "periods": (boots, "node period_s"),

@@ -8,20 +8,22 @@ decides everything else: a silence without a cut is in no part here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from mesh.analysis.silence.apart import Sides, Times, clip, joined
 from mesh.analysis.silence.outages import Lived, ran
 from mesh.analysis.silence.sweep import Limits, Part, Silence, parts
 from mesh.analysis.truth.effects import Effects
+from mesh.analysis.truth.effects import Lived as Stretch
 
 
 class Noted(NamedTuple):
     """Facts from the logs that the truth does not have, by broker name."""
 
     joined_at: Mapping[str, list[int]]
-    """When each boot of a broker first heard any other, in order."""
+    """When processes of a broker joined, in order."""
     silent: Mapping[tuple[str, str], Times]
     """When one was not heard by another."""
     logged: Mapping[str, Times]
@@ -48,9 +50,9 @@ class Made(NamedTuple):
 def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Limits) -> list[Made]:
     """The parts that were made. Brokers are numbered by their index in ``names``."""
     number = {name: at for at, name in enumerate(names)}
-    lives = [Lived(number[life.name], life.state, life.start, life.end) for life in effects.lives]
+    lives = list(_processes(effects.lives, number))
     logged = {number[name]: times for name, times in noted.logged.items()}
-    presence = ran(lives, {number[name]: at for name, at in noted.joined_at.items()}, logged).presence
+    presence = ran(lives, {number[name]: at for name, at in noted.joined_at.items()}).presence
     cuts = {(number[src], number[dst]): times for (src, dst), times in effects.cut.items()}
     silences: list[Silence] = []
     for (src, dst), times in cuts.items():
@@ -79,6 +81,17 @@ def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Lim
         }
         made.append(Made(part, _mended(part, cuts, noted.end), seen, _told(part, known)))
     return made
+
+
+def _processes(lives: Iterable[Stretch], number: Mapping[str, int]) -> Iterator[Lived]:
+    """Each process lasts until it is down or away."""
+    processes: Counter[str] = Counter()
+    for life in sorted(lives, key=lambda life: life.start):
+        runs = life.state in ("up", "paused")
+        if not runs:
+            processes[life.name] += 1
+        boot = f"process {processes[life.name]}" if runs else None
+        yield Lived(number[life.name], life.state, life.start, life.end, boot)
 
 
 def _across(part: Part, told: Iterable[Silence], end: int) -> list[Silence]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mesh.analysis.silence.apart import Sides, Times, in_order, joined, without
-from mesh.analysis.silence.outages import HIDING_PERIODS, UNWRITTEN
+from mesh.analysis.silence.outages import HIDING_PERIODS, UNWRITTEN, Lived, joinings
 from mesh.analysis.silence.sweep import Part, limits
 from mesh.analysis.truth.effects import Effects, Row, effects
 from mesh.analysis.truth.lives import Event, Found, done_events, found_events, match_events
@@ -29,8 +29,8 @@ class Run(NamedTuple):
 
     names: Mapping[str, str]
     """Names of all brokers, by id."""
-    lives: Sequence[tuple[str, str, int, int, str | None]]
-    """Broker, state, start, end, cause."""
+    lives: Sequence[tuple[str, str, int, int, str | None, str | None, int | None]]
+    """Broker, state, start, end, cause, boot, met."""
     silent: Sequence[tuple[str, str, int | None, int | None]]
     """Outages: src, dst, last, next."""
     parts: Sequence[tuple[int, int, int | None, str]]
@@ -69,7 +69,7 @@ def _split(names: str | None) -> tuple[str, ...]:
 def score(truth: Sequence[Row], run: Run) -> list[Scored]:
     """All rows, in order of time."""
     brokers = sorted(set(run.names.values()))
-    end = max((end for *_, end, _ in run.lives), default=0)
+    end = max((end for _, _, _, end, *_ in run.lives), default=0)
     # The last row of a log is that of a stop, and clocks differ a little.
     did = effects(
         [row._replace(at=min(row.at, end)) for row in truth if row.at <= end + run.period], brokers, end
@@ -138,9 +138,6 @@ def _sides(kind: str, sides: Mapping[int, set[int]]) -> Sides:
 
 
 def _noted(run: Run, logged: Mapping[str, Times], end: int) -> Noted:
-    joined_at: dict[str, list[int]] = {}
-    for node, at in sorted(run.joined, key=lambda each: each[1]):
-        joined_at.setdefault(run.names[node], []).append(at)
     silent: dict[tuple[str, str], Times] = {}
     stays = _stays(run)
     for src, dst, last, following in run.silent:
@@ -156,11 +153,11 @@ def _noted(run: Run, logged: Mapping[str, Times], end: int) -> Noted:
         span = (begin if last is None else last, until if following is None else following)
         silent.setdefault((run.names[src], run.names[dst]), []).append(span)
     ran: dict[str, list[tuple[int, int]]] = {}
-    for node, state, start, until, _ in run.lives:
+    for node, state, start, until, *_ in run.lives:
         if state == "up":
             ran.setdefault(run.names[node], []).append((start, until))
     return Noted(
-        joined_at,
+        _joined_at(run, logged),
         {link: joined(times) for link, times in silent.items()},
         logged,
         {name: joined(times) for name, times in ran.items()},
@@ -168,11 +165,24 @@ def _noted(run: Run, logged: Mapping[str, Times], end: int) -> Noted:
     )
 
 
+def _joined_at(run: Run, logged: Mapping[str, Times]) -> dict[str, list[int]]:
+    number = {name: place for place, name in enumerate(dict.fromkeys(run.names.values()))}
+    heard_at: dict[int, list[int]] = {}
+    for node, at in run.joined:
+        heard_at.setdefault(number[run.names[node]], []).append(at)
+    lives = [
+        Lived(number[run.names[node]], state, start, end, boot, met)
+        for node, state, start, end, _, boot, met in run.lives
+    ]
+    joined_at = joinings(lives, heard_at, {number[name]: times for name, times in logged.items()})
+    return {name: joined_at.get(place, []) for name, place in number.items()}
+
+
 def _stays(run: Run) -> dict[str, Times]:
     """When each process listened and its log tells what it heard, including pauses: a silence without a last
     or a next heartbeat is no longer than that."""
     spans: dict[str, list[tuple[int, int]]] = {}
-    for node, state, start, end, _ in run.lives:
+    for node, state, start, end, *_ in run.lives:
         if state in ("up", "paused"):
             spans.setdefault(node, []).append((start, end))
     stays: dict[str, Times] = {}
@@ -186,7 +196,9 @@ def _stays(run: Run) -> dict[str, Times]:
 
 
 def _scored_lives(did: Effects, run: Run, logged: Mapping[str, Times]) -> Iterable[Scored]:
-    lives = [Found(run.names[node], state, start, end, cause) for node, state, start, end, cause in run.lives]
+    lives = [
+        Found(run.names[node], state, start, end, cause) for node, state, start, end, cause, *_ in run.lives
+    ]
     done, found_ones = done_events(did.done), list(found_events(lives))
     for row in match_events(done, found_ones, run.period, logged, run.counters):
         event = row.truth or row.found

@@ -51,7 +51,7 @@ def matches(
     scored = []
     for run, rows in told.items():
         named = of(boots, run, "node", "name", "period_s", "stats_s")
-        told_lives = of(lives, run, "node", "state", "start", "end", "cause")
+        told_lives = of(lives, run, "node", "state", "start", "end", "cause", "boot", "met")
         tables = Run(
             names={**{node: node for node, *_ in told_lives}, **{node: name for node, name, *_ in named}},
             lives=told_lives,

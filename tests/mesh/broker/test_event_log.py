@@ -495,6 +495,23 @@ def test_the_way_heartbeats_are_logged_changes_while_the_log_is_open() -> None:
     assert log.status().rows == 2
 
 
+async def test_the_log_tells_from_its_start_whether_it_sums_up_heartbeats() -> None:
+    """A killed broker loses its first window, and its log looked as if it had heard nobody."""
+    storage = FaultyStorage()
+    log = make(storage, summary_of_s=0.5)
+    log.write(MetaRow, {"op": "start", "name": "alpha"})
+    log.sum_up(None)
+    log.sum_up(1.0)
+    await log.flush()
+    rows = rows_of(storage.contents[log.path])
+    assert [(row["op"], row["name"], row.get("window_ns")) for row in rows] == [
+        ("start", "alpha", 8 * 10**9),
+        ("continue", "alpha", None),
+        ("continue", "alpha", 16 * 10**9),
+    ]
+    assert [row["op"] for row in log.events] == ["start"]
+
+
 def test_heartbeats_are_not_summed_up_without_a_folder() -> None:
     log = make(FaultyStorage(), None, summary_of_s=1.0)
     log.heard(True, 5, 1, None, 1.0)

@@ -102,7 +102,10 @@ def _matches(run: str, facts: Facts, lives: Sequence[Any], outages: Table, silen
         ],
         Run(
             names=facts.names,
-            lives=[(life.node, life.state, life.start, life.end, life.cause) for life in lives],
+            lives=[
+                (life.node, life.state, life.start, life.end, life.cause, life.boot, life.met)
+                for life in lives
+            ],
             silent=[(row["src"], row["dst"], row["last"], row["next"]) for row in outages],
             parts=[row[:4] for row in silence.parts],
             sides=silence.sides,

@@ -47,7 +47,7 @@ def mesh_facts(folder: Path, rows: Sequence[Row], heard: Sequence[Row], clocks: 
             facts.late.append(Late(**who, at=at, late_s=row["loop_late_ms_max"] / 1000))
     facts.holes += [(hole["node"], (hole["start"], hole["end"])) for hole in holes(rows, clocks)]
     facts.stretches += _stretches(heard, clocks)
-    facts.awake += _awake(rows, heard, clocks)
+    facts.awake += _awake(rows, heard, clocks, period_s)
     return facts
 
 
@@ -60,7 +60,7 @@ def raw_holes(rows: Sequence[Row]) -> list[Row]:
             of_boot[row["boot"]].append(row)
     found = []
     for boot, own in of_boot.items():
-        length = max((int(row["window_ns"]) for row in own if row["kind"] == "heard"), default=None)
+        length = window_ns(own)
         for before, after in pairwise(sorted(own, key=lambda row: int(row["seq"]))):
             start = int(before["mono_ns"])
             if length is not None:
@@ -106,10 +106,15 @@ def torn_boots(lines: Iterable[Line]) -> dict[str, bool]:
     return {boot: torn for boot, (_, torn) in last.items()}
 
 
+def window_ns(rows: Iterable[Row]) -> int | None:
+    """The length of the windows of a boot that writes summaries."""
+    return max((int(length) for row in rows if (length := row.get("window_ns"))), default=None)
+
+
 def told_ns(rows: Sequence[Row], first: int, last: int) -> int:
     """The end of the last window of which a boot that was killed wrote summaries. A window's rows are written
     within a second of its end."""
-    length = max((int(row["window_ns"]) for row in rows if row["kind"] == "heard"), default=0)
+    length = window_ns(rows)
     stopped = any(row["kind"] == "meta" and row["op"] == "stop" for row in rows)
     if not length or stopped:
         return last
@@ -183,8 +188,10 @@ def _stretches(heard: Sequence[Row], clocks: Clocks) -> list[Stretch]:
     return found
 
 
-def _awake(rows: Sequence[Row], heard: Sequence[Row], clocks: Clocks) -> list[tuple[str, str, int, int]]:
-    """Everything that a broker wrote except counters. A boot that heard nobody has no row."""
+def _awake(
+    rows: Sequence[Row], heard: Sequence[Row], clocks: Clocks, period_s: Mapping[str, float]
+) -> list[tuple[str, str, int, int]]:
+    """Everything that a broker wrote except counters."""
     windows: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for row in heard:
         own = windows[row["dst"], row["boot"]]
@@ -200,8 +207,10 @@ def _awake(rows: Sequence[Row], heard: Sequence[Row], clocks: Clocks) -> list[tu
         if row["kind"] in ("mem", "link"):
             moments[row["node"], row["boot"]].append(row["mono_ns"])
     found = []
-    for (node, boot), by_number in windows.items():
-        length = max(row["window_ns"] for row in by_number.values())
+    for node, boot in windows.keys() | moments.keys():
+        by_number = windows[node, boot]
+        usual = round(period_s[boot] * 16e9)
+        length = max((row["window_ns"] for row in by_number.values()), default=usual)
         silent = round(length / 16 * 2.2) - length // 64
         pieces = [piece for row in by_number.values() for piece in pieces_of(row, silent)]
         pieces += [(ns, ns, 0) for ns in moments[node, boot]]

@@ -28,7 +28,9 @@ class Life(NamedTuple):
     state: str
     start: int
     end: int
-    cause: str | None = None
+    cause: str | None
+    boot: str | None
+    met: int | None
 
 
 class Oracle:
@@ -61,23 +63,20 @@ class Oracle:
         for life in self.lives:
             if life.node != node or life.state != "up":
                 continue
-            resumed = any(
-                other.node == node and other.state == "paused" and other.end == life.start
-                for other in self.lives
-            )
-            firsts = [at for (who, _), at in self.joined.items() if who == node and at is not None]
-            start = life.start
-            if not resumed:
-                start = min((at for at in firsts if life.start <= at < life.end), default=self.lost(life))
+            start = max(life.start, self.joins(node, life.boot))
             if max(start, begin) < min(life.end, end):
                 found.append((max(start, begin), min(life.end, end)))
         return sorted(found)
 
-    def lost(self, life: Life) -> int:
-        """From when on the log of a life is lost, if that was long before its end; otherwise its end."""
-        unlogged = self.unlogged(life.node, life.start, life.end)
-        lost = min((start for start, _ in unlogged), default=life.end)
-        return lost if life.end - lost > 10 * SECOND else life.end
+    def joins(self, node: str, boot: str | None) -> int:
+        """When a process first heard another, or was first heard after the time of which its log tells."""
+        own = [life for life in self.lives if (life.node, life.boot) == (node, boot)]
+        begin, until = min(life.start for life in own), max(life.end for life in own)
+        firsts = [at for (who, _), at in self.joined.items() if who == node and at is not None]
+        heard = [at for at in firsts if begin <= at < until]
+        told = next((start for start, _ in self.unlogged(node, begin, until)), until)
+        heard = heard or [max(life.met, told) for life in own if life.met is not None and life.end > told]
+        return min(heard, default=until)
 
     def holes(self, node: str) -> list[tuple[int, int]]:
         """The holes in its log that hide more than one heartbeat."""

@@ -37,7 +37,11 @@ def test_a_decision_returns_all_columns_except_its_callers_key() -> None:
 
 
 def test_only_fields_that_may_be_none_are_nullable() -> None:
-    assert [field.name for field in table_schema(Life).fields if field.nullable] == ["boot", "cause"]
+    assert [field.name for field in table_schema(Life).fields if field.nullable] == [
+        "boot",
+        "cause",
+        "met",
+    ]
 
 
 @pytest.mark.parametrize("record", RECORDS)

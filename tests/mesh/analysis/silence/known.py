@@ -14,7 +14,7 @@ from tests.mesh.analysis.oracle.silence_tables import Life, Oracle
 def lives_of(facts: Facts) -> list[Life]:
     nodes = sorted({boot.node for boot in facts.boots} | {word.subject for word in facts.said})
     return [
-        Life(node, told.state, told.start, told.end, told.cause)
+        Life(node, told.state, told.start, told.end, told.cause, told.boot, told.met)
         for node in nodes
         for told in tell(evidence_of(facts, node))
     ]
@@ -43,7 +43,7 @@ def silence_of(facts: Facts, lives: Sequence[Life]) -> Tables:
     """For a full mesh."""
     gaps = [(*gap, 0.0) for gap in Oracle(facts, lives).logged_gaps()]
     return tables(
-        [(life.node, life.state, life.start, life.end) for life in lives],
+        [(life.node, life.state, life.start, life.end, life.boot, life.met) for life in lives],
         gaps,
         joined_of(facts),
         [(boot.node, boot.period_s) for boot in facts.boots],

@@ -13,8 +13,9 @@ from itertools import pairwise
 from typing import Final
 
 from mesh.analysis.clocks.stretches import SLOTS, Window, heard_stretches
+from mesh.analysis.silence.apart import without
 from mesh.analysis.silence.deciding import Facts, decide
-from mesh.analysis.silence.outages import Gap, Lived
+from mesh.analysis.silence.outages import Gap, Lived, hiding, joinings
 from mesh.analysis.silence.sweep import Part
 
 SECOND: Final = 1_000_000
@@ -93,7 +94,7 @@ class Story:
 
     def facts(self) -> Facts:
         heard = self.heard()
-        joined_at: dict[int, list[int]] = {}
+        heard_at: dict[int, list[int]] = {}
         gaps: list[Gap] = []
         logged: dict[int, list[tuple[int, int]]] = {}
         holes = {}
@@ -117,16 +118,19 @@ class Story:
                     if begin <= t < until
                 ]
                 if first:
-                    joined_at.setdefault(broker, []).append(us(min(first)))
+                    heard_at.setdefault(broker, []).append(us(min(first)))
                 for src in range(self.brokers):
                     if src != broker:
                         times = [t for t in heard[src, broker] if begin <= t < until]
                         gaps += self._gaps(src, broker, times, begin, until)
         lives = [
-            Lived(broker, state, us(start), us(end))
+            self._lived(broker, state, start, end, heard)
             for broker in range(self.brokers)
             for state, start, end in self.spells(broker)
         ]
+        period = {broker: us(self.period_s.get(broker, 1.0)) for broker in range(self.brokers)}
+        hidden = hiding(holes, period)
+        logged = {broker: without(times, hidden.get(broker, [])) for broker, times in logged.items()}
         ties = {
             src: {dst for dst in range(self.brokers) if dst != src and heard[src, dst]}
             for src in range(self.brokers)
@@ -135,14 +139,14 @@ class Story:
         return Facts(
             lives=lives,
             gaps=gaps,
-            joined_at=joined_at,
+            joined_at=joinings(lives, heard_at, logged),
             unheard=[],
             ties=None if self.neighbours is None else ties,
             closed=closed,
             logged=logged,
-            holes=holes,
+            holes=hidden,
             beyond={},
-            period={broker: us(self.period_s.get(broker, 1.0)) for broker in range(self.brokers)},
+            period=period,
             end=us(self.seconds),
         )
 
@@ -150,16 +154,24 @@ class Story:
         return decide(self.facts()).parts
 
     def _boots(self, broker: int) -> list[tuple[float, float]]:
-        """A pause is within a boot."""
+        """A pause is within a boot, and so is a time of which nothing is known."""
         boots: list[tuple[float, float]] = []
         for state, start, end in self.spells(broker):
-            if state not in ("up", "paused"):
+            if state not in ("up", "paused", "unknown"):
                 continue
             if boots and boots[-1][1] == start:
                 boots[-1] = (boots[-1][0], end)
             else:
                 boots.append((start, end))
         return boots
+
+    def _lived(
+        self, broker: int, state: str, start: float, end: float, heard: dict[Link, list[float]]
+    ) -> Lived:
+        boot = next((begin for begin, until in self._boots(broker) if begin <= start < until), None)
+        times = [t for (src, _), heard in heard.items() if src == broker for t in heard if start <= t < end]
+        met = us(min(times)) if times and state == "up" else None
+        return Lived(broker, state, us(start), us(end), None if boot is None else f"boot {boot}", met)
 
     def _gaps(self, src: int, dst: int, times: list[float], begin: float, end: float) -> list[Gap]:
         if self.neighbours is not None and dst not in self.neighbours[src]:

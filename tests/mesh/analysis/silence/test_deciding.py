@@ -13,6 +13,7 @@ from mesh.analysis.silence.apart import State
 from mesh.analysis.silence.deciding import decide, is_full
 from mesh.analysis.silence.outages import Gap
 from mesh.analysis.silence.sweep import Part
+from tests.mesh.analysis.silence import story as invented
 from tests.mesh.analysis.silence.story import SECOND, Story, us
 
 ALL = (0, 1, 2, 3, 4)
@@ -263,19 +264,48 @@ def test_a_broker_heard_again_after_its_log_was_lost_is_on_its_side() -> None:
     assert part.sides == ((2, 3, 4), (0, 1))
 
 
+def unknown_for_a_while() -> Story:
+    return halves(lives=[(4, "up", 0, 10), (4, "unknown", 10, 14), (4, "up", 14, 60)])
+
+
+def test_a_process_joins_once_even_if_nothing_is_known_of_it_for_a_while() -> None:
+    """Its log went on, and it was on no side from then on."""
+    (part,) = unknown_for_a_while().parts()
+    assert part.sides == ((2, 3, 4), (0, 1))
+
+
 def test_a_broker_heard_again_in_a_hole_of_its_log_is_on_its_side() -> None:
     lives = [(4, "up", 0.0, 10.0), (4, "unknown", 10.0, 14.0), (4, "up", 14.0, 60.0)]
-    facts = halves(lives=lives, holes={4: (5, 50)}).facts()
-    one_boot = {**facts.joined_at, 4: facts.joined_at[4][:1]}
-    (part,) = decide(facts._replace(joined_at=one_boot)).parts
+    (part,) = halves(lives=lives, holes={4: (5, 50)}).parts()
     assert part.sides == ((2, 3, 4), (0, 1))
+
+
+def lost_from_its_start() -> Story:
+    """Broker 4 restarted, and the log of its second process is lost."""
+    return halves(lives=[(4, "up", 0, 10), (4, "down", 10, 12), (4, "up", 12, 60)], logs_end={4: 12})
 
 
 def test_a_broker_whose_log_is_lost_from_its_start_is_on_its_side() -> None:
+    (part,) = lost_from_its_start().parts()
+    assert part.sides == ((2, 3, 4), (0, 1))
+
+
+def test_a_process_of_a_few_seconds_without_a_log_joined_when_others_heard_it() -> None:
+    """A killed broker that writes summaries loses its first 16 seconds. It was on no side, and the cut was
+    missed."""
     (part,) = halves(
-        lives=[(4, "up", 0, 10), (4, "down", 10, 12), (4, "up", 12, 60)], logs_end={4: 12}
+        lives=[(4, "up", 0, 17), (4, "down", 17, 18), (4, "up", 18, 26)], logs_end={4: 18}
     ).parts()
     assert part.sides == ((2, 3, 4), (0, 1))
+
+
+def test_a_process_without_a_log_that_nobody_heard_did_not_join() -> None:
+    """It was a side of its own."""
+    story = halves(
+        lives=[(4, "up", 0, 10), (4, "down", 10, 12), (4, "up", 12, 60)], logs_end={4: 12}, joins_s={4: 60}
+    )
+    (part,) = story.parts()
+    assert part.sides == ((0, 1), (2, 3))
 
 
 @pytest.mark.parametrize("lost", [(0, 4), (0, 1), (0, 3, 4), (0, 1, 4), (2, 3, 4)])
@@ -630,11 +660,15 @@ def hears_in_holes(listened: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def joined_at_once(_: object) -> Callable[..., Any]:
-    return lambda times, absence, joined_at, logged: times
+    return lambda lives, heard_at, logged: {node: [life.start for life in lives] for node in heard_at}
 
 
-def joined_by_log(since_joined: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda times, absence, joined_at, logged: since_joined(times, absence, joined_at, [(0, us(60))])
+def joined_by_log(joinings: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda lives, heard_at, logged: joinings(lives, heard_at, {4: [(0, us(60))]})
+
+
+def each_alone(_: object) -> Callable[..., Any]:
+    return lambda lives: {(life.node, life.start): [life] for life in lives if life.boot is not None}
 
 
 def links_that_carry(_: object) -> Callable[..., Any]:
@@ -652,8 +686,15 @@ RULES: list[tuple[str, Any, str, Callable[[Any], Any], Callable[[], Story]]] = [
     ("a short state counts for its neighbours", sweep, "_extended", nothing_beside, rolling),
     ("it is one part while nobody changes sides", sweep, "merged_sides", never, death_on_a_side),
     ("a complete part explains its pairs", sweep, "without", everything_left, bridged_later),
-    ("a broker without heartbeats joins", outages, "_since_joined", joined_at_once, starts_alone),
-    ("a broker whose log is lost has joined", outages, "_since_joined", joined_by_log, lost_and_heard_again),
+    ("a broker without heartbeats joins", invented, "joinings", joined_at_once, starts_alone),
+    (
+        "others tell when a broker joined whose log is lost",
+        invented,
+        "joinings",
+        joined_by_log,
+        lost_from_its_start,
+    ),
+    ("a process joins once", outages, "_processes", each_alone, unknown_for_a_while),
     ("the last moment of a lost log says nothing", deciding, "limits", any_length, left_in_a_cut),
     ("links that nobody knows join no sides", deciding, "unknown_links", links_that_carry, two_lost_logs),
     ("a hole in a log is no silence", outages, "_listened", hears_in_holes, torn_out),

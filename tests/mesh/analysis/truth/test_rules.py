@@ -106,7 +106,7 @@ def all_across(part: Part, told: Any, end: int) -> list[Silence]:
 
 
 def at_once(presence: Any) -> Any:
-    return lambda told, joined_at, logged: presence(told, {}, logged)
+    return lambda lives, joined_at: presence(lives, {life.node: [life.start] for life in lives})
 
 
 RULES: list[tuple[str, Any, str, Any, Callable[[], Any]]] = [

@@ -18,16 +18,26 @@ def row(at_s: float, op: str, a: str, b: str = "", of: str | None = None, **more
     return truth_row(round(at_s * S), op, of, ",".join(a), ",".join(b), None, more)
 
 
+Lived = tuple[str, str, int, int, str | None, str | None, int | None]
+"""Broker, state, start, end, cause, boot, met."""
 STARTED = row(0, "start", "abcd")
 CUT = (row(20, "cut", "ab", "cd", "partition"), row(30, "end", "ab", "cd", "partition"))
 
 
-def lived(**also: list[tuple[str, float, float, str | None]]) -> list[tuple[str, str, int, int, str | None]]:
+def lived(**also: list[tuple[str, float, float, str | None]]) -> list[Lived]:
     usual: list[tuple[str, float, float, str | None]] = [("up", 0, 100, None)]
     return [
-        (node, state, round(start * S), round(end * S), cause)
+        (
+            node,
+            state,
+            round(start * S),
+            round(end * S),
+            cause,
+            f"boot {number}" if state == "up" else None,
+            None,
+        )
         for node, name in NAMES.items()
-        for state, start, end, cause in also.get(name, usual)
+        for number, (state, start, end, cause) in enumerate(also.get(name, usual))
     ]
 
 
