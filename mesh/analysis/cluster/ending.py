@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import PurePath
 from types import FrameType
 from typing import Any, Final
 
@@ -103,9 +104,16 @@ def _say_nothing(said: object) -> None:
 
 @contextmanager
 def silently() -> Iterator[None]:
-    """Suppress what libraries log about an error that is reported in a sentence."""
+    """Suppress what libraries log about an error that is reported in a sentence.
+
+    py4j logs its lost connections to the root logger, where only a filter tells them from the program's own.
+    """
     from pyspark.logger import PySparkLogger
 
+    def is_not_of_py4j(record: logging.LogRecord) -> bool:
+        return PurePath(record.pathname).parent.name != "py4j"
+
+    root = logging.getLogger()
     loggers = [logging.getLogger(name) for name in ("py4j", "pyspark")]
     # An error with a query's context fails in its own logging if its logger is a plain one.
     contexts = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -113,9 +121,11 @@ def silently() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
+    root.addFilter(is_not_of_py4j)
     try:
         yield
     finally:
+        root.removeFilter(is_not_of_py4j)
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
 

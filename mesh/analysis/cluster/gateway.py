@@ -38,6 +38,7 @@ class DriverJava:
         self._held = held
         self._said = scratch / "java.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._gateway: Any = None
 
     def start(self, settings: Mapping[str, str], environ: Mapping[str, str]) -> Any:
         """Start it and return py4j's gateway to it.
@@ -73,7 +74,8 @@ class DriverJava:
         told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         os.environ.update(told)
         try:
-            return launch_gateway()  # type: ignore[no-untyped-call]
+            self._gateway = launch_gateway()  # type: ignore[no-untyped-call]
+            return self._gateway
         finally:
             for name in told:
                 os.environ.pop(name, None)
@@ -99,6 +101,7 @@ class DriverJava:
         process = self._process
         if process is None:
             return
+        self._release_nothing_more()
         if process.stdin is not None:
             with contextlib.suppress(OSError):
                 process.stdin.close()
@@ -110,6 +113,15 @@ class DriverJava:
         for pid in processes_of_session(process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    def _release_nothing_more(self) -> None:
+        """Let py4j send no more releases of objects.
+
+        A thread of py4j sends them up to a second after this program has dropped the objects. If the Java has
+        ended meanwhile, that thread logs a traceback.
+        """
+        if self._gateway is not None:
+            self._gateway._gateway_client.is_connected = False
 
 
 def _read_meeting(path: Path) -> tuple[int, str]:

@@ -110,8 +110,9 @@ def _started(options: SparkOptions, interrupts: Interrupts) -> Iterator[SparkSes
             with silently(), contextlib.suppress(Exception):
                 spark.stop()
         if java is not None:
-            java.end()
-            _forget()
+            with silently():
+                java.end()
+                _forget()
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -173,7 +174,7 @@ def _forget() -> None:
             server.shutdown()
     gateway: Any = SparkContext._gateway
     if gateway is not None:
-        with silently(), contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):
             gateway.close()
     SparkContext._active_spark_context = None
     SparkContext._gateway = SparkContext._jvm = None
