@@ -170,6 +170,13 @@ PAUSED_IN_A_HOLE = of(
     awake=[("1", 0, us(30)), ("1", us(80), END)],
     holes=[Hole(RUN, "a", "1", us(30), us(80), 9)],
 )
+PAUSED_BETWEEN_HOLES = of(
+    boots=[boot("1", 0, 100)],
+    heard=[heard("b", 0, 40), heard("b", 95, 100)],
+    awake=[("1", 0, us(30)), ("1", us(80), us(80)), ("1", us(90), END)],
+    late=[late("1", 80, 5.9)],
+    holes=[Hole(RUN, "a", "1", us(30), us(80), 9), Hole(RUN, "a", "1", us(80), us(90), 9)],
+)
 CUT_OFF_BEFORE_ITS_LOG_WAS_LOST = of(
     boots=PAUSED_BEFORE_ITS_LOG_WAS_LOST.boots,
     heard=PAUSED_BEFORE_ITS_LOG_WAS_LOST.heard,
@@ -241,6 +248,16 @@ EXPECTED: dict[str, tuple[Evidence, list[Fact]]] = {
         PAUSED_IN_A_HOLE,
         [("up", "log lost"), ("unknown", "heard again"), ("up", None)],
     ),
+    "paused between two holes of its log": (
+        PAUSED_BETWEEN_HOLES,
+        [
+            ("up", "log lost"),
+            ("unknown", "pause"),
+            ("paused", "log lost"),
+            ("unknown", "heard again"),
+            ("up", None),
+        ],
+    ),
     "cut off before its log was lost": (
         CUT_OFF_BEFORE_ITS_LOG_WAS_LOST,
         [("up", "power_off"), ("down", "restart"), ("up", None)],
@@ -268,6 +285,7 @@ def test_a_life_follows_from_the_facts(name: str) -> None:
     [
         ([late("1", 80.2, 5.9)], [("up", 40.2), ("unknown", 74.1), ("paused", 80), ("up", 100)]),
         ([late("1", 80.2, 30)], [("up", 40.2), ("unknown", 50), ("paused", 80), ("up", 100)]),
+        ([late("1", 80.2, 38.5)], [("up", 41.5), ("paused", 80), ("up", 100)]),
         ([], [("up", 40.2), ("unknown", 76), ("up", 100)]),
     ],
 )
@@ -296,21 +314,98 @@ def test_a_pause_that_directly_follows_an_unknown_time_begins_where_that_ends() 
 
 
 def test_an_unknown_time_goes_on_after_a_pause_in_it() -> None:
-    known = of(
-        boots=[boot("1", 0, 100)],
-        heard=[heard("b", 0, 40), heard("b", 95, 100)],
-        awake=[("1", 0, us(30)), ("1", us(80), us(80)), ("1", us(90), END)],
-        late=[late("1", 80, 5.9)],
-        holes=[Hole(RUN, "a", "1", us(30), us(80), 9), Hole(RUN, "a", "1", us(80), us(90), 9)],
-    )
-
-    assert [(each.state, each.cause, each.end / SECOND) for each in tell(known)] == [
+    assert [(each.state, each.cause, each.end / SECOND) for each in tell(PAUSED_BETWEEN_HOLES)] == [
         ("up", "log lost", 40),
         ("unknown", "pause", 74.1),
         ("paused", "log lost", 80),
         ("unknown", "heard again", 90),
         ("up", None, 100),
     ]
+
+
+def test_a_broker_heard_half_a_period_before_its_next_boot_was_still_up() -> None:
+    known = replace(POWER_LOST, heard=[heard("b", 0, 49.5), heard("b", 59.5, 100)])
+
+    assert tell(known)[-3].end == us(59.5)
+
+
+def test_a_broker_heard_just_before_the_logs_end_is_up() -> None:
+    """No boot follows to which that heartbeat could belong."""
+    known = of(boots=[boot("1", 0, 40)], heard=[heard("b", 0, 60), heard("b", 99.9, 100)])
+
+    assert states(known) == EXPECTED["log ends early"][1]
+
+
+def test_the_longest_of_the_times_in_which_peers_heard_a_broker_counts() -> None:
+    known = replace(POWER_LOST, heard=[heard("b", 0, 49.8), heard("c", 1, 49.5), heard("b", 60, 100)])
+
+    assert tell(known)[0].end == us(49.8)
+
+
+def test_a_broker_unknown_since_its_first_sign_was_up_at_that_moment() -> None:
+    known = of(said=[said("b", 10, "1", "alive", "restarted")], heard=[heard("b", 20, 100)])
+
+    assert states(known) == [("up", "log lost"), ("unknown", "heard again"), ("up", None)]
+
+
+def test_a_broker_that_starts_with_the_last_row_has_no_time_yet() -> None:
+    known = of(boots=[boot("1", 0, 50), boot("2", 100, 100)])
+
+    assert states(known) == [("up", "crash"), ("down", "restart")]
+
+
+@pytest.mark.parametrize(
+    ("of_boot", "reason", "expected"),
+    [
+        ("1", "refuted", [("up", None)]),
+        ("0", "refuted", [("up", "log lost"), ("unknown", "heard again"), ("up", None)]),
+        ("1", "no answer", [("up", "log lost"), ("unknown", "heard again"), ("up", None)]),
+    ],
+)
+def test_a_broker_that_refutes_a_report_ran(of_boot: str, reason: str, expected: list[Fact]) -> None:
+    """Its log is lost, and nobody heard it for three seconds."""
+    known = of(
+        boots=[boot("1", 0, 30)],
+        heard=[heard("b", 0, 40), heard("b", 43, 100)],
+        said=[said("c", 41.5, of_boot, "alive" if of_boot == "1" else "left", reason)],
+    )
+
+    assert states(known) == expected
+
+
+def test_an_unknown_time_begins_with_the_last_sign() -> None:
+    """Its log was lost at 40 s, and it was heard once more."""
+    known = of(
+        boots=[boot("1", 0, 40)],
+        heard=[heard("b", 0, 38), heard("b", 41, 41), heard("b", 45, 100)],
+        awake=[("1", 0, us(40))],
+    )
+
+    assert [(each.state, each.end / SECOND) for each in tell(known)][:2] == [("up", 41), ("unknown", 45)]
+
+
+def test_a_broker_that_was_silent_before_others_heard_its_goodbye_was_up_until_then() -> None:
+    """It was heard once afterwards: its last frames were slower than the goodbye."""
+    known = replace(LEFT_AS_OTHERS_HEARD, heard=[heard("b", 0, 40), heard("b", 50.3, 50.3)])
+
+    assert states(known)[:2] == [("up", "leave"), ("away", "start")]
+
+
+def test_a_broker_that_was_cut_off_just_before_it_stopped_was_up() -> None:
+    """It wrote its counters once more as it stopped, and they tell of no pause."""
+    known = of(
+        boots=[boot("1", 0, 50, stopped=us(50), reason="leave")],
+        heard=[heard("b", 0, 40), heard("b", 46, 49.5)],
+        awake=[("1", 0, us(40)), ("1", us(46), us(50))],
+    )
+
+    assert states(known) == [("up", "leave"), ("away", None)]
+
+
+def test_a_hole_in_the_next_boots_log_tells_nothing_of_this_one() -> None:
+    known, expected = EXPECTED["paused before its log was lost"]
+
+    assert states(replace(known, holes=[Hole(RUN, "a", "2", us(85), us(90), 9)])) == expected
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -449,9 +544,9 @@ def test_a_pause_of_less_than_2_2_periods_is_none() -> None:
 
 
 def test_a_log_that_lacks_its_beginning_is_of_a_life_that_had_begun() -> None:
-    told = tell(of(boots=[boot("1", 10, 100, first_seq=7)], heard=[heard("b", 10, 100)]))
+    told = tell(replace(PAUSED, boots=[boot("1", 0, 100, first_seq=7)]))
 
-    assert told[0].truncated
+    assert [each.truncated for each in told] == [True, False, False]
     assert not tell(CRASHED)[0].truncated
 
 
@@ -506,7 +601,7 @@ def test_rows_in_any_order_tell_the_same() -> None:
             known,
             **{
                 name: list(reversed(getattr(known, name)))
-                for name in ("boots", "said", "linked", "heard", "awake", "late")
+                for name in ("boots", "said", "linked", "heard", "awake", "late", "holes")
             },
         )
 
