@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from mesh.analysis.silence import deciding, outages, sweep
-from mesh.analysis.silence.apart import State
-from mesh.analysis.silence.deciding import decide, is_full
+from mesh.analysis.silence.apart import State, Ties, Times
+from mesh.analysis.silence.deciding import decide, is_full, unknown_links
 from mesh.analysis.silence.outages import Gap
-from mesh.analysis.silence.sweep import Part
+from mesh.analysis.silence.sweep import Part, Silence
 from tests.mesh.analysis.silence import story as invented
 from tests.mesh.analysis.silence.story import SECOND, Story, us
 
 ALL = (0, 1, 2, 3, 4)
+SPLIT = [(12, 16), (18, 20)]
 
 
 def shapes(story: Story) -> list[tuple[str, tuple[tuple[int, ...], ...]]]:
@@ -606,6 +607,70 @@ def test_a_mesh_is_full_if_all_connected_brokers_heard_each_other() -> None:
     assert is_full(always, cut, us(1))
     assert not is_full(always, ring, us(1))
     assert is_full({}, {}, us(1))
+
+
+def test_a_full_mesh_may_lack_one_pair_and_those_that_ran_together_for_a_moment() -> None:
+    """Broker 8 and its like ran for five seconds, and met only broker 0."""
+    always = {node: [(0, us(60))] for node in range(8)}
+    briefly = {node: [(us(20), us(25))] for node in range(8, 16)}
+    heard = {node: set(always) - {node} for node in always} | {node: {0} for node in briefly}
+    heard[6] -= {7}
+    heard[7] -= {6}
+    heard[0] |= set(briefly)
+    assert is_full(always | briefly, heard, us(1))
+    assert not is_full({node: [(0, us(60))] for node in range(16)}, heard, us(1))
+
+
+@pytest.mark.parametrize(
+    ("silences", "lost", "ties", "times"),
+    [
+        ([Silence(1, 0, 12, 20)], {1: [(10, 30)], 2: [(10, 30)]}, None, [(12, 20)]),
+        ([Silence(1, 0, 12, 20)], {1: [(14, 30)], 2: [(10, 30)]}, None, [(14, 20)]),
+        ([Silence(1, 0, 12, 20)], {1: [(10, 30)], 2: [(15, 30)]}, None, [(15, 20)]),
+        ([Silence(1, 0, 12, 20), Silence(2, 0, 12, 20)], {1: [(10, 30)], 2: [(10, 30)]}, None, []),
+        ([Silence(1, 0, 12, 20), Silence(1, 2, 16, 18)], {1: [(10, 30)], 2: [(10, 30)]}, None, SPLIT),
+        ([Silence(1, 0, 12, 20), Silence(2, 1, 16, 18)], {1: [(10, 30)], 2: [(10, 30)]}, None, SPLIT),
+        (
+            [Silence(1, 0, 12, 20)],
+            {1: [(10, 30)], 2: [(10, 30)]},
+            {0: {1, 2}, 1: {0, 2}, 2: {0, 1}},
+            [(12, 20)],
+        ),
+        ([Silence(1, 0, 12, 20)], {1: [(10, 30)], 2: [(10, 30)]}, {0: {1, 2}, 1: {0}, 2: {0}}, []),
+        ([Silence(1, 0, 12, 20)], {1: [(10, 30)], 2: [(10, 30)]}, {0: {1}, 1: {0, 2}, 2: {1}}, []),
+    ],
+    ids=[
+        "broker 0 hears 2 and not 1",
+        "while the log of 1 is lost",
+        "while the log of 2 is lost",
+        "broker 0 hears neither",
+        "not while 2 tells that it does not hear 1",
+        "not while 1 tells that it does not hear 2",
+        "neighbours",
+        "1 and 2 are no neighbours",
+        "0 and 2 are no neighbours",
+    ],
+)
+def test_nobody_knows_of_a_link_whose_ends_another_hears_differently(
+    silences: list[Silence], lost: dict[int, Times], ties: Ties | None, times: Times
+) -> None:
+    found = list(unknown_links(silences, lost, ties))
+    assert {(each.src, each.dst) for each in found} <= {(1, 2), (2, 1)}
+    assert [(each.start, each.end) for each in found if each.src == 1] == times
+    assert [(each.start, each.end) for each in found if each.src == 2] == times
+    assert not any(each.expected for each in found)
+
+
+def test_the_last_rows_that_a_kill_lost_hide_no_link() -> None:
+    """Broker 3 hears both sides. It and broker 4 are killed, and 1.8 seconds of their logs are lost. That is
+    more than 2.2 periods here."""
+    story = Story(
+        5,
+        lives=[(3, "down", 30, 60), (4, "down", 30, 60)],
+        logs_end={3: 28.2, 4: 28.2},
+        period_s=dict.fromkeys(range(5), 0.5),
+    )
+    assert shapes(story.cut(15, 60, (0, 1, 2), (4,))) == [("partial", ((0, 1, 2), (4,)))]
 
 
 # --- each rule switched off
