@@ -7,17 +7,12 @@ import json as json_text
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cyclopts import App, Parameter
 
 from mesh.analysis.cluster.settings import LOCAL_MASTER, SparkOptions, parse_conf
 from mesh.errors import ConfigError, Locked
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mesh.analysis.reporting.diff import Difference
 
 # The codes of sysexits.h.
 DIFFERENT = 1
@@ -219,8 +214,14 @@ def diff(before: Path, after: Path, *, json: bool = False) -> int:
         return _refuse(f"no summary of an analysis: {error}", BAD_DATA)
     if json:
         print(json_text.dumps({"schema": 1, "differences": [each._asdict() for each in found]}))
+    elif found:
+        from rich.console import Console
+
+        from mesh.analysis.reporting.compared import compared
+
+        Console(highlight=False).print(compared(found))
     else:
-        _print_differences(found)
+        print("no difference")
     return DIFFERENT if found else 0
 
 
@@ -240,27 +241,6 @@ def _summary(place: Path) -> dict[str, Any]:
     if not isinstance(summary, dict) or not str(summary.get("schema", "")).startswith("mangrove.analysis/"):
         raise ValueError(f"{path} is of another kind")
     return summary
-
-
-def _print_differences(found: Sequence[Difference]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    if not found:
-        console.print("no difference")
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("run", "what", "before", "after"):
-        table.add_column(column, overflow="fold")
-    for each in found:
-        table.add_row(*(Text(_shown(value)) for value in each))
-    console.print(table)
-
-
-def _shown(value: Any) -> str:
-    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _follow(folder: str, out: str, spark: SparkOptions, json: bool, timeout: float | None) -> int:

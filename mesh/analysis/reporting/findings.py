@@ -447,6 +447,19 @@ def event_word(event: Event, run: RunFound) -> str:
     return PART_WORDS[next(part.kind for part in run.parts if part.no == event.part)]
 
 
+def groups(event: Event, run: RunFound) -> list[list[str]]:
+    """The brokers of an event by name: both sides of a part, otherwise all in one group."""
+    if event.part is None:
+        return [event.brokers]
+    return next(part.sides for part in run.parts if part.no == event.part)
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """The first of some names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def share(value: float) -> str:
     """A share as per cent, with enough digits to distinguish it from all."""
     if value >= 1:

@@ -12,13 +12,14 @@ from rich.text import Text
 
 from mesh.analysis.reporting.findings import (
     BrokerFound,
-    Event,
     Findings,
     HolesFound,
     RunFound,
     counted,
     duration,
     event_word,
+    groups,
+    named,
     share,
 )
 
@@ -26,6 +27,13 @@ EVENTS_SHOWN: Final = 40
 BROKERS_SHOWN: Final = 40
 NAMES_SHOWN: Final = 6
 HOLES_SHOWN: Final = 6
+VERDICTS: Final[Mapping[str, str]] = {
+    "tp": "found (tp)",
+    "fp": "not done (fp)",
+    "fn": "missed (fn)",
+    "below resolution": "too short to tell",
+    "not observable": "not observable",
+}
 STYLES: Final[Mapping[str, str]] = {
     "start": "cyan",
     "crash": "red",
@@ -46,14 +54,16 @@ def summary(found: Findings) -> RenderableType:
             pieces.append(_events(run))
         pieces.append(_brokers(run))
         if run.unlogged:
-            named = _named(run.unlogged)
+            lacking = named(run.unlogged, NAMES_SHOWN)
             pieces.append(
-                Text(f"no log of {named}: what is known of them comes from the logs of others", "yellow")
+                Text(f"no log of {lacking}: what is known of them comes from the logs of others", "yellow")
             )
         pieces += [_holes(each) for each in run.holes[:HOLES_SHOWN]]
         if len(run.holes) > HOLES_SHOWN:
             pieces.append(Text(f"and {len(run.holes) - HOLES_SHOWN} more brokers", "yellow"))
         pieces += [_opinions(run), _carried(run)]
+        if run.matches:
+            pieces.append(_truth(run))
     pieces.append(_quality(found))
     return Group(*pieces)
 
@@ -74,7 +84,7 @@ def _events(run: RunFound) -> Table:
         table.add_row(
             _clock(event.at),
             Text(event_word(event, run), style=STYLES.get(event.what, "")),
-            Text(_who(event, run)),
+            Text(" | ".join(named(group, NAMES_SHOWN) for group in groups(event, run))),
             "" if event.lasted_s is None else duration(event.lasted_s),
             "" if event.told_s is None else f"after {duration(event.told_s)} by {event.told_by}",
         )
@@ -82,18 +92,6 @@ def _events(run: RunFound) -> Table:
     if more > 0:
         table.add_row("", f"and {more} more", "", "", "")
     return table
-
-
-def _who(event: Event, run: RunFound) -> str:
-    if event.part is not None:
-        part = next(part for part in run.parts if part.no == event.part)
-        return " | ".join(_named(side) for side in part.sides)
-    return _named(event.brokers)
-
-
-def _named(names: list[str]) -> str:
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _brokers(run: RunFound) -> Table:
@@ -151,6 +149,16 @@ def _carried(run: RunFound) -> Text:
     said = ", ".join(f"{count:,} {name}" for name, count in run.traffic.items()) or "not counted"
     why = ", ".join(f"{reason} {count:,}" for reason, count in run.drops.items() if count)
     return Text(f"messages: {said}" + (f" (dropped: {why})" if why else ""))
+
+
+def _truth(run: RunFound) -> Text:
+    """The score against what a simulation did. The rows that are wrong are in the report."""
+    counts = {name: run.matches.get(name, 0) for name in VERDICTS}
+    said = ", ".join(
+        f"{count:,} {VERDICTS[name]}" for name, count in counts.items() if count or name in ("tp", "fp", "fn")
+    )
+    wrong = counts["fp"] + counts["fn"]
+    return Text(f"compared with what was done: {said}", "yellow" if wrong else "")
 
 
 def _quality(found: Findings) -> Text:

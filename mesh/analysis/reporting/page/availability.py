@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from mesh.analysis.reporting.findings import (
     duration,
+    named,
     share,
 )
 from mesh.analysis.reporting.page import plots
 from mesh.analysis.reporting.page.model import Column, Figure, Grid, Key, Said, Section
 from mesh.analysis.reporting.page.run import Run
-from mesh.analysis.reporting.page.words import named
+from mesh.analysis.reporting.page.words import NAMES_MOST
 
 BROKERS_MOST: Final = 60
+METHODS: Final[Mapping[str, str]] = {
+    "kaplan-meier": "Kaplan-Meier includes stretches that had not ended, with a 95 % interval.",
+    "create-based": "Create-based takes those that began in the first half.",
+    "naive": "Naive takes only those that ended, which favours short ones.",
+}
 
 
 def availability(run: Run) -> Section:
@@ -42,17 +49,18 @@ def availability(run: Run) -> Section:
         for each in brokers
     ]
     columns = [Column("broker", False, True), Column("", False), Column("available", always=True)]
+    columns += [Column(name) for name in ("boots", "failures", "up")]
     columns += [
-        Column(name) for name in ("boots", "failures", "up", "of it paused", "down", "away", "unknown")
+        Column("of it paused", meaning="A paused process counts as up."),
+        Column("down"),
+        Column("away", meaning="Time away, after a broker left, counts as neither."),
+        Column("unknown", meaning="Unknown time counts as neither."),
+        Column("mean repair"),
     ]
-    columns.append(Column("mean repair"))
-    what = (
-        "Time up, divided by time up and down. Only crashes and power losses are failures. A paused process "
-        "counts as up. Time away, after a broker left, and unknown time count as neither."
-    )
+    what = "Time up, divided by time up and down. Only crashes and power losses are failures."
     said = []
     if found.unlogged:
-        missing = f"There is no log of {named(found.unlogged)}."
+        missing = f"There is no log of {named(found.unlogged, NAMES_MOST)}."
         said.append(Said(f"{missing} What is known of them comes from the logs of others.", "warn"))
     if found.mttf_s is not None:
         repair = "" if found.mttr_s is None else f", and the mean time to repair {duration(found.mttr_s)}"
@@ -83,9 +91,6 @@ def survival(run: Run) -> Section | None:
             figures.append(Figure(title, what, plots.curve(series, title, duration), keys))
     if not figures:
         return None
-    said = Said(
-        "Kaplan-Meier includes stretches that had not ended, with a 95 % interval. Create-based takes those "
-        "that began in the first half. Naive takes only those that ended, which favours short ones.",
-        "what",
-    )
+    drawn = {key.text for figure in figures for key in figure.keys}
+    said = Said(" ".join(what for method, what in METHODS.items() if method in drawn), "what")
     return Section("How long stretches last", [said], figures, layout="pair")

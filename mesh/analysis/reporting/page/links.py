@@ -45,23 +45,16 @@ def links(run: Run) -> Section | None:
         ]
         for row in worst[:LINKS_MOST]
     ]
-    names = (
-        "sent",
-        "received",
-        "bytes out",
-        "bytes in",
-        "dropped",
-        "lost",
-        "heartbeats missed",
-        "p50",
-        "p99",
-    )
-    columns = [Column("link", False, True), *(Column(name) for name in names)]
+    columns = [Column("link", False, True)]
+    columns += [Column(name) for name in ("sent", "received", "bytes out", "bytes in", "dropped")]
+    columns += [
+        Column("lost", meaning="Lost: gaps in the numbers of frames."),
+        Column("heartbeats missed", meaning="Heartbeats missed: rounds in which no survey of the peer came."),
+        Column("p50"),
+        Column("p99", meaning="p50, p99: round trips of heartbeats."),
+    ]
     more = f"{len(links) - len(rows):,} more are in the table links." if len(links) > len(rows) else ""
-    what = (
-        "As counted by the first broker, the worst link first. Lost: gaps in the numbers of frames. "
-        "Heartbeats missed: rounds in which no survey of the peer came. p50, p99: round trips of heartbeats."
-    )
+    what = "As counted by the first broker, the worst link first."
     beats = run.found.heartbeats
     said = []
     if beats.get("heard") is not None:

@@ -54,6 +54,8 @@ class Column:
     """It is shown even if all of it is zero or empty."""
     wraps: bool = False
     """Its texts may be long."""
+    meaning: str = ""
+    """A sentence that explains it."""
 
     @property
     def kind(self) -> str:
@@ -70,6 +72,11 @@ class Grid:
     title: str = ""
     what: str = ""
     more: str = ""
+
+    @property
+    def explained(self) -> str:
+        """Its definition, with those of the columns that are shown."""
+        return " ".join(filter(None, [self.what, *(column.meaning for column in self.columns)]))
 
     def cells(self, row: Sequence[Any]) -> Iterator[tuple[Column, Any]]:
         """A row's cells with their columns."""

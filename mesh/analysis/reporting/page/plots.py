@@ -22,6 +22,8 @@ LABEL_MAX: Final = 15
 RING_MAX: Final = 24
 CELL_LEAST: Final = 14.0
 MATRIX_WIDTH: Final = 560.0
+LIMIT_NAME_HEIGHT: Final = 20.0
+"""In the larger letters of narrow screens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +100,27 @@ def lines(
     *,
     limit: tuple[float, str] | None = None,
 ) -> Markup:
-    """Lines over time from zero up. ``limit`` is drawn across, with its name."""
+    """Lines over time from zero up. ``limit`` is drawn across, with its name. It is at the
+    upper edge, with an arrow, if it would make the lines flat."""
     height = 108.0
     values = [value for line in series for _, value in line.points if value is not None]
     shown = [*values, limit[0]] if limit is not None and max(values, default=0) > limit[0] / 20 else values
     top = round_up(max(shown, default=1.0))
-    parts = [_grid(axis, height), _bands(axis, bands, height), _scale(height, top, form)]
+    beyond = limit is not None and limit[0] > top
+    head = 2 + LIMIT_NAME_HEIGHT + 6 if beyond else 8.0
+    parts = [_grid(axis, height), _bands(axis, bands, height), _scale(height, head, top, form)]
 
     def y(value: float) -> float:
-        return height - value / top * (height - 8)
+        return height - value / top * (height - head)
 
-    if limit is not None and limit[0] <= top:
-        at = y(limit[0])
+    if limit is not None:
+        at = 2.0 if beyond else y(limit[0])
+        # A name above the upper edge would be outside of the drawing.
+        name_at = at - 4 if at > LIMIT_NAME_HEIGHT else at + LIMIT_NAME_HEIGHT
         parts.append(
             f'<line class="limit" x1="{LEFT}" y1="{at:.1f}" x2="{WIDTH - RIGHT}" y2="{at:.1f}"/>'
-            f'<text class="tick limit" x="{WIDTH - RIGHT - 4}" y="{at - 4:.1f}" text-anchor="end">'
-            f"{escape(limit[1])}</text>"
+            f'<text class="tick limit" x="{WIDTH - RIGHT - 4}" y="{name_at:.1f}" text-anchor="end">'
+            f"{escape(limit[1])}{' ↑ above this scale' if beyond else ''}</text>"
         )
     for line in series:
         for run in _runs(line.points):
@@ -302,12 +309,12 @@ def _bands(axis: TimeAxis, bands: Iterable[Band], height: float) -> str:
     return "".join(parts)
 
 
-def _scale(height: float, top: float, form: Callable[[float], str]) -> str:
-    """The base line, and the top value at its height."""
+def _scale(height: float, head: float, top: float, form: Callable[[float], str]) -> str:
+    """The base line, and the top value at its height, which is ``head`` below the upper edge."""
     return (
         f'<line class="rail" x1="{LEFT}" y1="{height}" x2="{WIDTH - RIGHT}" y2="{height}"/>'
-        f'<line class="grid" x1="{LEFT}" y1="8" x2="{WIDTH - RIGHT}" y2="8"/>'
-        f'<text class="tick" x="{LEFT - 8}" y="12" text-anchor="end">{escape(form(top))}</text>'
+        f'<line class="grid" x1="{LEFT}" y1="{head:.0f}" x2="{WIDTH - RIGHT}" y2="{head:.0f}"/>'
+        f'<text class="tick" x="{LEFT - 8}" y="{head + 4:.0f}" text-anchor="end">{escape(form(top))}</text>'
         f'<text class="tick" x="{LEFT - 8}" y="{height}" text-anchor="end">0</text>'
     )
 

@@ -8,10 +8,11 @@ from typing import Any
 from mesh.analysis.reporting.digest import Digest
 from mesh.analysis.reporting.findings import (
     RunFound,
+    named,
 )
 from mesh.analysis.reporting.page import plots
 from mesh.analysis.reporting.page.axis import DAY_S, TimeAxis
-from mesh.analysis.reporting.page.words import named
+from mesh.analysis.reporting.page.words import NAMES_MOST
 from mesh.analysis.results.tables import Instant
 
 
@@ -27,7 +28,7 @@ class Run:
             plots.Band(
                 part.start,
                 found.ended if part.end is None else part.end,
-                f"partition {part.no}: " + " | ".join(named(side) for side in part.sides),
+                f"partition {part.no}: " + " | ".join(named(side, NAMES_MOST) for side in part.sides),
             )
             for part in found.parts
         ]

@@ -13,6 +13,8 @@ from mesh.analysis.reporting.findings import (
     counted,
     duration,
     event_word,
+    groups,
+    named,
     natural,
     share,
 )
@@ -32,7 +34,7 @@ from mesh.analysis.reporting.page.model import (
 from mesh.analysis.reporting.page.over_time import over_time
 from mesh.analysis.reporting.page.reports import reports
 from mesh.analysis.reporting.page.run import Run
-from mesh.analysis.reporting.page.words import distance, milliseconds, named, short, size
+from mesh.analysis.reporting.page.words import NAMES_MOST, distance, milliseconds, short, size
 
 EVENTS_MOST: Final = 200
 PARTS_MOST: Final = 12
@@ -110,7 +112,7 @@ def _events(run: Run) -> Section | None:
         [
             run.when(event.at, tenth=True),
             event_word(event, found),
-            named(event.brokers),
+            " | ".join(named(group, NAMES_MOST) for group in groups(event, found)),
             "" if event.lasted_s is None else duration(event.lasted_s),
             "" if event.told_s is None else f"after {duration(event.told_s)} by {event.told_by}",
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -26,11 +25,6 @@ def size(value: float) -> str:
         if value >= least:
             return f"{value / least:.1f} {unit}"
     return f"{value:.0f} B"
-
-
-def named(names: Sequence[str]) -> str:
-    more = len(names) - NAMES_MOST
-    return ", ".join(names[:NAMES_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 def distance(seconds: float) -> str:

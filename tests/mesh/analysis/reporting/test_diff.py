@@ -26,14 +26,18 @@ def test_each_change_is_reported_with_both_values(before: dict[str, Any]) -> Non
     run = after["runs"][0]
     run["failures"] = {"crash": 2, "power_off": 1}
     run["availability"] = 0.5
+    run["heartbeats"]["heard"] = 571
     run["brokers"][0]["down_s"] = 50.0
+    run["brokers"][0]["failures"] = 2
     after["quality"]["gaps"] = 9
     assert differences(before, after) == [
-        Difference(RUN, "availability", before["runs"][0]["availability"], 0.5),
-        Difference(RUN, "failures: crash", 1, 2),
-        Difference(RUN, "failures: power_off", None, 1),
-        Difference(RUN, "broker broker-1: down_s", 0.0, 50.0),
-        Difference("", "logs: gaps", 2, 9),
+        Difference(RUN, "failures: crash", 1, 2, "failures"),
+        Difference(RUN, "failures: power_off", None, 1, "failures"),
+        Difference(RUN, "broker broker-1: failures", 0, 2, "failures"),
+        Difference(RUN, "availability", before["runs"][0]["availability"], 0.5, "availability"),
+        Difference(RUN, "broker broker-1: down_s", 0.0, 50.0, "availability"),
+        Difference(RUN, "heartbeats: heard", 570, 571, "amounts"),
+        Difference("", "logs: gaps", 2, 9, "amounts"),
     ]
 
 
@@ -41,18 +45,33 @@ def test_a_part_is_the_same_if_its_sides_and_its_time_in_the_run_are(before: dic
     after = copy.deepcopy(before)
     run = after["runs"][0]
     run["started"] = "2024-01-01T00:00:00.000000Z"
-    run["parts"][0]["start"] = "2024-01-01T00:01:01.000000Z"
+    run["parts"][0] |= {"start": "2024-01-01T00:01:01.000000Z", "end": "2024-01-01T00:01:11.500000Z"}
     assert differences(before, after) == [], "a second later in a run of another day"
     run["parts"][0]["sides"] = [["broker-2"], ["broker-10", "broker-1"]]
     gone, come = differences(before, after)
     assert (gone.what, gone.after) == ("part", None)
-    assert come.after == "complete at 61.0 s: broker-2 | broker-10, broker-1"
+    assert come.after == "complete at 61.0 s for 10.5 s: broker-2 | broker-10, broker-1"
+
+
+@pytest.mark.parametrize(
+    ("end", "told"), [("2023-11-14T22:20:00.000000Z", "for 340.0 s"), (None, "to the end")]
+)
+def test_a_part_that_lasted_longer_is_a_difference(
+    before: dict[str, Any], end: str | None, told: str
+) -> None:
+    """A cut of a minute was the same as one of a second, if they began together."""
+    after = copy.deepcopy(before)
+    after["runs"][0]["parts"][0]["end"] = end
+    (found,) = differences(before, after)
+    assert found.topic == "partitions"
+    assert found.before == "complete at 60.0 s for 10.0 s: broker-2, broker-10 | broker-1"
+    assert found.after == f"complete at 60.0 s {told}: broker-2, broker-10 | broker-1"
 
 
 def test_a_run_or_a_broker_that_is_missing(before: dict[str, Any]) -> None:
     after = copy.deepcopy(before)
     gone = after["runs"][0]["brokers"].pop()
-    assert differences(before, after) == [Difference(RUN, f"broker {gone['name']}", "there", None)]
+    assert differences(before, after) == [Difference(RUN, f"broker {gone['name']}", "there", None, "brokers")]
     both = copy.deepcopy(before)
     both["runs"].append({**copy.deepcopy(before["runs"][0]), "run": "south"})
     assert differences(before, both) == [Difference("south", "run", None, before["runs"][0]["verdict"])]
@@ -68,7 +87,7 @@ def test_the_logs_are_compared_too_if_runs_have_other_names(before: dict[str, An
     after = copy.deepcopy(before)
     after["runs"][0]["run"] = "replay-7"
     after["quality"]["gaps"] = 9
-    assert Difference("", "logs: gaps", 2, 9) in differences(before, after)
+    assert Difference("", "logs: gaps", 2, 9, "amounts") in differences(before, after)
 
 
 def test_two_brokers_of_one_name_are_compared_each_with_its_own(before: dict[str, Any]) -> None:
@@ -78,4 +97,4 @@ def test_two_brokers_of_one_name_are_compared_each_with_its_own(before: dict[str
     after = copy.deepcopy(before)
     after["runs"][0]["brokers"][0]["failures"] = 7
     name = run["brokers"][0]["name"]
-    assert differences(before, after) == [Difference(RUN, f"broker {name}: failures", 0, 7)]
+    assert differences(before, after) == [Difference(RUN, f"broker {name}: failures", 0, 7, "failures")]

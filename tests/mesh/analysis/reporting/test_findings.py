@@ -11,7 +11,7 @@ from rich.console import Console
 from mesh.analysis.reporting.digest import Holes
 from mesh.analysis.reporting.findings import duration, findings_of, natural, share
 from mesh.analysis.reporting.terminal import summary
-from mesh.analysis.results.tables import FileRow, Part, PartSide
+from mesh.analysis.results.tables import FileRow, Match, Part, PartSide
 from tests.mesh.analysis.reporting.tables_by_hand import RUN, at, broker, dead, digest, life
 
 
@@ -142,6 +142,16 @@ def test_the_terminal_shows_causes_beside_counts() -> None:
     assert "unknown" not in said, "columns of zeros are left out"
     assert "570 surveys heard, 30 missed" in said
     assert "queue full 3" in said
+
+
+def test_the_terminal_names_the_score_if_there_is_a_truth() -> None:
+    """It was in the report and in the JSON alone."""
+    assert "compared with what was done" not in text_of(findings_of(digest()))
+    verdicts = ["tp", "tp", "fn", "below resolution"]
+    matches = [Match(RUN, "crash", "done", "found", each, at(1), 0.0, None) for each in verdicts]  # type: ignore[arg-type]
+    assert (
+        "compared with what was done: 2 found (tp), 0 not done (fp), 1 missed (fn), 1 too short to tell\n"
+    ) in text_of(findings_of(digest(matches=matches)))
 
 
 def test_a_narrow_terminal_loses_no_name() -> None:

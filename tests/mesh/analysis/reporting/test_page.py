@@ -9,12 +9,13 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mesh.analysis.reporting.findings import findings_of
 from mesh.analysis.reporting.page.axis import LEAST_WIDTH, TimeAxis
 from mesh.analysis.reporting.page.rendering import render
-from mesh.analysis.results.tables import Clock, Match, Part, PartSide
+from mesh.analysis.results.tables import Clock, Link, Match, Part, PartSide, Survival, Traffic
 from tests.mesh.analysis.reporting.large_by_hand import digest_of_size
 from tests.mesh.analysis.reporting.tables_by_hand import RUN, at, broker, digest
 
@@ -117,6 +118,50 @@ def test_columns_of_zeros_are_left_out() -> None:
     texts = Texts(page()).texts
     assert "down" in texts and "of it paused" in texts
     assert "unknown" not in texts and "away" not in texts
+
+
+def test_a_column_is_explained_only_if_it_is_shown() -> None:
+    """The meaning of "Lost" stood above a table without that column."""
+    link = Link(RUN, "a", "b", 5, 5, 640, 640, 0, 0, 100, 400.0, 900.0, 3)
+    lossy = msgspec.structs.replace(link, lost=2)
+    for links, explained in (([link], False), ([link, lossy], True)):
+        html = page(links=links)
+        assert ("Lost: gaps in the numbers" in html) is ("lost" in Texts(html).texts) is explained
+        assert "Heartbeats missed: rounds in which" in html
+    assert "A paused process counts as up." in page()
+    assert "Unknown time counts as neither." not in page()
+
+
+def test_a_method_is_explained_only_if_its_curve_is_drawn() -> None:
+    curve = [Survival(RUN, "up", "naive", t_s, 3, 1, 1 - t_s / 40, None, None) for t_s in (10.0, 20.0)]
+    html = page(survival=curve)
+    assert "Naive takes only those that ended" in html
+    assert "Create-based takes" not in html and "Kaplan-Meier includes" not in html
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "name"), [(1.0, "deadline 0.5 s ↑ above this scale"), (300.0, "deadline 0.5 s")]
+)
+def test_the_deadline_is_drawn_however_far_it_is(late_ms: float, name: str) -> None:
+    """Beside delays of a few milliseconds there was no deadline."""
+    traffic = [
+        Traffic(RUN, at(second), 5.0, "a", 1, 1, 1, 0, 1, 128, late_ms, 1 << 20) for second in (0, 5, 10)
+    ]
+    html = page(traffic=traffic)
+    assert name in Texts(html).texts
+    (line,) = re.findall(r'<line class="limit" .* y1="([0-9.]+)" .* y2="\1"/>', html)
+    assert 0 <= float(line) < 108
+
+
+def test_a_partition_names_both_sides() -> None:
+    """The list of events named the smaller side alone."""
+    texts = Texts(page()).texts
+    assert "broker-2, broker-10 | broker-1" in texts[texts.index("What happened") : texts.index("Partitions")]
+    tables = digest_of_size(200, 1)
+    texts = Texts(render(findings_of(tables), tables)).texts
+    events = texts[texts.index("What happened") : texts.index("Partitions")]
+    (sides,) = [text for text in events if " more | broker-1, broker-2, " in text]
+    assert len(sides) < 250
 
 
 def test_names_are_in_natural_order() -> None:
