@@ -72,12 +72,53 @@ def test_a_broker_killed_while_paused_is_down() -> None:
     assert lives(found, "a") == [("up", 0, 10), ("paused", 10, 12), ("down", 12, 14), ("up", 14, 100)]
 
 
-def test_a_stall_is_a_pause_of_its_length() -> None:
-    assert lives(follow(row(10, "stall", "a", value=4.0)), "a") == [
+def test_a_broker_killed_while_paused_may_be_paused_again() -> None:
+    found = follow(
+        row(10, "pause", "a"),
+        row(12, "crash", "a"),
+        row(14, "restart", "a", of="start"),
+        row(20, "pause", "a"),
+    )
+    assert lives(found, "a")[-1] == ("paused", 20, 100)
+
+
+def test_a_resume_of_a_running_broker_does_not_prevent_its_next_pause() -> None:
+    found = follow(row(5, "resume", "a"), row(10, "pause", "a"), row(20, "end", "a", of="pause"))
+    assert lives(found, "a") == [("up", 0, 10), ("paused", 10, 20), ("up", 20, 100)]
+
+
+def test_a_start_of_a_running_broker_has_no_effect() -> None:
+    found = follow(row(10, "restart", "a", of="start"))
+    assert lives(found, "a") == [("up", 0, 100)]
+    assert [each.what for each in found.done if each.name == "a"] == ["start"]
+
+
+def test_a_broker_killed_with_the_last_row_is_never_down() -> None:
+    assert lives(follow(row(100, "crash", "a")), "a") == [("up", 0, 100)]
+
+
+def test_rows_may_come_in_any_order() -> None:
+    assert lives(follow(row(14, "restart", "a", of="start"), row(10, "crash", "a")), "a") == [
         ("up", 0, 10),
-        ("paused", 10, 14),
+        ("down", 10, 14),
         ("up", 14, 100),
     ]
+
+
+def test_a_stall_is_a_pause_of_its_length() -> None:
+    killed = follow(row(10, "stall", "a", value=4.0), row(20, "crash", "a"))
+    assert lives(killed, "a") == [
+        ("up", 0, 10),
+        ("paused", 10, 14),
+        ("up", 14, 20),
+        ("down", 20, 100),
+    ]
+    assert lives(follow(row(10, "stall", "a", value=0.0)), "a") == [("up", 0, 100)]
+
+
+def test_a_broker_killed_in_a_stall_stays_down() -> None:
+    found = follow(row(10, "stall", "a", value=4.0), row(12, "crash", "a"))
+    assert lives(found, "a") == [("up", 0, 10), ("paused", 10, 12), ("down", 12, 100)]
 
 
 def test_a_leave_is_no_crash_and_faults_do_not_affect_a_broker_that_is_down() -> None:
@@ -110,6 +151,11 @@ def test_a_link_works_once_the_last_of_its_cuts_has_ended() -> None:
     assert seconds(found.cut["b", "c"]) == [(15, 30)]
 
 
+def test_an_end_of_a_cut_that_was_not_made_mends_no_later_one() -> None:
+    found = follow(row(5, "end", "a", "b", of="partition"), row(10, "cut", "a", "b", of="partition"))
+    assert seconds(found.cut["a", "b"]) == [(10, 100)]
+
+
 @pytest.mark.parametrize(
     ("fault", "links"),
     [
@@ -134,10 +180,17 @@ def test_each_fault_cuts_its_links(fault: Row, links: set[str]) -> None:
         (row(10, "lossy_link", "a", "b", value=0.5), True),
         (row(10, "slow_link", "a", "b", value=0.1), False),
         (row(10, "slow_link", "a", "b", value=0.1, tail_s=0.5), True),
-        (row(10, "half_open", "a", "b"), True),
+        (row(10, "slow_link", "a", "b", value=0.1, jitter_s=0.2), True),
+        *(
+            (row(10, kind, "a", "b"), True)
+            for kind in ("bursty_link", "narrow_link", "half_open", "cut_short")
+        ),
+        *((row(10, kind, "a", "b"), True) for kind in ("reset", "refuse", "black_hole", "silent_accept")),
+        *((row(10, kind, "a"), True) for kind in ("slow_reader", "block_io", "starve", "hog")),
         (row(10, "slow_process", "a", value=3.0), False),
         (row(10, "slow_process", "a", value=100.0), True),
     ],
+    ids=lambda value: value.of if isinstance(value, Row) else None,
 )
 def test_each_fault_strains_its_links(fault: Row, strained: bool) -> None:
     found = follow(fault)

@@ -73,6 +73,23 @@ def test_sides_of_single_links_lack_brokers_of_whose_links_no_log_tells() -> Non
     assert [each.told for each in make(*cut)] == [((1, 2), (0,))]
     assert [each.told for each in make(*cut, lost="c")] == [((1,), (0,))]
     assert [each.told for each in make(*cut, lost="bc")] == [((1, 2), (0,))]
+    assert [each.told for each in make(*cut, c=[(0, 12 * S)])] == [((1,), (0,))], "2 s are no silence"
+
+
+def test_sides_of_a_complete_part_have_all_brokers() -> None:
+    cut = (row(10, "cut", "ab", "cd", of="partition"), row(20, "end", "ab", "cd", of="partition"))
+    assert [each.told for each in make(*cut, lost="d", unseen="d")] == [HALVES]
+
+
+def test_silence_within_a_side_shows_nothing_of_a_part() -> None:
+    """Broker d was cut off, and a from b. No log tells of d."""
+    cuts = [
+        row(at, op, *sides, of="partition")
+        for at, op in ((10, "cut"), (20, "end"))
+        for sides in ("ab", ("d", "abc"))
+    ]
+    seen = {each.part.kind: each.seen for each in make(*cuts, lost="d", unseen="d")}
+    assert seen == {"complete": 0, "partial": 10 * S}
 
 
 def test_other_sides_or_another_time_are_another_part() -> None:
@@ -125,11 +142,15 @@ def make(
     silent: dict[tuple[str, str], list[tuple[int, int]]] | None = None,
     joined: int = 0,
     lost: str = "",
+    unseen: str = "",
+    **logged: list[tuple[int, int]],
 ) -> list[Made]:
+    """``logged``: the times of which a log tells, if not of all. ``unseen``: no log shows that they ran."""
     followed = effects([row(0, "start", "abcd"), *rows], NAMES, 100 * S)
     always = {name: [(0, 100 * S)] for name in NAMES}
-    logged = {name: times for name, times in always.items() if name not in lost}
-    noted = Noted({name: [joined] for name in NAMES}, silent or {}, logged, always, 100 * S)
+    told = {name: times for name, times in (always | logged).items() if name not in lost}
+    ran = {name: times for name, times in always.items() if name not in unseen}
+    noted = Noted({name: [joined] for name in NAMES}, silent or {}, told, ran, 100 * S)
     return made_parts(followed, noted, NAMES, limits(S))
 
 
@@ -145,6 +166,7 @@ def test_two_cuts_that_overlap_make_the_parts_they_make() -> None:
         (15, 20, ((2, 3), (0,), (1,))),
         (20, 30, ((0, 2, 3), (1,))),
     ]
+    assert [each.seen // S for each in found] == [5, 5, 10]
 
 
 def test_a_part_lasts_until_a_listener_noted_the_first_heartbeat() -> None:

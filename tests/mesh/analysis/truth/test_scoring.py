@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mesh.analysis.truth.effects import Effect
-from mesh.analysis.truth.lives import Event, Pairing, done_events, match_events
-from mesh.analysis.truth.scoring import Run, Scored, score, truth_row
+from mesh.analysis.truth.lives import Event, Found, Pairing, done_events, found_events, match_events
+from mesh.analysis.truth.scoring import Run, Scored, _noted, score, truth_row
 
 S = 1_000_000
 NAMES = {"1": "a", "2": "b", "3": "c", "4": "d"}
@@ -139,7 +139,7 @@ def test_a_silence_in_a_log_that_ends_does_not_last_beyond_it() -> None:
         (100, [], "fn"),
         (24, [], "not observable"),
         (100, [("1", 5, 16)], "not observable"),
-        (100, [("1", 5, 5.5)], "fn"),
+        (100, [("1", 15, 15.5)], "fn"),
     ],
 )
 def test_a_pause_that_was_missed_was_not_observable_if_its_log_is_lost(
@@ -178,7 +178,57 @@ def test_a_stop_just_after_the_last_row_is_found() -> None:
     """Mesh time was 2 ms behind the simulator's, and the last broker's leave counted as false."""
     life: list[tuple[str, float, float, str | None]] = [("up", 0, 100, "leave")]
     rows = told([row(100.002, "stop", "d")], lives=lived(d=life), silent=[])
-    assert [(each[0], each[3]) for each in rows] == [("leave", "tp")]
+    assert [(each[0], each[3], each[5]) for each in rows] == [("leave", "tp", 0.0)]
+
+
+def test_what_was_done_after_the_last_row_is_not_scored() -> None:
+    assert told([row(110, "crash", "d")], silent=[]) == []
+
+
+def test_the_words_of_a_one_way_part_say_who_was_not_heard_by_whom() -> None:
+    cut = (row(20, "cut_one_way", "a", "bcd"), row(30, "end", "a", "bcd", "cut_one_way"))
+    assert [each[1] for each in told([*cut], silent=[])] == ["one-way for 10.0 s: a > b, c, d"]
+
+
+@pytest.mark.parametrize(
+    ("between", "life", "logs", "silence"),
+    [
+        ((None, 33), [("up", 0, 15), ("up", 25, 100)], [(0, 15), (25, 100)], (25, 33)),
+        ((30, None), [("up", 0, 100)], [(0, 100)], (30, 100)),
+        ((30, None), [("up", 0, 50), ("paused", 50, 60), ("up", 60, 100)], [(0, 100)], (30, 100)),
+        ((30, None), [("up", 0, 100)], [(0, 40)], (30, 42)),
+        ((30, None), [("up", 0, 41)], [(0, 40)], (30, 41)),
+        ((5, None), [("up", 0, 15), ("up", 25, 100)], [(0, 10), (25, 100)], (5, 12)),
+    ],
+    ids=[
+        "from the start of its process",
+        "to the end of its process",
+        "a pause is within a process",
+        "to what a kill loses after the log's end",
+        "not beyond its process",
+        "not to the end of the next log",
+    ],
+)
+def test_a_silence_without_a_last_or_a_next_heartbeat_is_as_long_as_its_listener_tells(
+    between: tuple[int | None, int | None],
+    life: list[tuple[str, float, float]],
+    logs: list[tuple[float, float]],
+    silence: tuple[int, int],
+) -> None:
+    last, following = (None if at is None else at * S for at in between)
+    run = Run(
+        names=NAMES,
+        lives=lived(d=[(*stretch, None) for stretch in life]),
+        silent=[("1", "4", last, following)],
+        parts=[],
+        sides=[],
+        joined=[],
+        logged=[log("4", *times) for times in logs],
+        holes=[],
+        period=S,
+        counters=5 * S,
+    )
+    assert _noted(run, {}, 100 * S).silent == {("a", "d"): [(silence[0] * S, silence[1] * S)]}
 
 
 def test_two_ids_of_one_name_are_one_broker() -> None:
@@ -233,4 +283,20 @@ def test_short_pauses_are_below_resolution() -> None:
 def test_each_death_is_matched_with_the_nearest() -> None:
     done = [event("crash", 10), event("crash", 13)]
     found = [event("crash", 12.9), event("crash", 9.8)]
-    assert [each.start_lag for each in matched(done, found)] == [-S // 5, -S // 10]
+    for order in (found, found[::-1]):
+        assert [each.start_lag for each in matched(done, order)] == [-S // 5, -S // 10]
+
+
+def test_events_in_lives_have_the_causes_of_ends_and_the_ends_of_pauses() -> None:
+    lives = [
+        Found("a", "up", 0, 10 * S, "pause"),
+        Found("a", "paused", 10 * S, 14 * S, "resume"),
+        Found("a", "up", 14 * S, 20 * S, "crash"),
+        Found("a", "down", 20 * S, 30 * S, "restart"),
+    ]
+    assert list(found_events(lives)) == [event("pause", 10, 14), event("crash", 20)]
+
+
+def test_a_pause_to_the_end_of_the_logs_that_was_missed_was_not_observable() -> None:
+    """Only the counters after it would tell."""
+    assert [each.verdict for each in matched([event("pause", 90)], [])] == ["not observable"]
