@@ -532,9 +532,10 @@ def test_a_power_loss_of_a_broker_that_was_heard_into_its_next_boot_has_an_error
 
 
 def test_a_pause_is_as_long_as_the_loop_was_late() -> None:
-    paused = tell(PAUSED)[1]
+    up, paused, _ = tell(PAUSED)
 
     assert (paused.start, paused.end) == (us(40.1), us(46))
+    assert up.error_s == pytest.approx(0.1), "its last row was at 40 s"
 
 
 def test_a_pause_of_less_than_2_2_periods_is_none() -> None:

@@ -65,6 +65,12 @@ def test_a_silence_at_the_end_of_a_log_does_not_go_on_in_the_next_process() -> N
     assert decide(known).outages == []
 
 
+@pytest.mark.parametrize(("end", "rows"), [(22.2, 0), (22.201, 2)])
+def test_a_silence_longer_than_2_2_periods_is_an_outage(end: float, rows: int) -> None:
+    gaps = [Gap(src, dst, us(20), us(end), us(20), us(end), 0.0) for src, dst in ((0, 1), (1, 0))]
+    assert len(decide(Story(2).facts()._replace(gaps=gaps)).outages) == rows
+
+
 @pytest.mark.parametrize("slow", [0, 1])
 def test_a_silence_is_as_long_as_the_slower_of_both_allows(slow: int) -> None:
     """One asks every four seconds, the other each second."""
