@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -152,6 +153,20 @@ def test_unknown_time_is_neither_up_nor_down() -> None:
     told = availability([life("a", 1, "up", 0, 10, "log lost"), life("a", 2, "unknown", 10, 100, None)])
 
     assert (told.availability, told.failures, told.mttf_s, told.mttr_s) == (1.0, 0, None, None)
+
+
+def test_a_repair_is_timed_only_from_the_failure_to_the_restart() -> None:
+    """The first one began before the trace, and the last one had not ended when it did."""
+    lives = [
+        msgspec.structs.replace(life("a", 1, "down", 0, 5, "restart"), truncated=True),
+        life("a", 2, "up", 5, 10, "crash"),
+        life("a", 3, "down", 10, 17, "restart"),
+        life("a", 4, "up", 17, 20, "crash"),
+        life("a", 5, "down", 20, 60, None),
+    ]
+    told = availability(lives)
+
+    assert (told.down_s, told.failures, told.mttr_s) == (52, 2, 7)
 
 
 def test_a_broker_of_which_nothing_is_known_has_no_availability() -> None:

@@ -35,6 +35,8 @@ def test_a_pause_is_longer_than_its_lateness_by_up_to_a_sample() -> None:
 def test_a_silence_may_be_shorter_by_a_slot_than_the_pause_in_it() -> None:
     assert paused([(0, 40), (46, 100)], (47, 6.2)) == [(40, 46)]
     assert paused([(0, 40), (46, 100)], (47, 6.3)) == []
+    assert paused([(0, 40), (42, 100)], (43, 2.2)) == [(40, 42)]
+    assert paused([(0, 40), (41.9, 100)], (43, 2.1)) == []
 
 
 def test_a_row_of_lateness_covers_the_time_since_the_row_before() -> None:
@@ -65,7 +67,7 @@ def test_the_time_between_two_boots_is_no_pause(later: tuple[float, float]) -> N
     known = of(
         boots=[boot("1", 0, 50), boot("2", 60, 100)],
         awake=[("1", 0, us(50)), ("2", us(60), END)],
-        late=[late("2", *later)],
+        late=[late("1", 45, 0), late("2", *later)],
     )
     assert pauses_of(known) == []
 

@@ -538,6 +538,23 @@ def test_a_pause_is_as_long_as_the_loop_was_late() -> None:
     assert up.error_s == pytest.approx(0.1), "its last row was at 40 s"
 
 
+@pytest.mark.parametrize(
+    ("spans", "met"),
+    [
+        ([heard("b", 3, 40), heard("b", 48, 100)], [3, None, 48]),
+        ([heard("b", 48, 100)], [None, None, 48]),
+        ([heard("b", 3, 100)], [3, None, 46]),
+    ],
+    ids=["before and after", "only after", "all the time, as far as summaries tell"],
+)
+def test_a_life_tells_when_others_first_heard_it_before_and_after_its_pause(
+    spans: list[Stretch], met: list[int | None]
+) -> None:
+    told = tell(replace(PAUSED, heard=spans))
+
+    assert [None if each.met is None else each.met / SECOND for each in told] == met
+
+
 def test_a_pause_of_less_than_2_2_periods_is_none() -> None:
     short = replace(PAUSED, late=[late("1", 46.2, 2.0)])
 

@@ -125,6 +125,10 @@ def test_a_silence_of_one_direction_counts_after_a_period_and_a_half() -> None:
     assert found(lost("01", 100, 116, ways=1)) == [(100, 116, "1|0")]
 
 
+def test_two_unheard_brokers_are_one_side_though_one_of_them_is_heard_by_some() -> None:
+    assert found(lost("01 02 31", 100, 200, ways=1)) == [(100, 200, "12|03")]
+
+
 def test_two_that_never_heard_each_other_may_join_for_fifteen_periods() -> None:
     assert found(lost("01", 100, 250, fresh=True)) == found(lost("01", 100, 250, ways=1, fresh=True)) == []
     assert found(lost("01", 100, 251, fresh=True)) == [(100, 251, "0|1")]

@@ -92,6 +92,13 @@ def test_silence_within_a_side_shows_nothing_of_a_part() -> None:
     assert seen == {"complete": 0, "partial": 10 * S}
 
 
+def test_silence_of_a_broker_on_no_side_shows_nothing_of_a_part() -> None:
+    """Brokers a and b were cut off from each other, and a did not hear d. No log tells of b."""
+    cuts = [row(10, "cut", "a", "b", of="partition"), row(10, "cut_one_way", "d", "a")]
+    seen = {each.part.kind: each.seen for each in make(*cuts, lost="b", unseen="b")}
+    assert seen == {"partial": 0, "one-way": 90 * S}
+
+
 def test_other_sides_or_another_time_are_another_part() -> None:
     assert verdicts(match([made(10, 20)], [part(10, 20, ALONE)])) == ["fn", "fp"]
     assert verdicts(match([made(10, 20)], [part(30, 40)])) == ["fn", "fp"]
@@ -109,6 +116,15 @@ def test_a_one_way_cut_and_the_silence_both_ways_that_follows_are_one() -> None:
     assert row.found is not None
     assert row.found.numbers == (0, 1)
     assert verdicts(match([made(10, 20, ALONE)], found)) == ["fp", "fn"]
+
+
+def test_two_findings_of_the_same_sides_are_two_unless_the_links_of_a_one_way_cut_were_given_up() -> None:
+    late = [part(10, 20, ALONE, "one-way"), part(23.1, 40, ALONE)]
+    again = [part(10, 20, ALONE, "one-way"), part(20, 30, ALONE, "one-way")]
+    other = [part(10, 20, ALONE, "one-way"), part(20, 30, ((0, 2, 3), (1,)))]
+    other_way = [part(10, 20, ALONE), part(20, 30, ALONE, "partial")]
+    for found in (late, again, other, other_way):
+        assert verdicts(match([], found)) == ["fp", "fp"]
 
 
 def test_strained_links_carry_by_chance() -> None:
@@ -171,11 +187,39 @@ def test_two_cuts_that_overlap_make_the_parts_they_make() -> None:
 
 def test_a_part_lasts_until_a_listener_noted_the_first_heartbeat() -> None:
     links = [(one, other) for one in "ab" for other in "cd"]
-    silent = {pair: [(9 * S, 23 * S)] for one, other in links for pair in ((one, other), (other, one))}
+    silent = {
+        pair: [(9 * S, 23 * S), (40 * S, 50 * S)]
+        for one, other in links
+        for pair in ((one, other), (other, one))
+    }
     (found,) = make(
         row(10, "cut", "ab", "cd", of="partition"), row(20, "end", "ab", "cd", of="partition"), silent=silent
     )
     assert (found.part.start, found.part.end, found.mended) == (10 * S, 23 * S, 20 * S)
+
+
+def test_a_part_is_mended_when_its_own_cut_ends() -> None:
+    sides = ("ab", "cd")
+    ends = (10, "cut"), (20, "end"), (40, "cut"), (50, "end")
+    found = make(*(row(at, op, *sides, of="partition") for at, op in ends))
+    assert [each.mended for each in found] == [20 * S, 50 * S]
+
+
+def test_a_part_is_mended_when_one_direction_carries_again() -> None:
+    """The first heartbeat came two seconds later."""
+    there = [row(at, op, "a", "bcd", of="cut_one_way") for at, op in ((10, "cut_one_way"), (15, "end"))]
+    back = [row(at, op, "bcd", "a", of="cut_one_way") for at, op in ((10, "cut_one_way"), (25, "end"))]
+    silent = {("a", other): [(9 * S, 17 * S)] for other in "bcd"}
+    found = make(*there, *back, silent=silent)
+    assert [(each.part.kind, each.mended // S) for each in found] == [("complete", 15), ("one-way", 25)]
+
+
+def test_parts_of_any_length_were_made() -> None:
+    """Whether a finding of it is to be expected is for the match to say."""
+    short = (row(10, "cut", "ab", "cd", of="partition"), row(10.5, "end", "ab", "cd", of="partition"))
+    one_way = (row(10, "cut_one_way", "a", "bcd"), row(10.5, "end", "a", "bcd", of="cut_one_way"))
+    assert [each.part.kind for each in make(*short)] == ["complete"]
+    assert [each.part.kind for each in make(*one_way)] == ["one-way"]
 
 
 def test_a_broker_cut_off_before_it_joined_was_in_no_part() -> None:

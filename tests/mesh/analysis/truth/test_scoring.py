@@ -231,6 +231,37 @@ def test_a_silence_without_a_last_or_a_next_heartbeat_is_as_long_as_its_listener
     assert _noted(run, {}, 100 * S).silent == {("a", "d"): [(silence[0] * S, silence[1] * S)]}
 
 
+DOWN = [row(5, "crash", "d"), row(8, "restart", "d", of="start")]
+D_CUT_OFF = [row(10, "cut", "abc", "d", "partition"), row(20, "end", "abc", "d", "partition")]
+
+
+@pytest.mark.parametrize(
+    ("second_heard", "met", "truth"),
+    [
+        (9, 9, ["complete for 10.0 s: a, b, c | d"]),
+        (25, 25, []),
+        (None, 9, []),
+    ],
+    ids=[
+        "it joined before the cut",
+        "it joined after the cut",
+        "it never heard others, though they heard it",
+    ],
+)
+def test_each_process_of_a_broker_joins(second_heard: int | None, met: int, truth: list[str]) -> None:
+    life: list[tuple[str, float, float, str | None]] = [("up", 0, 5, "crash"), ("down", 5, 8, "restart")]
+    known = lived(d=[*life, ("up", 8, 100, None)])
+    joined = [(node, S) for node in NAMES] + ([] if second_heard is None else [("4", second_heard * S)])
+    rows = told([*DOWN, *D_CUT_OFF], lives=[*known[:-1], (*known[-1][:6], met * S)], joined=joined, silent=[])
+    assert [each[1] for each in rows if each[0] == "part"] == truth
+
+
+def test_a_process_that_resumes_has_joined() -> None:
+    pause = [row(2, "pause", "d"), row(5, "end", "d", of="pause")]
+    rows = told([*pause, *D_CUT_OFF], silent=[])
+    assert [each[1] for each in rows if each[0] == "part"] == ["complete for 10.0 s: a, b, c | d"]
+
+
 def test_two_ids_of_one_name_are_one_broker() -> None:
     """It lost its state, and returned with another id."""
     names = {**NAMES, "5": "d"}
