@@ -28,12 +28,14 @@ from mesh.analysis.reading.finding import LINES, PARQUET, NoLogs, NoRows, is_ski
 from mesh.analysis.reporting.findings import Findings, findings_of
 from mesh.analysis.reporting.gathering import digest_of
 from mesh.analysis.results.folder import (
+    DISK,
     REDUCED,
     Results,
     check_output,
     open_place,
     open_results,
     result_id,
+    writing,
 )
 from mesh.analysis.results.tables import TABLES, Outage
 from mesh.errors import ConfigError
@@ -147,7 +149,8 @@ class _Job:
 
         self._stages.begin("reading the logs")
         kept = open_place(self._spark, f"{self._results.place.url}/{REDUCED}")
-        logs = read_logs(self._spark, self._logs, Store(self._spark, kept))
+        with writing(self._results.place.url, DISK):
+            logs = read_logs(self._spark, self._logs, Store(self._spark, kept))
         try:
             id = result_id(logs.files, {"window_s": self._window_s, "program": _program()})
             known = self._results.has(id)

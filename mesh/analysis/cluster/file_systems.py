@@ -24,6 +24,7 @@ CLASSES: Final[Mapping[str, str]] = {
 """Schemes that Hadoop knows although Spark has no jars for them, by the class in its error."""
 NO_SCHEME: Final = re.compile(r'No FileSystem for scheme "([^"]+)"')
 NO_CLASS: Final = re.compile(r"Class \S*?(\w*FileSystem) not found")
+NO_ANSWER: Final = re.compile(r"Call From \S+ to (\S+) failed on")
 NO_HOST: Final = re.compile(r"UnknownHostException: (\S+)")
 HADOOP: Final = "hadoop-client-api-*.jar"
 
@@ -44,6 +45,8 @@ def missing(said: str, hadoop: str) -> str | None:
     """The sentence for an error of Spark's, and the version of its Hadoop. None: the error is another."""
     if host := NO_HOST.search(said):
         return f"no host has the name {host[1].rstrip(':;,')}; correct the URL of the logs or of --out"
+    if place := NO_ANSWER.search(said):
+        return f"nothing answers at {place[1]}; is it running, and is the URL of the logs and of --out right?"
     found = NO_SCHEME.search(said)
     named = NO_CLASS.search(said)
     if found is None and (named is None or named[1] not in CLASSES):

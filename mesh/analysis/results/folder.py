@@ -19,7 +19,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -338,8 +339,9 @@ def result_id(files: DataFrame, settings: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def writing(out: str) -> Iterator[None]:
-    """Turn failures of an output into sentences.
+def writing(out: str, only: Container[int | None] | None = None) -> Iterator[None]:
+    """Turn failures of an output into sentences. ``only``: only these numbers of the system, as where the
+    block reads other files too.
 
     Raises:
         OutputError: there is no room, no right, or something in the way.
@@ -351,15 +353,20 @@ def writing(out: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if only is not None and error.errno not in only:
+            raise
         raise _refusal(out, error.errno, error.strerror or str(error)) from error
     except (PySparkException, Py4JError) as error:  # a failed task comes as the latter
         said = str(error)
         number = next((number for words, number in SAID.items() if words in said), None)
         if number is None and NO_FOLDER in said:
             number = (None if URL.match(out) else _write_error(_local_place(out))) or errno.EACCES
-        if number is None:
+        if number is None or (only is not None and number not in only):
             raise
-        raise _refusal(out, number, os.strerror(number)) from error
+        reason = os.strerror(number)
+        if number in FULL and _elsewhere(out):
+            reason += f", there or in Spark's temporary folder ({tempfile.gettempdir()})"
+        raise _refusal(out, number, reason) from error
 
 
 SAID: Final = {
@@ -373,13 +380,32 @@ NO_FOLDER: Final = "Mkdirs failed to create"
 """Hadoop's words without the reason."""
 
 
+FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+DISK: Final = FULL | {errno.EROFS}
+"""What only an output can cause."""
+
+
+def _elsewhere(out: str) -> bool:
+    """True if Spark's temporary files are on another disk than the output. Java tells none."""
+    if URL.match(out):
+        return True
+    folder = _existing(_local_place(out))
+    return os.stat(folder).st_dev != os.stat(tempfile.gettempdir()).st_dev
+
+
+def _existing(place: LocalPlace) -> Path:
+    """The folder, or the one that would hold it."""
+    folder = Path(place.url.removeprefix("file://"))
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
 def _write_error(place: LocalPlace) -> int | None:
     """Why no file can be made in a folder, or in the folder that would hold it, as a number of the system.
     None if one can."""
-    folder = Path(place.url.removeprefix("file://"))
     try:
-        while not folder.exists():
-            folder = folder.parent
+        folder = _existing(place)
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
             return errno.EROFS
     except OSError as error:

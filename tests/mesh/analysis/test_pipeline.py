@@ -159,6 +159,25 @@ def test_a_run_that_breaks_removes_what_it_wrote(
     assert {path.name for path in tmp_path.iterdir()} == {".lock", "reduced"}
 
 
+def test_a_disk_that_is_full_while_logs_are_read_is_one_of_the_output(
+    spark: SparkSession, logs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It ended with 1 and a failed task."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    from mesh.analysis.reading import logs as logs_module
+
+    def full(*arguments: object) -> None:
+        raise Py4JError(
+            "Task failed while writing rows\nCaused by: java.io.IOException: No space left on device"
+        )
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(logs_module, "read_logs", full)
+        assert main(["analyze", str(logs), "--out", str(tmp_path)]) == 74
+    assert f"--out {tmp_path} cannot be written: No space left on device" in capfd.readouterr().err
+
+
 def test_a_scenario_of_several_runs_is_of_the_named_one(
     spark: SparkSession, logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

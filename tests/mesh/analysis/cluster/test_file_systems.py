@@ -40,6 +40,12 @@ NO_SCHEME = 'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem 
             "java.lang.IllegalArgumentException: java.net.UnknownHostException: names",
             "no host has the name names; correct the URL of the logs or of --out",
         ),
+        (
+            "java.net.ConnectException: Call From here/127.0.0.1 to names:8020 failed on connection "
+            "exception: "
+            "java.net.ConnectException: Connection refused; For more details see:  http://wiki",
+            "nothing answers at names:8020; is it running, and is the URL of the logs and of --out right?",
+        ),
         (NO_CLASS.format("org.example.Codec"), None),
         ("java.lang.OutOfMemoryError: Java heap space", None),
     ],

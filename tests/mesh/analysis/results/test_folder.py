@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +14,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'analysis' is not installed")
 
-from mesh.analysis.reading.finding import escaped
+from mesh.analysis.reading.finding import NoLogs, escaped
 from mesh.analysis.results import folder
 from mesh.analysis.results.folder import (
+    DISK,
     KEPT,
     Current,
     LocalPlace,
@@ -104,6 +106,32 @@ def test_a_refusal_by_spark_is_reported_like_one_of_the_system(said: str) -> Non
         with pytest.raises(OutputError, match="--out out cannot be written: (No space|Permission)"):
             with writing("out"):
                 raise kind(said)
+
+
+@pytest.mark.parametrize(
+    ("out", "temporary", "both"), [("", "", False), ("", "/proc", True), ("s3a://b/out", "", True)]
+)
+def test_a_full_disk_of_spark_is_not_taken_for_that_of_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, temporary: str, both: bool
+) -> None:
+    """A full TMPDIR was told as a full --out. Java does not say which file it was."""
+    from pyspark.errors import PySparkException
+
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: temporary or str(tmp_path))
+    with pytest.raises(OutputError, match="No space left on device") as raised:
+        with writing(out or str(tmp_path / "new")):
+            raise PySparkException("java.io.IOException: No space left on device")
+    assert raised.value.code == 74
+    assert ("or in Spark's temporary folder" in str(raised.value)) is both
+
+
+def test_where_logs_are_read_only_a_full_disk_is_one_of_the_output() -> None:
+    """It ended with 1 and the name of a class, and a missing log must not be told as a missing output."""
+    with pytest.raises(OutputError), writing("out", DISK):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    for error in (NoLogs("there is no folder"), PermissionError(errno.EACCES, "a.jsonl")):
+        with pytest.raises(type(error)), writing("out", DISK):
+            raise error
 
 
 def test_an_output_folder_with_foreign_files_is_refused_before_spark_is_started(tmp_path: Path) -> None:
