@@ -179,11 +179,16 @@ class _Job:
             return
         self._results.write_lines(id, QUARANTINE, quarantine)
         lines = files.groupBy().sum("lines").collect()[0][0] or 0
-        where = self._results.url_of(id).removeprefix("file://")
-        raise NoRows(
-            f"not one of {lines} lines in {self._logs} is a row of an event log; "
-            f"they are in {where}/{QUARANTINE} with the reasons"
-        )
+        where = f"{self._results.url_of(id).removeprefix('file://')}/{QUARANTINE}"
+        wrong = files.where("damage is not null").select("file", "damage").orderBy("file").collect()
+        said = []
+        if bad := lines - len(wrong):
+            told = f"not one of {bad} lines in {self._logs} is a row of an event log"
+            said.append(f"{told}; they are in {where} with the reasons")
+        if wrong:
+            more = f"; {where} names {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            said.append(f"{wrong[0]['file']} in {self._logs} is damaged: {wrong[0]['damage']}{more}")
+        raise NoRows("; ".join(said))
 
     def _decide(self, logs: object, id: str) -> None:
         from mesh.analysis.deciding import decide

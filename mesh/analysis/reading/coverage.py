@@ -88,7 +88,7 @@ def to_look_at(files: Iterable[LogFile], seen: Mapping[str, Seen]) -> list[LogFi
     for file in files:
         known = seen.get(stem_of(file.name))
         may_grow = file.name.endswith(GROWING) or (known is not None and known.first is not None)
-        if may_grow and not _is_as_it_was(file, known):
+        if may_grow and not is_as_it_was(file, known):
             found.append(file)
     return found
 
@@ -100,7 +100,7 @@ def plan(files: Sequence[LogFile], seen: Mapping[str, Seen], heads: Mapping[str,
         stem = stem_of(file.name)
         known, head = seen.get(stem), heads.get(file.name)
         next_generation = 0 if known is None else known.generation + 1
-        if known is not None and _is_as_it_was(file, known):
+        if known is not None and is_as_it_was(file, known):
             if known.covered < known.bytes:
                 made.tails.append(Slice(file, known.covered, known.bytes))
         elif head is None:
@@ -121,7 +121,7 @@ def plan(files: Sequence[LogFile], seen: Mapping[str, Seen], heads: Mapping[str,
     return made
 
 
-def _is_as_it_was(file: LogFile, known: Seen | None) -> bool:
+def is_as_it_was(file: LogFile, known: Seen | None) -> bool:
     """True if nobody touched it since it was read."""
     return known is not None and (known.bytes, known.modified_us) == (file.bytes, file.modified_us)
 

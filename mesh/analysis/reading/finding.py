@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LINES: Final = (".jsonl", ".jsonl.part", ".jsonl.gz", ".jsonl.part.gz")
 PARQUET: Final = (".parquet",)
+COMPRESSED: Final = ".gz"
 PATTERN: Final = "{" + ",".join(f"*{suffix}" for suffix in (*LINES, *PARQUET)) + "}"
 RESULTS: Final = re.compile(r"(^|/)([0-9a-f]{16}/tables|reduced/\d{9}-\d{9})/")
 """Files that an earlier analysis wrote into a folder below the logs."""
@@ -45,10 +46,16 @@ class LogFile:
     bytes: int
     modified_us: int = 0
     """When it was last written to, in microseconds since the epoch."""
+    damage: str | None = None
+    """What is wrong with it, if a reading has failed for it. It is read as far as it can be."""
 
     @property
     def is_parquet(self) -> bool:
         return self.name.endswith(PARQUET)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.name.endswith(COMPRESSED)
 
 
 def find_logs(spark: SparkSession, place: str) -> list[LogFile]:

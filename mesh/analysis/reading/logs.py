@@ -7,13 +7,15 @@ a boot with inconsistent numbers is examined again row by row (`mesh.analysis.re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from mesh.analysis.made import made
 from mesh.analysis.reading import heartbeats, numbering
+from mesh.analysis.reading.damage import JAVA, find_damage
+from mesh.analysis.reading.failures import is_gone, may_be_damage
 from mesh.analysis.reading.finding import find_logs, paths_of
 from mesh.analysis.reading.material import BOOT, Direct
 from mesh.analysis.reading.repeats import HOLES, Repeats
@@ -32,10 +34,9 @@ if TYPE_CHECKING:
     from mesh.analysis.reading.reduced import Store
     from mesh.analysis.reading.sources import Source
 
-RENAMES_MAX: Final = 5
-"""Brokers rename a file every ten minutes or 64 MiB. The logs are read again if one did so meanwhile."""
-GONE: Final = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException")
-"""Spark's words for a missing file."""
+READINGS_MAX: Final = 5
+"""Brokers rename a file every ten minutes or 64 MiB. The logs are read again if one did so meanwhile, and
+after damaged files were found."""
 FEW: Final = ("meta", "mem", "link", "truth")
 """Kinds of which there are few rows, apart from the others, so that a look at them does not read all."""
 ABOUT: Final = ("name", "host", "version", "period_s", "deadline_s", "stats_s")
@@ -85,39 +86,59 @@ def read_logs(spark: SparkSession, place: str, store: Store | None = None) -> Lo
 
     Raises:
         NoLogs: nothing is there, or nothing that is a log.
-        MeshError: files were renamed under the reader, time and again.
+        MeshError: files were renamed or replaced under the reader, time and again.
     """
-    for _ in range(RENAMES_MAX):
+    damage: dict[LogFile, str] = {}
+    for _ in range(READINGS_MAX):
         files = find_logs(spark, place)
-        reading = _begin(spark, files, store)
-        if reading is None:
-            continue
         try:
-            logs = reading.logs()
-        except BaseException:
-            reading.close()
-            raise
+            logs = _read(spark, [replace(file, damage=damage.get(file)) for file in files], store)
+        except JAVA as error:
+            if not is_gone(str(error)):
+                damage |= _explained(spark, [file for file in files if file not in damage], store, error)
+            continue
         # A broker that finished a file has renamed its .part, perhaps before it was read.
         if {file.path for file in files} <= paths_of(spark, place):
             return logs
         logs.close()
-    raise MeshError(f"the logs in {place} are renamed faster than they can be read")
+    raise MeshError(f"the logs in {place} are renamed or replaced faster than they can be read")
 
 
-def _begin(spark: SparkSession, files: Sequence[LogFile], store: Store | None) -> _Reading | None:
-    """None: a file disappeared while the store was adding its new data."""
-    from pyspark.errors import PySparkException
-
+def _read(spark: SparkSession, files: Sequence[LogFile], store: Store | None) -> Logs:
     if store is None:
         found = sources(spark, files)
-        return _Reading(spark, files, found, Direct(found))
+        reading = _Reading(spark, files, found, Direct(found))
+    else:
+        reading = _Reading(spark, files, *store.read(files))
     try:
-        whole, material = store.read(files)
-    except PySparkException as error:
-        if not any(told in str(error) for told in GONE):
-            raise
-        return None
-    return _Reading(spark, files, whole, material)
+        return reading.logs()
+    except BaseException:
+        reading.close()
+        raise
+
+
+def _explained(
+    spark: SparkSession, files: Sequence[LogFile], store: Store | None, error: Exception
+) -> dict[LogFile, str]:
+    """The damage that made a reading of these files fail. Empty if a file disappeared meanwhile.
+
+    Raises:
+        PySparkException, Py4JError: the failure has another cause.
+    """
+    if not may_be_damage(str(error)):
+        raise error
+    # What is stored was read before, and is read again only if it has doubtful numbers.
+    stored = {file for file in files if store is not None and store.has(file)}
+    try:
+        found = find_damage(spark, [file for file in files if file not in stored])
+        found = found or find_damage(spark, list(stored))
+    except JAVA as other:
+        if is_gone(str(other)):
+            return {}
+        raise
+    if not found:
+        raise error
+    return found
 
 
 class _Reading:
@@ -230,8 +251,8 @@ class _Reading:
         return parts.withColumnRenamed("node", "dst").select(*table_schema(Heard).names)
 
     def _names(self) -> DataFrame:
-        files = [(file.path, file.name, file.bytes) for file in self._files]
-        return self._spark.createDataFrame(files, "listed string, file string, bytes long")
+        files = [(file.path, file.name, file.bytes, file.damage) for file in self._files]
+        return self._spark.createDataFrame(files, "listed string, file string, bytes long, damage string")
 
 
 def _files(names: DataFrame, extent: DataFrame, counts: DataFrame, bad: DataFrame) -> DataFrame:
@@ -264,9 +285,8 @@ def _files(names: DataFrame, extent: DataFrame, counts: DataFrame, bad: DataFram
         F.max("last").alias("last"),
     )
     rows = names.join(summed.withColumn("listed", listed(F.col("path"))), "listed", "left")
-    filled = rows.select(
-        "run", "file", "bytes", *(F.coalesce(name, zero).alias(name) for name in amounts), "first", "last"
-    )
+    counted = [F.coalesce(name, zero).alias(name) for name in amounts]
+    filled = rows.select("run", "file", "bytes", *counted, "first", "last", "damage")
     lines = F.col("rows") + F.col("duplicates") + F.col("unknown") + F.col("corrupt")
     return filled.withColumn("lines", lines).select(*table_schema(FileRow).names)
 

@@ -27,6 +27,7 @@ from mesh.analysis.reading.coverage import (
     Seen,
     Slice,
     Span,
+    is_as_it_was,
     plan,
     stem_of,
     to_look_at,
@@ -37,7 +38,7 @@ from mesh.analysis.reading.finding import escaped
 from mesh.analysis.reading.material import Direct, Windows, periods_of
 from mesh.analysis.reading.schema import rules
 from mesh.analysis.reading.slices import heads_of, lines_of_slices
-from mesh.analysis.reading.sources import Lines, Parquet, lines_of, listed, union
+from mesh.analysis.reading.sources import Lines, lines_of, listed, tables_and_damage, union
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -93,25 +94,33 @@ class Store:
         return read if read.format == self._format else None
 
     def read(self, files: Sequence[LogFile]) -> tuple[list[Source], Stored]:
-        """Store the new data of these files. Returns sources to read them again, and the stored data."""
-        todo = plan(files, self.seen, heads_of(self._spark, to_look_at(files, self.seen)))
+        """Store the new data of these files. Returns sources to read them again, and the stored data.
+
+        A damaged file is not stored: it is read each time, so that it is read anew once it is repaired.
+        """
+        damaged = [file for file in files if file.damage is not None]
+        sound = [file for file in files if file.damage is None]
+        todo = plan(sound, self.seen, heads_of(self._spark, to_look_at(sound, self.seen)))
         new = _sources(self._spark, todo)
         if new:
-            paths = {file.path: file.name for file in files}
+            paths = {file.path: file.name for file in sound}
             self.append(new, todo.seen, paths)
         whole = Plan(
             files=[file for file in files if not file.name.endswith(GROWING)],
             slices=[Slice(file, 0, self._end(file)) for file in files if file.name.endswith(GROWING)],
         )
-        live = None
-        if todo.tails:
-            live = Direct([Lines(_normal(lines_of_slices(self._spark, todo.tails)))], self._periods())
+        unstored = _normal(_sources(self._spark, Plan(files=damaged, slices=todo.tails)))
+        live = Direct(unstored, self._periods()) if unstored else None
         try:
-            return _sources(self._spark, whole), Stored(self, files, live)
+            return _normal(_sources(self._spark, whole)), Stored(self, sound, live)
         except BaseException:
             if live is not None:
                 live.close()
             raise
+
+    def has(self, file: LogFile) -> bool:
+        """True if the file is stored as it is now."""
+        return is_as_it_was(file, self.seen.get(stem_of(file.name)))
 
     def windows(self) -> Windows:
         """Windows with the periods in all batches."""
@@ -223,7 +232,7 @@ class Store:
 
 
 class Stored:
-    """The stored data of some files, with their incomplete last lines."""
+    """The stored data of some files, with what is not stored: incomplete last lines, and damaged files."""
 
     def __init__(self, store: Store, files: Sequence[LogFile], live: Direct | None) -> None:
         self._live = live
@@ -260,15 +269,31 @@ def _sources(spark: SparkSession, todo: Plan) -> list[Source]:
     lines = [lines_of(spark, texts)] if texts else []
     if slices := [part for part in todo.slices if part.end > part.start]:
         lines.append(lines_of_slices(spark, slices))
-    found: list[Source] = [Lines(_normal(union(lines)))] if lines else []
-    if tables := [file for file in todo.files if file.is_parquet]:
-        found.append(Parquet(spark, tables))
-    return found
+    found: list[Source] = [Lines(union(lines))] if lines else []
+    return found + tables_and_damage(spark, todo.files)
 
 
-def _normal(lines: DataFrame) -> DataFrame:
-    """With paths in one form, however they were read: as in a listing, written as a URL."""
-    return lines.withColumn("path", F.replace(listed(F.col("path")), F.lit("%"), F.lit("%25")))
+class _Normal:
+    """A source whose paths are in the form of `Store.of`: as in a listing, written as a URL."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def heartbeats(self) -> DataFrame:
+        return self._with_paths(self._source.heartbeats())
+
+    def others(self) -> DataFrame:
+        return self._with_paths(self._source.others())
+
+    def bad_heartbeats(self) -> DataFrame:
+        return self._with_paths(self._source.bad_heartbeats())
+
+    def _with_paths(self, rows: DataFrame) -> DataFrame:
+        return rows.withColumn("path", F.replace(listed(F.col("path")), F.lit("%"), F.lit("%25")))
+
+
+def _normal(sources: Sequence[Source]) -> list[Source]:
+    return [_Normal(source) for source in sources]
 
 
 def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:

@@ -7,6 +7,9 @@ Both kinds of source give the same columns:
   of each group.
 * others: ``path``, ``raw``, ``problem``, ``us`` and the columns of `mesh.analysis.reading.schema.row_type`
   except ``ts``. A row with a problem is invalid; ``raw`` is its text.
+
+A damaged file is read up to its damage, or from what else Spark finds in it. The damage is one more invalid
+row, without a text.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from mesh.analysis.reading.schema import US_MAX, problem, row_type, value_proble
 from mesh.eventlog.rows import MICROS_MAX, NANOS_MAX, ROUND_MAX, SEQ_MAX, VERSION
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
     from mesh.analysis.reading.finding import LogFile
 
@@ -88,23 +91,16 @@ class Parquet:
     file's path, as ``kind=hb``. Such a file is read for its kind only."""
 
     def __init__(self, spark: SparkSession, files: Sequence[LogFile]) -> None:
-        fields = [
-            StructField("ts", TimestampType()) if field.name == "ts" else field for field in row_type().fields
-        ]
-        reader = spark.read.schema(StructType(fields))
-
-        def rows_of(files: Sequence[LogFile], kind: Column) -> list[DataFrame]:
+        def of(files: Sequence[LogFile], kind: Column) -> list[DataFrame]:
             if not files:
                 return []
-            rows = reader.parquet(*(escaped(file.path) for file in files))
-            path = F.col("_metadata.file_path").alias("path")
-            return [rows.select("*", path).withColumns({"us": F.unix_micros("ts"), "kind": kind})]
+            return [rows_of(spark, files).withColumns({"us": F.unix_micros("ts"), "kind": kind})]
 
         named = [(file, KIND_IN_PATH.search(file.path)) for file in files]
-        mixed = rows_of([file for file, kind in named if not kind], F.col("kind"))
-        beats = rows_of([file for file, kind in named if kind and kind[1] == "hb"], F.lit("hb"))
+        mixed = of([file for file, kind in named if not kind], F.col("kind"))
+        beats = of([file for file, kind in named if kind and kind[1] == "hb"], F.lit("hb"))
         in_path = F.regexp_extract("path", KIND_IN_PATH.pattern, 1)
-        others = rows_of([file for file, kind in named if kind and kind[1] != "hb"], in_path)
+        others = of([file for file, kind in named if kind and kind[1] != "hb"], in_path)
         is_beat = F.coalesce(F.col("kind") == "hb", F.lit(False))
         nothing = [rows.where(F.lit(False)) for rows in (beats + others)[:1]]
         self._beats = union([*beats, *(rows.where(is_beat) for rows in mixed)] or nothing)
@@ -118,6 +114,32 @@ class Parquet:
 
     def bad_heartbeats(self) -> DataFrame:
         return _bad_heartbeats(_judged(self._beats), F.col("v") == VERSION, _text())
+
+
+class Damage:
+    """The damage of files: one invalid row for each."""
+
+    def __init__(self, spark: SparkSession, files: Sequence[LogFile]) -> None:
+        wrong = spark.createDataFrame(
+            [(file.path, file.damage) for file in files], "listed string, problem string"
+        )
+        names = [escaped(file.path) for file in files]
+        path = F.col("_metadata.file_path")
+        found = spark.read.format("binaryFile").load(names).select(path.alias("path"))
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in row_type().fields]
+        both = found.withColumn("listed", listed(F.col("path"))).join(F.broadcast(wrong), "listed")
+        self._rows = both.select("path", "problem", *nothing).withColumn("us", F.lit(None).cast("long"))
+
+    def heartbeats(self) -> DataFrame:
+        return _as_heartbeats(self._rows.where(F.lit(False)), F.lit(False))
+
+    def others(self) -> DataFrame:
+        return _as_others(self._rows, F.lit(None).cast("string"))
+
+    def bad_heartbeats(self) -> DataFrame:
+        return self._rows.where(F.lit(False)).select(
+            "path", "problem", F.lit(None).cast("string").alias("raw")
+        )
 
 
 def _judged(rows: DataFrame) -> DataFrame:
@@ -138,21 +160,56 @@ def union(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def sources(spark: SparkSession, files: Sequence[LogFile]) -> list[Source]:
-    """One source for each format that occurs."""
-    found: list[Source] = []
+    """One source for each format that occurs, and one for damage."""
     lines = [file for file in files if not file.is_parquet]
-    tables = [file for file in files if file.is_parquet]
-    if lines:
-        found.append(Lines(lines_of(spark, lines)))
-    if tables:
+    found: list[Source] = [Lines(lines_of(spark, lines))] if lines else []
+    return found + tables_and_damage(spark, files)
+
+
+def tables_and_damage(spark: SparkSession, files: Sequence[LogFile]) -> list[Source]:
+    """The sources of files that are no lines, and of the damage of all."""
+    found: list[Source] = []
+    if tables := [file for file in files if file.is_parquet]:
         found.append(Parquet(spark, tables))
+    if damaged := [file for file in files if file.damage is not None]:
+        found.append(Damage(spark, damaged))
     return found
 
 
 def lines_of(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
     """``path`` and ``line`` of whole files of JSON Lines."""
-    text = spark.read.text([escaped(file.path) for file in files])
-    return text.select(F.col("_metadata.file_path").alias("path"), F.col("value").alias("line"))
+    path = F.col("_metadata.file_path").alias("path")
+    return union(
+        [
+            reader.text(names).select(path, F.col("value").alias("line"))
+            for reader, names in _readers(spark, files)
+        ]
+    )
+
+
+def rows_of(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
+    """``path`` and the columns of the event log of whole Parquet files. ``ts`` is a timestamp."""
+    fields = [
+        StructField("ts", TimestampType()) if field.name == "ts" else field for field in row_type().fields
+    ]
+    path = F.col("_metadata.file_path").alias("path")
+    return union(
+        [
+            reader.schema(StructType(fields)).parquet(*names).select("*", path)
+            for reader, names in _readers(spark, files)
+        ]
+    )
+
+
+def _readers(spark: SparkSession, files: Sequence[LogFile]) -> list[tuple[DataFrameReader, list[str]]]:
+    """A strict reader for sound files, and for damaged ones one that keeps what it can. Each with its
+    paths."""
+    found = []
+    for is_damaged in (False, True):
+        names = [escaped(file.path) for file in files if (file.damage is not None) is is_damaged]
+        if names:
+            found.append((spark.read.option("ignoreCorruptFiles", is_damaged), names))
+    return found
 
 
 def listed(path: Column) -> Column:

@@ -82,9 +82,16 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Dif
             found += _of_run(run, olds[run], news[run])
     found += [
         Difference("", f"logs: {name}", old, new, "amounts")
-        for name, old, new in _changed(before["quality"], after["quality"])
+        for name, old, new in _changed(_quality(before), _quality(after))
     ]
     return found
+
+
+def _quality(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The quality of the logs, with damaged files as one text."""
+    quality = dict(summary["quality"])
+    damaged = quality.pop("damaged", [])
+    return quality | {"damaged": ", ".join(each["file"] for each in damaged) or None}
 
 
 def _of_run(run: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:

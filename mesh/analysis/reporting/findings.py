@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from mesh.analysis.reporting.digest import Digest
-from mesh.analysis.results.tables import Change, Instant, Life, PartKind
+from mesh.analysis.results.tables import Change, FileRow, Instant, Life, PartKind
 
 SCHEMA: Final = "mangrove.analysis/2"
 SILENT_PERIODS: Final = 2.2
@@ -144,6 +144,20 @@ class RunFound(msgspec.Struct, frozen=True):
     """Comparison with the truth of a simulation, by verdict. Empty if there is none."""
 
 
+class Damaged(msgspec.Struct, frozen=True):
+    """A file that could not be read to its end."""
+
+    file: str
+    wrong: str
+    rows: int
+    """Rows that were read of it."""
+
+    @property
+    def sentence(self) -> str:
+        read = counted(self.rows, "row") if self.rows else "no row"
+        return f"{self.file} is damaged: {self.wrong}; {read} of it could be read"
+
+
 class Quality(msgspec.Struct, frozen=True):
     """The quality of the logs."""
 
@@ -158,6 +172,7 @@ class Quality(msgspec.Struct, frozen=True):
     """Rows that are missing in the middle of logs."""
     conflicts: int
     """Rows that repeat a number with other content: the folder contains two runs with one name."""
+    damaged: list[Damaged]
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -212,9 +227,18 @@ def findings_of(digest: Digest) -> Findings:
             files=len({row.file for row in files}),
             bytes=sum({row.file: row.bytes for row in files}.values()),  # a file of two runs has two rows
             gaps=sum(row.rows for row in digest.holes),
+            damaged=_damaged(files),
             **{name: sum(getattr(row, name) for row in files) for name in COUNTED},
         ),
     )
+
+
+def _damaged(files: list[FileRow]) -> list[Damaged]:
+    rows: dict[tuple[str, str], int] = defaultdict(int)
+    for row in files:
+        if row.damage is not None:
+            rows[row.file, row.damage] += row.rows + row.duplicates
+    return [Damaged(*key, count) for key, count in sorted(rows.items(), key=lambda each: natural(each[0][0]))]
 
 
 HIDDEN: Final = ("run", "rtt_counts")

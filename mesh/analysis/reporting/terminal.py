@@ -27,6 +27,7 @@ EVENTS_SHOWN: Final = 40
 BROKERS_SHOWN: Final = 40
 NAMES_SHOWN: Final = 6
 HOLES_SHOWN: Final = 6
+DAMAGED_SHOWN: Final = 6
 VERDICTS: Final[Mapping[str, str]] = {
     "tp": "found (tp)",
     "fp": "not done (fp)",
@@ -172,6 +173,10 @@ def _quality(found: Findings) -> Text:
     ):
         if count:
             text.append(f", {counted(count, noun)}{more}", style="yellow")
+    for damaged in quality.damaged[:DAMAGED_SHOWN]:
+        text.append(f"\n{damaged.sentence}", style="red")
+    if (unnamed := len(quality.damaged) - DAMAGED_SHOWN) > 0:
+        text.append(f"\n{counted(unnamed, 'more file')} damaged; the report names them", style="red")
     if quality.conflicts:
         text.append(
             f"\n{counted(quality.conflicts, 'number')} came twice with different content: "

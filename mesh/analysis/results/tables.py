@@ -61,6 +61,9 @@ class FileRow(msgspec.Struct, frozen=True):
     first: Instant | None
     """By the writer's wall clock."""
     last: Instant | None
+    damage: str | None = None
+    """What is wrong with a compressed or Parquet file that could not be read to its end. What was read
+    counts, and the damage is one corrupt line. None: nothing is."""
 
 
 class Hole(Record, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import tomllib
 from pathlib import Path
@@ -19,6 +20,7 @@ from mesh.cli.app import main
 from mesh.errors import ConfigError
 from simulations.runs.playing import Play
 from simulations.scenarios.scenario_file import load
+from tests.mesh.analysis.synthetic import demo_mesh, write_logs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,6 +199,35 @@ def test_a_scenario_of_several_runs_is_of_the_named_one(
     assert Path(said.rpartition("stored in ")[2].strip(), "report.html").exists()
     assert main([*arguments, "--run", "south"]) == 0
     assert "What happened in the mesh south," in (tmp_path / "s.toml").read_text()
+
+
+def test_damaged_files_are_named_and_the_rest_is_analysed(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each ended the analysis with exit code 1 and Spark's own text."""
+    folder = tmp_path / "logs"
+    write_logs(demo_mesh(), folder)
+    path = max(folder.iterdir(), key=lambda path: path.stat().st_size)
+    data = gzip.compress(path.read_bytes())
+    path.unlink()
+    (folder / f"{path.name}.gz").write_bytes(data[: len(data) // 2])
+    (folder / "50 %.parquet").write_bytes(b"PAR1")
+    for _ in range(2):
+        assert main(["analyze", str(folder), "--out", str(tmp_path / "out")]) == 0
+        said, errors = capsys.readouterr()
+        said = " ".join(said.split())
+        assert f" {path.name}.gz is damaged: its compressed data end early; " in said
+        assert "50 %.parquet is damaged: it is cut off, or not Parquet; no row of it could be read" in said
+        assert errors == ""
+    assert "these logs were analysed before" in said
+
+    for each in list(folder.iterdir()):
+        if each.suffix != ".parquet":
+            each.unlink()
+    assert main(["analyze", str(folder), "--out", str(tmp_path / "out")]) == 65
+    assert capsys.readouterr().err == (
+        f"mesh analyze: 50 %.parquet in {folder} is damaged: it is cut off, or not Parquet\n"
+    )
 
 
 def test_a_window_must_make_sense(tmp_path: Path) -> None:

@@ -235,6 +235,9 @@ def _quality(found: Findings, digest: Digest) -> Section:
     ):
         if count:
             said.append(Said(f"{count:,} {one if count == 1 else many}", "warn"))
+    said += [Said(f"{damaged.sentence}.", "bad") for damaged in quality.damaged[:FILES_MOST]]
+    if (unnamed := len(quality.damaged) - FILES_MOST) > 0:
+        said.append(Said(f"{counted(unnamed, 'more file')} damaged; the table files names them.", "bad"))
     said += [Said(text, "warn") for run in found.runs for text in _holes(Run(run, digest))]
     if quality.conflicts:
         twice = f"{counted(quality.conflicts, 'number')} came twice with different content"

@@ -106,6 +106,7 @@ def files(folder: Path) -> Table:
                     "gaps": sum(max(each) - min(each) + 1 - len(set(each)) for each in numbers.values()),
                     "first": min((line.us for line in of_run), default=None),
                     "last": max((line.us for line in of_run), default=None),
+                    "damage": None,
                 }
             )
     return table

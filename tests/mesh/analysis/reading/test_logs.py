@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -188,6 +190,102 @@ def test_logs_are_read_from_another_file_system_of_spark(
     logs = read(f"viewfs://{name}/there")
     assert plain(logs.heard) == plain(read(tmp_path / "logs").heard)
     assert plain(logs.files) == expected(oracle.files(tmp_path / "logs"))
+
+
+def parquet_of(spark: SparkSession, logs: Path, folder: Path) -> bytes:
+    """The rows of logs as the bytes of one Parquet file."""
+    rows = spark.read.schema(row_type()).json(str(logs)).where("v is not null")
+    rows.withColumn("ts", F.to_timestamp("ts")).coalesce(1).write.parquet(str(folder))
+    (path,) = folder.glob("*.parquet")
+    return path.read_bytes()
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) * 2 // 3]
+
+
+def before_the_cut(data: bytes) -> list[bytes]:
+    """The whole lines that are readable in compressed data that end early."""
+    return zlib.decompressobj(wbits=31).decompress(cut(data)).split(b"\n")[:-1]
+
+
+def test_damaged_files_cost_only_what_cannot_be_read_of_them(
+    spark: SparkSession, read: Read, tmp_path: Path
+) -> None:
+    """One of them ended the whole analysis with Spark's own text."""
+    write_logs(demo_mesh(), tmp_path / "plain")
+    one, *rest = sorted(path for path in (tmp_path / "plain").iterdir() if path.suffix == ".jsonl")
+    other = rest[0]
+    whole, table = gzip.compress(one.read_bytes()), parquet_of(spark, other, tmp_path / "table")
+    for path in (one, other):
+        path.unlink()
+    folders = tmp_path / "logs", tmp_path / "without"
+    for folder in folders:
+        shutil.copytree(tmp_path / "plain", folder)
+    damaged = {
+        "50%+1 [x]/cut.jsonl.gz": (cut(whole), "its compressed data end early"),
+        "no gzip.jsonl.gz": (b"half a page\n" * 9, "it is not gzip data, or other data follow"),
+        "cut.parquet": (cut(table), "it is cut off, or not Parquet"),
+    }
+    (folders[0] / "50%+1 [x]").mkdir()
+    for name, (data, _) in damaged.items():
+        (folders[0] / name).write_bytes(data)
+    readable = before_the_cut(whole)
+    (folders[1] / "cut.jsonl").write_bytes(b"".join(line + b"\n" for line in readable))
+
+    logs, without = read(folders[0]), read(folders[1])
+
+    assert len(readable) > 100
+    for name in ("heard", "mem", "stats", "meta", "boots_raw"):
+        assert plain(getattr(logs, name)) == plain(getattr(without, name)), name
+    files = {row["file"]: row for row in plain(logs.files)}
+    assert {name: row["damage"] for name, row in files.items() if row["damage"]} == {
+        name: wrong for name, (_, wrong) in damaged.items()
+    }
+    counted = {name: (files[name]["rows"], files[name]["corrupt"], files[name]["lines"]) for name in damaged}
+    rows = len(readable)
+    assert counted == dict(zip(damaged, [(rows, 1, rows + 1), (0, 1, 1), (0, 1, 1)], strict=True))
+    found = logs.quarantine.where("line is null").collect()
+    assert {row.file: row.problem for row in found} == {name: wrong for name, (_, wrong) in damaged.items()}
+
+
+def test_damage_is_found_on_another_file_system_of_spark(
+    spark: SparkSession, read: Read, tmp_path: Path
+) -> None:
+    write_logs(SMALL, tmp_path / "logs")
+    first, *_ = sorted((tmp_path / "logs").iterdir())
+    whole = gzip.compress(first.read_bytes())
+    first.unlink()
+    (tmp_path / "logs" / "alpha 1.jsonl.gz").write_bytes(cut(whole))
+    name = f"damaged-{tmp_path.name}"
+    spark.conf.set(f"fs.viewfs.mounttable.{name}.link./there", (tmp_path / "logs").as_uri())
+    logs = read(f"viewfs://{name}/there")
+    (row,) = [row for row in plain(logs.files) if row["damage"]]
+    assert (row["file"], row["rows"], row["corrupt"]) == ("alpha 1.jsonl.gz", len(before_the_cut(whole)), 1)
+    assert plain(logs.heard) == plain(read(tmp_path / "logs").heard)
+
+
+def test_a_table_with_columns_of_other_types_is_no_event_log(
+    spark: SparkSession, read: Read, tmp_path: Path
+) -> None:
+    write_logs(SMALL, tmp_path / "logs")
+    before = plain(read(tmp_path / "logs").heard)
+    strange = spark.range(9).selectExpr("'x' as v", "id * 2.5 as mono_ns").coalesce(1)
+    strange.write.parquet(str(tmp_path / "logs" / "prices"))
+    logs = read(tmp_path / "logs")
+    (row,) = [row for row in plain(logs.files) if row["damage"]]
+    assert row["damage"] == "a column has another type than in an event log"
+    assert plain(logs.heard) == before
+
+
+def test_sound_files_are_not_examined(read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would read them once more."""
+    monkeypatch.setattr(logs_module, "find_damage", lambda *_: pytest.fail("they are sound"))
+    write_logs(SMALL, tmp_path)
+    for path in list(tmp_path.iterdir()):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert plain(read(tmp_path).files)
 
 
 @pytest.mark.parametrize("form", ["lines", "parquet"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,3 +134,55 @@ def test_a_file_that_is_finished_before_it_is_read_is_looked_for_again(
     read.close()
     assert "alpha-1.jsonl" in names
     assert set(store.seen) == {name.removesuffix(".part") for name in names}
+
+
+@pytest.mark.parametrize("before", ["missing", "sound"])
+def test_a_damaged_file_is_read_anew_once_it_is_repaired(
+    spark: SparkSession, tmp_path: Path, before: str
+) -> None:
+    """The repaired file has the size and time of the damaged one, as a copy with rsync may have."""
+    logs = tmp_path / "logs"
+    write_logs(SMALL, logs)
+    first = sorted(logs.iterdir())[0]
+    whole = gzip.compress(first.read_bytes())
+    first.unlink()
+    path = logs / "alpha 1+1.jsonl.gz"
+    if before == "sound":
+        path.write_bytes(whole)
+        os.utime(path, (1e9, 1e9))
+        tables(spark, logs, store_at(spark, tmp_path))
+    for data in (whole[:-40] + b"\0" * 40, whole[:-40] + b"\0" * 40, whole):
+        path.write_bytes(data)
+        os.utime(path, (2e9, 2e9))
+        expected = tables(spark, logs)
+        assert tables(spark, logs, store_at(spark, tmp_path)) == expected
+        (row,) = [row for row in expected["files"] if row["file"] == path.name]
+        assert (row["damage"] is None) is (data is whole)
+    assert not any(row["damage"] for row in expected["files"])
+
+
+@pytest.mark.parametrize("tail", [b"", b'{"v":1,"ha'])
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_file_that_is_finished_while_it_is_read_is_read_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool, tail: bytes
+) -> None:
+    """Its half line was read after its broker had renamed it, and the analysis ended with an error of py4j:
+    Java's exceptions have several forms."""
+    logs = tmp_path / "logs"
+    write_logs(SMALL, logs)
+    done = sorted(logs.iterdir())[0]
+    with done.open("ab") as file:
+        file.write(tail)
+    growing = done.rename(logs / f"{done.name}.part")
+    late = logs_module._Reading.logs
+
+    def finished_meanwhile(reading: Any) -> Any:
+        if growing.exists():
+            growing.rename(done)
+        return late(reading)
+
+    monkeypatch.setattr(logs_module._Reading, "logs", finished_meanwhile)
+    found = tables(spark, logs, store_at(spark, tmp_path) if stored else None)
+    monkeypatch.undo()
+    assert {row["file"] for row in found["files"]} >= {done.name}
+    assert found == tables(spark, logs)

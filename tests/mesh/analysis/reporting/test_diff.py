@@ -90,6 +90,15 @@ def test_the_logs_are_compared_too_if_runs_have_other_names(before: dict[str, An
     assert Difference("", "logs: gaps", 2, 9, "amounts") in differences(before, after)
 
 
+def test_a_damaged_file_is_a_difference(before: dict[str, Any]) -> None:
+    after = copy.deepcopy(before)
+    del before["quality"]["damaged"]  # of version 0.1
+    after["quality"]["damaged"] = [{"file": "a.jsonl.gz", "wrong": "it is cut off", "rows": 3}]
+    assert differences(before, after) == [Difference("", "logs: damaged", None, "a.jsonl.gz", "amounts")]
+    after["quality"]["damaged"] = []
+    assert differences(before, after) == []
+
+
 def test_two_brokers_of_one_name_are_compared_each_with_its_own(before: dict[str, Any]) -> None:
     """A broker that lost its state returns with another id. Only the last one of a name was compared."""
     (run,) = before["runs"]

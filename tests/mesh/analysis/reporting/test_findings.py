@@ -130,6 +130,7 @@ def test_programs_get_plain_values_with_times_as_text() -> None:
         "duplicates": 0,
         "conflicts": 0,
         "gaps": 2,
+        "damaged": [],
     }
 
 
@@ -238,6 +239,26 @@ def test_a_file_of_two_runs_has_its_bytes_once() -> None:
     rows = [FileRow(run, "a.jsonl", 1000, 5, 5, 0, 0, 0, 0, 0, at(0), at(9)) for run in (RUN, "south")]
     assert (quality := findings_of(digest(files=rows)).quality).bytes == 1000
     assert (quality.files, quality.lines) == (1, 10)
+
+
+def test_damaged_files_are_named_with_what_was_read_of_them() -> None:
+    early = "its compressed data end early"
+    rows = [
+        FileRow(run, "a [x].jsonl.gz", 1000, n, n - 1, 1, 0, 0, 0, 0, at(0), at(9), early)
+        for run, n in ((RUN, 2), ("south", 1))
+    ]
+    rows += [
+        FileRow(None, f"{n}.parquet", 9, 1, 0, 1, 0, 0, 0, 0, None, None, "it is cut off, or not Parquet")
+        for n in range(10)
+    ]
+    found = findings_of(digest(files=rows))
+    first, *_, last = [each.sentence for each in found.quality.damaged]
+    assert first == "0.parquet is damaged: it is cut off, or not Parquet; no row of it could be read"
+    assert last == "a [x].jsonl.gz is damaged: its compressed data end early; 1 row of it could be read"
+    said = text_of(found)
+    assert first in said and "5 more files damaged; the report names them" in said
+    assert last in text_of(findings_of(digest(files=rows[:2])))
+    assert found.as_json()["quality"]["damaged"][-1] == {"file": rows[0].file, "wrong": early, "rows": 1}
 
 
 def test_brokers_without_a_log_are_named() -> None:

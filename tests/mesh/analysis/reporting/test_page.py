@@ -15,7 +15,7 @@ import pytest
 from mesh.analysis.reporting.findings import findings_of
 from mesh.analysis.reporting.page.axis import LEAST_WIDTH, TimeAxis
 from mesh.analysis.reporting.page.rendering import render
-from mesh.analysis.results.tables import Clock, Link, Match, Part, PartSide, Survival, Traffic
+from mesh.analysis.results.tables import Clock, FileRow, Link, Match, Part, PartSide, Survival, Traffic
 from tests.mesh.analysis.reporting.large_by_hand import digest_of_size
 from tests.mesh.analysis.reporting.tables_by_hand import RUN, at, broker, digest
 
@@ -111,6 +111,13 @@ def test_texts_of_logs_are_escaped() -> None:
     )
     assert "<script>alert" not in html
     assert "&lt;script&gt;" in html
+    assert Texts(html).open == []
+
+
+def test_damaged_files_are_named() -> None:
+    row = FileRow(None, "a<b.parquet", 9, 1, 0, 1, 0, 0, 0, 0, None, None, "it is cut off, or not Parquet")
+    html = page(files=[row])
+    assert "a&lt;b.parquet is damaged: it is cut off, or not Parquet; no row of it could be read." in html
     assert Texts(html).open == []
 
 
