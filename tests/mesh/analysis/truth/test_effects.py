@@ -106,6 +106,11 @@ def test_rows_may_come_in_any_order() -> None:
 
 
 def test_a_stall_is_a_pause_of_its_length() -> None:
+    assert lives(follow(row(10, "stall", "a", value=4.0)), "a") == [
+        ("up", 0, 10),
+        ("paused", 10, 14),
+        ("up", 14, 100),
+    ]
     killed = follow(row(10, "stall", "a", value=4.0), row(20, "crash", "a"))
     assert lives(killed, "a") == [
         ("up", 0, 10),
@@ -151,9 +156,10 @@ def test_a_link_works_once_the_last_of_its_cuts_has_ended() -> None:
     assert seconds(found.cut["b", "c"]) == [(15, 30)]
 
 
-def test_an_end_of_a_cut_that_was_not_made_mends_no_later_one() -> None:
-    found = follow(row(5, "end", "a", "b", of="partition"), row(10, "cut", "a", "b", of="partition"))
-    assert seconds(found.cut["a", "b"]) == [(10, 100)]
+def test_an_end_of_a_cut_that_was_not_made_does_not_keep_a_later_one() -> None:
+    ops = (5, "end"), (10, "cut"), (20, "end")
+    found = follow(*(row(at, op, "a", "b", of="partition") for at, op in ops))
+    assert seconds(found.cut["a", "b"]) == [(10, 20)]
 
 
 @pytest.mark.parametrize(
