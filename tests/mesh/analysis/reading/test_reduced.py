@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from mesh.analysis.reading.finding import find_logs
 from mesh.analysis.reading.logs import read_logs
 from mesh.analysis.reading.reduced import Store
 from mesh.analysis.results.folder import open_place
-from tests.mesh.analysis.reading.test_logs import SMALL, plain
+from tests.mesh.analysis.reading.test_logs import SMALL, parquet_of, plain
 from tests.mesh.analysis.synthetic import write_logs
 
 if TYPE_CHECKING:
@@ -159,6 +160,42 @@ def test_a_damaged_file_is_read_anew_once_it_is_repaired(
         (row,) = [row for row in expected["files"] if row["file"] == path.name]
         assert (row["damage"] is None) is (data is whole)
     assert not any(row["damage"] for row in expected["files"])
+
+
+def test_only_new_files_are_examined_for_damage(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored was read before. With a damaged file among them, each run would read all files again."""
+    logs = tmp_path / "logs"
+    write_logs(SMALL, logs)
+    for path in list(logs.iterdir()):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    tables(spark, logs, store_at(spark, tmp_path))
+    (logs / "cut.jsonl.gz").write_bytes(gzip.compress(b"{}\n")[:-9])
+    examined: list[str] = []
+    find = logs_module.find_damage
+
+    def watched(spark: SparkSession, files: Any) -> Any:
+        examined.extend(file.name for file in files)
+        return find(spark, files)
+
+    monkeypatch.setattr(logs_module, "find_damage", watched)
+    for _ in range(2):
+        tables(spark, logs, store_at(spark, tmp_path))
+    assert examined == ["cut.jsonl.gz", "cut.jsonl.gz"]
+
+
+def test_repeated_rows_of_parquet_are_counted_in_their_files(spark: SparkSession, tmp_path: Path) -> None:
+    """A name with a space has two forms in Spark. With a store, such a file had no rows in the table."""
+    write_logs(SMALL, tmp_path / "lines")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "a 1+1%.parquet").write_bytes(parquet_of(spark, tmp_path / "lines", tmp_path / "table"))
+    shutil.copy(logs / "a 1+1%.parquet", logs / "b 2.parquet")
+    expected = tables(spark, logs)
+    assert {row["duplicates"] > 0 for row in expected["files"]} == {True, False}
+    assert tables(spark, logs, store_at(spark, tmp_path)) == expected
 
 
 @pytest.mark.parametrize("tail", [b"", b'{"v":1,"ha'])
