@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from mesh.analysis.lives.evidence import SECOND, Evidence, Stay
+from mesh.analysis.lives.evidence import AT_ONCE, SECOND, Evidence, Stay
 from mesh.analysis.lives.spans import Span
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 FLUSH: Final = 2 * SECOND
 """Rows reach the file within a second; a busy loop may take another."""
-AT_ONCE: Final = 1.2
-"""Periods. A running broker gives a sign in each, so its links were closed within this time of its last
-sign."""
 STRAY: Final = 0.5
 """Periods. Frames in flight on a slower link arrive this much after a faster one was closed."""
 STARTING: Final = 0.05
@@ -79,7 +76,7 @@ def by_its_links(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending | 
     """Its kernel closed its links while others could hear that."""
     sign = last_sign(stay, heard)
     soonest = sign - round(STRAY * evidence.period)
-    latest = stay.until - round(STARTING * evidence.period)
+    latest = stay.until - (round(STARTING * evidence.period) if stay.followed else 0)
     if not is_whole(stay, heard) and not goes_on(evidence, stay, heard):
         latest = min(latest, sign + round(AT_ONCE * evidence.period))
     closed = {peer: at for peer, at in closings(evidence, stay).items() if soonest <= at < latest}
@@ -137,9 +134,13 @@ def goes_on(evidence: Evidence, stay: Stay, heard: list[Span]) -> bool:
 
 
 def is_whole(stay: Stay, heard: list[Span]) -> bool:
-    """True if its log contains everything that it wrote."""
+    """True if its log contains everything that it wrote. Without a row for each heartbeat it may write only
+    its counters for a while."""
     log = stay.log
-    return log is not None and not log.torn and (not heard or heard[-1].last - log.last <= FLUSH)
+    if log is None or log.torn:
+        return False
+    quiet = round(log.stats_s * SECOND) if log.told < log.last else 0
+    return not heard or heard[-1].last - log.last <= FLUSH + quiet
 
 
 def closings(evidence: Evidence, stay: Stay) -> dict[str, int]:

@@ -199,8 +199,9 @@ def _complete(raw: Sequence[State], limits: Limits, end: int) -> list[Part]:
         held: State | None = None
         for state in _lasting(run, limits):
             if held is not None and held.end >= state.start:
+                lasted = held.end - held.start > limits.resolution
                 healing = refines(held.sides, state.sides) and state.end - held.end <= limits.healing
-                if healing:
+                if lasted and healing:
                     continue
             found.append(_as_part(state, end))
             held = state

@@ -193,3 +193,10 @@ def test_a_kill_that_nobody_observed_was_between_its_last_row_and_the_next_that_
         heard=[heard("b", 0, 40), heard("b", restarted, 100)],
     )
     assert (states(known), tell(known)[0].error_s) == (CRASH, error_s)
+
+
+def test_a_crash_in_the_last_moment_of_the_logs_is_one() -> None:
+    """No boot follows whose kernel could have closed the links."""
+    known = of(boots=[boot("1", 0, 99.9)], heard=[heard("b", 0, 99.9)], linked=[down("b", 99.98)])
+
+    assert states(known) == [("up", "crash"), ("down", None)]

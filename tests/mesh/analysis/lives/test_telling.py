@@ -36,7 +36,7 @@ def boot(
         stats_s=5.0,
         first=us(first_s),
         last=us(last_s),
-        told=us(last_s),
+        told=more.get("told", us(last_s)),
         first_seq=first_seq,
         last_seq=99,
         rows=99,
@@ -100,6 +100,23 @@ CRASHED_AND_HEARD_EARLY = of(
     boots=CRASHED.boots,
     heard=[heard("b", 0, 49.5), heard("c", 0, 49.8), heard("b", 59.9, 100), heard("c", 59.88, 100)],
     linked=CRASHED.linked,
+)
+CRASHED_WHILE_A_PEER_WAS_PAUSED = of(
+    boots=[boot("1", 0, 49.6), boot("2", 60, 100)],
+    heard=[heard("b", 0, 49.5), heard("c", 0, 47.8), heard("c", 56, 56.01), heard("b", 60, 100)],
+    linked=[down("b", 50), down("c", 56.02), up("b", 60)],
+    read_late=[("c", us(56))],
+)
+POWER_LOST_WHILE_A_PEER_WAS_PAUSED = of(
+    boots=[boot("1", 0, 41, torn=True), boot("2", 60, 100)],
+    heard=[heard("b", 0, 49.5), heard("c", 0, 47.8), heard("c", 56, 56.01), heard("b", 60, 100)],
+    linked=[down("b", 52.5, "no answer in 3 rounds"), down("c", 58, "dead"), up("b", 60)],
+    read_late=[("c", us(56))],
+)
+KILLED_IN_A_LOG_OF_SUMMARIES = of(
+    boots=[boot("1", 0, 45, told=us(32)), boot("2", 60, 100)],
+    heard=[heard("b", 0, 49.5), heard("b", 60, 100)],
+    linked=[down("b", 52.5, "no answer in 3 rounds")],
 )
 CRASHED_WITHOUT_A_LOG = of(
     heard=CRASHED.heard,
@@ -205,6 +222,18 @@ EXPECTED: dict[str, tuple[Evidence, list[Fact]]] = {
     "crashed": (CRASHED, [("up", "crash"), ("down", "restart"), ("up", None)]),
     "crashed, and heard early": (
         CRASHED_AND_HEARD_EARLY,
+        [("up", "crash"), ("down", "restart"), ("up", None)],
+    ),
+    "crashed while a peer was paused": (
+        CRASHED_WHILE_A_PEER_WAS_PAUSED,
+        [("up", "crash"), ("down", "restart"), ("up", None)],
+    ),
+    "power lost while a peer was paused": (
+        POWER_LOST_WHILE_A_PEER_WAS_PAUSED,
+        [("up", "power_off"), ("down", "restart"), ("up", None)],
+    ),
+    "killed, with a log of summaries": (
+        KILLED_IN_A_LOG_OF_SUMMARIES,
         [("up", "crash"), ("down", "restart"), ("up", None)],
     ),
     "crashed without a log": (
@@ -336,6 +365,17 @@ def test_a_broker_heard_just_before_the_logs_end_is_up() -> None:
     assert states(known) == EXPECTED["log ends early"][1]
 
 
+def test_a_time_without_signs_before_a_last_one_is_unknown() -> None:
+    """Its log was lost, and it was heard once more before its power was. The time between was up."""
+    known = of(
+        boots=[boot("1", 0, 40, torn=True), boot("2", 80, 100)],
+        heard=[heard("b", 0, 40), heard("b", 60, 60), heard("b", 80, 100)],
+    )
+
+    assert states(known)[:3] == [("up", "log lost"), ("unknown", "heard again"), ("up", "power_off")]
+    assert [each.end for each in tell(known)][:3] == [us(40), us(60), us(60)]
+
+
 def test_the_longest_of_the_times_in_which_peers_heard_a_broker_counts() -> None:
     known = replace(POWER_LOST, heard=[heard("b", 0, 49.8), heard("c", 1, 49.5), heard("b", 60, 100)])
 
@@ -422,9 +462,24 @@ def _nothing(*args: Any) -> None:
     return None
 
 
+heard_by_all = telling._heard
+
+
 RULES: dict[str, tuple[Any, str, Any, str]] = {
     "its own word": (endings, "by_its_word", _nothing, "left"),
     "closed links are a crash": (endings, "by_its_links", _nothing, "crashed without a log"),
+    "heartbeats read late are no sign": (
+        telling,
+        "_heard",
+        lambda known, stay: heard_by_all(replace(known, read_late=()), stay),
+        "crashed while a peer was paused",
+    ),
+    "a log of summaries is quiet at times": (
+        endings,
+        "is_whole",
+        lambda stay, spans: stay.log is not None and spans[-1].last - stay.log.last <= endings.FLUSH,
+        "killed, with a log of summaries",
+    ),
     "what was judged is no closing": (
         endings,
         "is_of_kernel",
@@ -509,6 +564,15 @@ def test_a_crash_ends_when_its_links_were_closed_and_says_how_sure_that_is() -> 
 
     assert died.end == us(50)
     assert died.error_s == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("known", "end"), [(CRASHED_WHILE_A_PEER_WAS_PAUSED, 50), (POWER_LOST_WHILE_A_PEER_WAS_PAUSED, 49.5)]
+)
+def test_a_life_does_not_end_when_a_paused_peer_reads_on(known: Evidence, end: float) -> None:
+    """The dead broker seemed to live until then, in a mesh that could not hear it, and then to lose its
+    power."""
+    assert tell(known)[0].end == us(end)
 
 
 def test_a_power_loss_ends_a_life_at_its_last_heartbeat() -> None:
@@ -649,6 +713,7 @@ def test_an_hour_added_to_every_clock_shifts_all_times_and_changes_no_state() ->
         late=[later(each) for each in known.late],
         holes=[later(each) for each in known.holes],
         since=[at + hour for at in known.since],
+        read_late=[(listener, at + hour) for listener, at in known.read_late],
     )
     for known, expected in EXPECTED.values():
         assert states(shift(known)) == expected

@@ -77,6 +77,17 @@ def test_complete_parts_from_states(states: list[Told], found: list[Told]) -> No
     assert [text(part) for part in _complete(raw, limits(10), 1000)] == found
 
 
+def test_a_state_too_short_for_a_part_is_nothing_to_heal_from() -> None:
+    """Where two cuts overlap for a moment, the truth has that moment as a part. The second cut was shorter
+    than a mesh may heal, and was taken for its healing."""
+    raw = [
+        State(start, end, sides(told))
+        for start, end, told in [(100, 200, "123|0"), (200, 206, "23|0|1"), (206, 250, "01|23")]
+    ]
+    made = _complete(raw, limits(10)._replace(least=0), 1000)
+    assert [text(part) for part in made] == [(100, 206, "123|0"), (200, 206, "23|0|1"), (200, 250, "01|23")]
+
+
 def lost(pairs: str, start: int, end: int, *, ways: int = 2, fresh: bool = False) -> list[Silence]:
     """Silences of pairs ``01 23``. One-way: the first was not heard by the second."""
     links = [(int(one), int(other)) for one, other in pairs.split()]
