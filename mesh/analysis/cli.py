@@ -217,9 +217,9 @@ def diff(before: Path, after: Path, *, json: bool = False) -> int:
     elif found:
         from rich.console import Console
 
-        from mesh.analysis.reporting.compared import compared
+        from mesh.analysis.reporting.terminal_diff import comparison
 
-        Console(highlight=False).print(compared(found))
+        Console(highlight=False).print(comparison(found))
     else:
         print("no difference")
     return DIFFERENT if found else 0

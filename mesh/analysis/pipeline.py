@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mesh.analysis.cluster.ending import silently
-from mesh.analysis.cluster.file_systems import given_up
+from mesh.analysis.cluster.file_systems import as_mesh_error
 from mesh.analysis.cluster.session import spark_session
 from mesh.analysis.cluster.settings import SparkOptions
 from mesh.analysis.incident.writing import (
@@ -299,4 +299,4 @@ def _in_a_sentence() -> Iterator[None]:
         with silently():
             yield
     except (PySparkException, Py4JError) as error:
-        raise given_up(error) from error
+        raise as_mesh_error(error) from error

@@ -1,4 +1,5 @@
-"""What to do if Spark cannot reach the file system of a URL: jars are missing, or no host has its name."""
+"""Errors of Spark that cannot reach the file system of a URL, in sentences that say what to do: its jars are
+missing, its host is unknown, or nothing answers."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ PACKAGES: Final[Mapping[str, str]] = {
     "abfs": "org.apache.hadoop:hadoop-azure",
     "abfss": "org.apache.hadoop:hadoop-azure",
 }
-"""Packages of Hadoop, which have the version of the Hadoop in Spark, by scheme."""
+"""Hadoop's packages by scheme. Their version must be that of the Hadoop in Spark."""
 CLASSES: Final[Mapping[str, str]] = {
     "S3AFileSystem": "s3a",
     "AzureBlobFileSystem": "abfs",
     "SecureAzureBlobFileSystem": "abfss",
 }
-"""Schemes that Hadoop knows although Spark has no jars for them, by the class in its error."""
+"""Schemes that Hadoop knows without having the jars, by the class in its error."""
 NO_SCHEME: Final = re.compile(r'No FileSystem for scheme "([^"]+)"')
 NO_CLASS: Final = re.compile(r"Class \S*?(\w*FileSystem) not found")
 NO_ANSWER: Final = re.compile(r"Call From \S+ to (\S+) failed on")
@@ -33,20 +34,21 @@ class NoFileSystem(MeshError):
     """Spark cannot read or write at a URL. The message names the scheme or the host, and what to do."""
 
 
-def given_up(error: BaseException) -> MeshError:
-    """An error of Spark's as one of ours, in a sentence."""
-    sentence = missing(str(error), _hadoop_version())
+def as_mesh_error(error: BaseException) -> MeshError:
+    """A `NoFileSystem` if the error of Spark tells of one, otherwise a `MeshError` with Spark's reason."""
+    sentence = unreachable(str(error), _hadoop_version())
     if sentence is not None:
         return NoFileSystem(sentence)
     return MeshError(f"Spark gave up: {reason_of(error)}")
 
 
-def missing(said: str, hadoop: str) -> str | None:
-    """The sentence for an error of Spark's, and the version of its Hadoop. None: the error is another."""
+def unreachable(said: str, hadoop: str) -> str | None:
+    """The sentence for the text of an error. ``hadoop``: the version of Spark's Hadoop. None: the error has
+    another cause."""
     if host := NO_HOST.search(said):
         return f"no host has the name {host[1].rstrip(':;,')}; correct the URL of the logs or of --out"
     if place := NO_ANSWER.search(said):
-        return f"nothing answers at {place[1]}; is it running, and is the URL of the logs and of --out right?"
+        return f"nothing answers at {place[1]}; start it, or correct the URL of the logs or of --out"
     found = NO_SCHEME.search(said)
     named = NO_CLASS.search(said)
     if found is None and (named is None or named[1] not in CLASSES):

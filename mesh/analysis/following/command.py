@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from mesh.analysis.cluster.file_systems import given_up
+from mesh.analysis.cluster.file_systems import as_mesh_error
 from mesh.analysis.cluster.session import spark_session
 from mesh.analysis.cluster.settings import SparkOptions
 from mesh.analysis.following.health import Picture
@@ -62,7 +62,7 @@ def follow_logs(
                 with writing(out):
                     follow(session, place, store, Path(scratch), timed.show, until=timed.ended)
         except (PySparkException, Py4JError) as error:
-            raise given_up(error) from error
+            raise as_mesh_error(error) from error
 
 
 class Timed:

@@ -1,8 +1,8 @@
-"""Finds the damaged ones among files that Spark could not read: compressed lines and Parquet.
+"""Finds damaged files, compressed or Parquet, after Spark failed to read them.
 
-Spark's own readers judge, each strictly and without keeping anything. So nothing is examined unless a reading
-has failed, and the verdict is that of the reading. Halves of the files are read until each damaged one is
-alone: one among a thousand takes twenty jobs, which together read each file about twice.
+It reads the files again with Spark's strict readers, so what it finds is what the analysis failed for. It
+halves the list until each damaged file is alone. One among a thousand takes twenty jobs, which together read
+each file about twice.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from mesh.analysis.reading.failures import damage
 from mesh.analysis.reading.sources import lines_of, rows_of
+from mesh.analysis.reading.spark_errors import damage_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mesh.analysis.reading.finding import LogFile
 
-JAVA: Final = (PySparkException, Py4JError)
-"""The forms in which a failure of Java arrives."""
+JAVA_ERRORS: Final = (PySparkException, Py4JError)
+"""The classes in which an exception of Java arrives."""
 
 
 def find_damage(spark: SparkSession, files: Sequence[LogFile]) -> dict[LogFile, str]:
-    """What is wrong with each damaged file.
+    """The damaged ones of these files, each with its damage in words.
 
     Raises:
         PySparkException, Py4JError: a file cannot be read for another reason.
@@ -37,14 +37,14 @@ def find_damage(spark: SparkSession, files: Sequence[LogFile]) -> dict[LogFile, 
 
 
 def _among(spark: SparkSession, files: Sequence[LogFile]) -> dict[LogFile, str]:
-    """All of them are of one format."""
+    """The files are all compressed, or all Parquet."""
     if not files:
         return {}
     rows = rows_of(spark, files) if files[0].is_parquet else lines_of(spark, files)
     try:
         rows.write.format("noop").mode("overwrite").save()
-    except JAVA as error:
-        wrong = damage(str(error), parquet=files[0].is_parquet)
+    except JAVA_ERRORS as error:
+        wrong = damage_in(str(error), parquet=files[0].is_parquet)
         if wrong is None:
             raise
         if len(files) == 1:

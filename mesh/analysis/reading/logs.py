@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 
 from mesh.analysis.made import made
 from mesh.analysis.reading import heartbeats, numbering
-from mesh.analysis.reading.damage import JAVA, find_damage
-from mesh.analysis.reading.failures import is_gone, may_be_damage
+from mesh.analysis.reading.damage import JAVA_ERRORS, find_damage
 from mesh.analysis.reading.finding import find_logs, paths_of
 from mesh.analysis.reading.material import BOOT, Direct
 from mesh.analysis.reading.repeats import HOLES, Repeats
 from mesh.analysis.reading.schema import NOT_JSON, UNKNOWN
 from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, listed, sources, union
+from mesh.analysis.reading.spark_errors import is_gone, may_be_damage
 from mesh.analysis.results.spark_types import table_schema
 from mesh.analysis.results.tables import FileRow, Heard
 from mesh.errors import MeshError
@@ -93,7 +93,7 @@ def read_logs(spark: SparkSession, place: str, store: Store | None = None) -> Lo
         files = find_logs(spark, place)
         try:
             logs = _read(spark, [replace(file, damage=damage.get(file)) for file in files], store)
-        except JAVA as error:
+        except JAVA_ERRORS as error:
             if not is_gone(str(error)):
                 damage |= _explained(spark, [file for file in files if file not in damage], store, error)
             continue
@@ -132,7 +132,7 @@ def _explained(
     try:
         found = find_damage(spark, [file for file in files if file not in stored])
         found = found or find_damage(spark, list(stored))
-    except JAVA as other:
+    except JAVA_ERRORS as other:
         if is_gone(str(other)):
             return {}
         raise

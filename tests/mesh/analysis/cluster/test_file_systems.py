@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.analysis.cluster.file_systems import missing
+from mesh.analysis.cluster.file_systems import unreachable
 from mesh.cli.app import main
 
 NO_CLASS = "java.lang.RuntimeException: java.lang.ClassNotFoundException: Class {} not found\n\tat org.apache"
@@ -44,7 +44,7 @@ NO_SCHEME = 'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem 
             "java.net.ConnectException: Call From here/127.0.0.1 to names:8020 failed on connection "
             "exception: "
             "java.net.ConnectException: Connection refused; For more details see:  http://wiki",
-            "nothing answers at names:8020; is it running, and is the URL of the logs and of --out right?",
+            "nothing answers at names:8020; start it, or correct the URL of the logs or of --out",
         ),
         (NO_CLASS.format("org.example.Codec"), None),
         ("java.lang.OutOfMemoryError: Java heap space", None),
@@ -52,13 +52,13 @@ NO_SCHEME = 'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem 
 )
 def test_each_cause_has_its_sentence(said: str, sentence: str | None) -> None:
     """The user got Spark's text and exit code 1."""
-    assert missing(said, "3.5.0") == sentence
+    assert unreachable(said, "3.5.0") == sentence
 
 
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.parametrize("follow", [[], ["--follow", "--timeout", "0"]])
-def test_it_is_unavailable(
+def test_a_url_without_a_file_system_ends_with_unavailable(
     spark: object, follow: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With --follow it was called a fault of the program."""

@@ -1,11 +1,11 @@
-"""The text of a failure tells a missing file, damaged content and a lost connection apart."""
+"""The text of a Spark error tells a missing file, a damaged one and a lost connection apart."""
 
 from __future__ import annotations
 
 import pytest
 
-from mesh.analysis.reading import failures
-from mesh.analysis.reading.failures import damage, is_gone, may_be_damage
+from mesh.analysis.reading import spark_errors
+from mesh.analysis.reading.spark_errors import damage_in, is_gone, may_be_damage
 
 HEAD = (
     "An error occurred while calling o151.save.\n"
@@ -34,14 +34,12 @@ HEAD = (
         ("java.io.FileNotFoundException: /logs/a (Permission denied)", None, None),
     ],
 )
-def test_the_last_cause_of_a_failure_is_its_reason(
-    cause: str, lines: str | None, parquet: str | None
-) -> None:
+def test_the_last_cause_tells_the_damage(cause: str, lines: str | None, parquet: str | None) -> None:
     text = (
         f"{HEAD}Caused by: java.io.IOException: could not read\n\tat a.b(C.java)\nCaused by: {cause}\n\tat d"
     )
-    found = [damage(text, parquet=each) for each in (False, True)]
-    assert found == [name and getattr(failures, name) for name in (lines, parquet)]
+    found = [damage_in(text, parquet=each) for each in (False, True)]
+    assert found == [name and getattr(spark_errors, name) for name in (lines, parquet)]
     assert may_be_damage(text) is (found != [None, None])
     assert not is_gone(text)
 

@@ -1,7 +1,7 @@
-"""What Spark's failures mean for a reading: a file is gone, or its content is damaged. Pure.
+"""The cause of a Spark error in the reading of logs: a file is gone, or its content is damaged. Pure.
 
-A failure of Java arrives as pyspark's exception or as py4j's, depending on where it was raised. So only the
-text tells what happened. Its last cause is the reason; a lost connection to a store is no damage.
+A Java exception arrives as pyspark's or as py4j's, depending on where it was raised. Only the text of both
+names the cause, in its last "Caused by". A lost connection to a file system is no damage.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 GONE: Final = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException")
 """Spark's words for a missing file."""
 FORBIDDEN: Final = "Permission denied"
-"""The local file system reports a file without rights as missing, with these words."""
+"""The local file system reports an unreadable file as missing, with these words."""
 CAUSE: Final = "Caused by: "
 
 ENDS_EARLY: Final = "its compressed data end early"
@@ -32,30 +32,29 @@ OF_PARQUET: Final = {
     "SchemaColumnConvertNotSupportedException": OTHER_TYPE,
     r"EOFException|parquet|thrift|zstd|snappy|java\.util\.zip\.|java\.lang\.\w+Exception": BROKEN_PARQUET,
 }
-"""What is wrong with a file, by patterns in the reason."""
+"""Kinds of damage, by a pattern in the last cause. The first match counts."""
 
 
-def is_gone(failure: str) -> bool:
-    """True if a file was missing: its broker has renamed or removed it since it was listed."""
-    return any(words in failure for words in GONE) and FORBIDDEN not in failure
+def is_gone(error: str) -> bool:
+    """True if a file is missing: its broker renamed or removed it after it was listed."""
+    return any(words in error for words in GONE) and FORBIDDEN not in error
 
 
-def damage(failure: str, *, parquet: bool) -> str | None:
-    """What is wrong with the content of a file that could not be read. None: the failure is of another
-    kind."""
-    reason = _reason(failure)
+def damage_in(error: str, *, parquet: bool) -> str | None:
+    """The damage of a Parquet or a compressed file that the error tells of. None: it has another cause."""
+    cause = _last_cause(error)
     for pattern, wrong in (OF_PARQUET if parquet else OF_GZIP).items():
-        if re.search(pattern, reason, re.IGNORECASE):
+        if re.search(pattern, cause, re.IGNORECASE):
             return wrong
     return None
 
 
-def may_be_damage(failure: str) -> bool:
-    """True if it is worth looking for damaged files."""
-    return any(damage(failure, parquet=parquet) is not None for parquet in (False, True))
+def may_be_damage(error: str) -> bool:
+    """True if a file of either format may be damaged."""
+    return any(damage_in(error, parquet=parquet) is not None for parquet in (False, True))
 
 
-def _reason(failure: str) -> str:
-    lines = [line.strip() for line in failure.splitlines() if line.strip()]
+def _last_cause(error: str) -> str:
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith(CAUSE)]
     return causes[-1] if causes else "\n".join(lines[:1])

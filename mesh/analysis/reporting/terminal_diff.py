@@ -1,4 +1,5 @@
-"""The differences between two analyses for a terminal: what matters first, and nothing that looks equal."""
+"""The differences of two analyses for a terminal, as rich renderables: the important ones first. Differences
+too small to show are only counted."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from mesh.analysis.reporting.diff import Difference
 from mesh.analysis.reporting.findings import counted, duration, share
 
 ROWS_SHOWN: Final = 20
-"""Of one topic."""
+"""Rows of a topic. The others are only counted."""
 ALIKE_SHARE: Final = 0.05
-"""Amounts always differ: of rows, of heartbeats, of milliseconds."""
+"""Amounts, as of rows or heartbeats, always differ a little. Up to this share they count as equal."""
 SENTENCES: Final = ("run", "verdict")
 """Differences that are shown as sentences."""
 SHARES: Final = ("availability", "accuracy", "agreement")
@@ -40,15 +41,15 @@ WORDS: Final[Mapping[str, str]] = {
     "matches: fp": "not done (fp)",
     "matches: fn": "missed (fn)",
 }
-"""Words for names in ``summary.json``, or for their first part."""
+"""Words for names in ``summary.json``, or for the part before or after their colon."""
 
 
-def compared(found: Sequence[Difference]) -> RenderableType:
-    """For each run its sentences, and a table of its figures by topic."""
+def comparison(found: Sequence[Difference]) -> RenderableType:
+    """For each run, a sentence of both sides and a table of figures by topic."""
     pieces: list[RenderableType] = []
     runs = list(dict.fromkeys(each.run for each in found if each.run)) or [""]
     for run in runs:
-        # What belongs to no run comes with the last one.
+        # Differences of no run, as of the quality of the logs, come with the last run.
         ours = [each for each in found if each.run == run or (run == runs[-1] and not each.run)]
         if len(runs) > 1:
             pieces.append(Text(run, style="bold"))
@@ -64,7 +65,7 @@ def compared(found: Sequence[Difference]) -> RenderableType:
 
 
 def _sentences(heads: Sequence[Difference]) -> list[Text]:
-    """One for each side."""
+    """One for each side, before and after."""
     return [
         Text.assemble(
             (f"{name:<7}", "bold"), ": ".join("not there" if each is None else each for each in said)
@@ -78,7 +79,7 @@ def _sentences(heads: Sequence[Difference]) -> list[Text]:
 
 
 def _alike(each: Difference) -> bool:
-    """True if both values look equal, or are amounts of about the same size."""
+    """True if both values would look equal, or are amounts of about the same size."""
     if each.what == "part":
         return False
     one, other = each.before, each.after
@@ -105,7 +106,7 @@ def _table(shown: Sequence[Difference]) -> Table:
 
 
 def _part(each: Difference) -> tuple[str, str, str]:
-    """Its sides, and its kind and times."""
+    """The sides of a partition, and its kind and times before and after."""
     told = [str(value).partition(": ") if value else ("-", "", "") for value in (each.before, each.after)]
     return told[0][2] or told[1][2], told[0][0], told[1][0]
 
@@ -115,7 +116,7 @@ def _figure(each: Difference) -> tuple[str, str, str]:
 
 
 def _name(what: str) -> str:
-    """A difference in words."""
+    """The name of a figure in words."""
     if what in WORDS:
         return WORDS[what]
     first, colon, rest = what.partition(": ")
@@ -127,7 +128,7 @@ def _name(what: str) -> str:
 
 
 def _value(each: Difference, value: Any) -> str:
-    """In the unit that the name of the figure ends with."""
+    """A value in the unit that ends the name of its figure."""
     name = each.what.rpartition(": ")[2]
     if value is None:
         return "-"

@@ -1,4 +1,4 @@
-"""The differences of two analyses at 80 columns: what matters first, and nothing that looks equal."""
+"""The differences of two analyses at 80 columns: the important ones first, and none that looks equal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mesh.analysis.reporting.compared import ROWS_SHOWN, compared
 from mesh.analysis.reporting.diff import TOPICS, differences
 from mesh.analysis.reporting.findings import findings_of
+from mesh.analysis.reporting.terminal_diff import ROWS_SHOWN, comparison
 from tests.mesh.analysis.reporting.tables_by_hand import RUN, digest
 
 
@@ -22,7 +22,7 @@ def before() -> dict[str, Any]:
 
 def shown(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     console = Console(file=StringIO(), width=80, _environ={})
-    console.print(compared(differences(before, after)))
+    console.print(comparison(differences(before, after)))
     assert isinstance(console.file, StringIO)
     return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
 
