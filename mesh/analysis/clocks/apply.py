@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from mesh.analysis.clocks.deciding import SPANS, awake_of, stretches_of
+from mesh.analysis.clocks.deciding import SILENCE, SPANS, awake_of, stretches_of
 from mesh.analysis.clocks.joining import joined
 from mesh.analysis.clocks.pieces import PIECE
 from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
@@ -29,6 +29,10 @@ TOLD_NS: Final = (
     f" greatest(first_ns, greatest(last_ns - {LATE_NS}, 0) div summary_ns * summary_ns))"
 )
 """Until when a log tells what its broker heard. A kill loses the summary of the window that was open."""
+AT_ONCE: Final = 1.2
+"""Periods. What a listener hears for longer was not only waiting for it."""
+BEAT_S: Final = 0.1
+"""Interval at which a broker samples its loop's lateness. A stop may be longer by this."""
 LATE: Final = 1.0
 """Periods. A loop less late than this was not stopped long enough to matter."""
 
@@ -45,6 +49,7 @@ class Facts:
     holes: DataFrame
     """`mesh.analysis.results.tables.Hole`"""
     stretches: DataFrame
+    """`mesh.analysis.facts.Stretch`, without those that `sent_in_time` leaves out."""
     awake: DataFrame
     """``run``, ``node``, ``boot``, ``first``, ``last``: times in which it wrote rows without a gap of 2.2
     periods."""
@@ -79,6 +84,7 @@ def facts(logs: Logs, measured: DataFrame, pairs: DataFrame) -> Facts:
     )
     lateness = F.col("loop_late_ms_max") / 1000
     late = timed(logs.stats).join(periods, ["run", "boot"]).where(lateness >= F.col("period_s") * LATE)
+    late = as_decided(late.withColumns({"at": at("mono_ns"), "late_s": lateness}), Late)
     return Facts(
         boots=as_decided(
             boots.withColumns(
@@ -94,9 +100,9 @@ def facts(logs: Logs, measured: DataFrame, pairs: DataFrame) -> Facts:
         ),
         said=as_decided(said, Said),
         linked=as_decided(linked, Linked),
-        late=as_decided(late.withColumns({"at": at("mono_ns"), "late_s": lateness}), Late),
+        late=late,
         holes=as_decided(timed(logs.holes).withColumns({"start": at("start_ns"), "end": at("end_ns")}), Hole),
-        stretches=as_decided(_stretches(pairs, timed), Stretch),
+        stretches=sent_in_time(as_decided(_stretches(pairs, timed), Stretch), late, boots),
         awake=_awake(logs, timed, periods),
     )
 
@@ -136,6 +142,27 @@ def _stretches(pairs: DataFrame, timed: Callable[[DataFrame], DataFrame]) -> Dat
     return timed(rows.select("run", "src", "dst", "boot", "of.*")).withColumns(
         {"first": at("first"), "last": at("last"), "error_s": F.col("error") / 1e9}
     )
+
+
+def sent_in_time(stretches: DataFrame, late: DataFrame, boots: DataFrame) -> DataFrame:
+    """Without short stretches that began as soon as their listener went on after a stop of 2.2 periods. It
+    read at once what came meanwhile, from a broker that may have died or been cut off long before."""
+    clocks = F.broadcast(boots.select("run", "boot", "period_s", "stats_s"))
+    stops = late.join(clocks, ["run", "boot"]).where(F.col("late_s") + BEAT_S >= F.col("period_s") * SILENCE)
+    stop = F.broadcast(
+        stops.select(
+            "run",
+            "boot",
+            "at",
+            (F.col("at") - (F.col("stats_s") + BEAT_S) * 1e6).alias("since"),
+            (F.col("period_s") * AT_ONCE * 1e6).alias("short"),
+        )
+    ).alias("stop")
+    each = stretches.alias("each")
+    begins = F.col("each.first").between(F.col("stop.since"), F.col("stop.at"))
+    is_short = F.col("each.last") - F.col("each.first") <= F.col("stop.short")
+    of_it = (F.col("each.run") == F.col("stop.run")) & (F.col("each.boot") == F.col("stop.boot"))
+    return each.join(stop, of_it & begins & is_short, "left_anti")
 
 
 def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame], periods: DataFrame) -> DataFrame:

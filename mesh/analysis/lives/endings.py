@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from mesh.analysis.lives.evidence import AT_ONCE, SECOND, Evidence, Stay
+from mesh.analysis.lives.evidence import SECOND, Evidence, Stay
 from mesh.analysis.lives.spans import Span
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 FLUSH: Final = 2 * SECOND
 """Rows reach the file within a second; a busy loop may take another."""
+AT_ONCE: Final = 1.2
+"""Periods. A running broker gives a sign in each, so its links were closed within this time of its last
+sign."""
 STRAY: Final = 0.5
 """Periods. Frames in flight on a slower link arrive this much after a faster one was closed."""
 STARTING: Final = 0.05

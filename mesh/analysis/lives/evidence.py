@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 SECOND: Final = 1_000_000
 
-AT_ONCE: Final = 1.2
-"""Periods. A running broker gives a sign in each."""
 SILENCE: Final = 2.2
 """Periods without a sign after which something is wrong: one heartbeat may be lost, and the next one late."""
 
@@ -44,8 +42,6 @@ class Evidence:
     """Boot, start and end of times in which it wrote rows without a gap of more than 2.2 periods."""
     late: Sequence[Late] = ()
     """Its own reports of lateness."""
-    read_late: Sequence[tuple[str, int]] = ()
-    """Others that were stopped, and when they read on: what they heard at once may be old."""
     holes: Sequence[Hole] = ()
     """Where rows of its log are missing."""
     since: Sequence[int] = ()

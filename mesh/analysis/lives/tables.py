@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.analysis.gathered import columns_of, gathered
 from mesh.analysis.lives.availability import availability
 from mesh.analysis.lives.churn import churn
-from mesh.analysis.lives.evidence import AT_ONCE, SECOND, SILENCE, Evidence
-from mesh.analysis.lives.pauses import BEAT
+from mesh.analysis.lives.evidence import Evidence
 from mesh.analysis.lives.survival import survival
 from mesh.analysis.lives.telling import tell
 
@@ -30,7 +29,6 @@ KNOWN: Final = {
     "heard": "dst boot first last",
     "awake": "boot first last",
     "late": "boot at late_s",
-    "read_late": "dst first",
     "holes": "start end",
 }
 """Lists of evidence about a broker, and their columns."""
@@ -54,7 +52,6 @@ def lives(facts: Facts) -> DataFrame:
         "heard": facts.stretches.withColumnRenamed("src", "who"),
         "awake": facts.awake.withColumnRenamed("node", "who"),
         "late": facts.late.withColumnRenamed("node", "who"),
-        "read_late": read_late(facts.stretches, facts.late, facts.boots).withColumnRenamed("src", "who"),
         "holes": facts.holes.withColumnRenamed("node", "who"),
     }
     of_run = facts.boots.groupBy("run").agg(
@@ -85,27 +82,6 @@ def telling_reports(said: DataFrame, boots: DataFrame) -> DataFrame:
     )
     words = said.join(F.broadcast(logged), ["run", "who", "subject_boot"], "left")
     return words.where("logged is null or to_state = 'left' or reason = 'refuted'")
-
-
-def read_late(stretches: DataFrame, late: DataFrame, boots: DataFrame) -> DataFrame:
-    """``run``, ``src``, ``dst``, ``first``: the short stretches that a listener heard as soon as it went on
-    after a stop of more than 2.2 periods."""
-    from pyspark.sql import functions as F
-
-    clocks = F.broadcast(boots.select("run", "boot", "period_s", "stats_s"))
-    stops = late.join(clocks, ["run", "boot"]).where(
-        F.col("late_s") + BEAT / SECOND >= F.col("period_s") * SILENCE
-    )
-    latest = stops.select(
-        "run", "boot", "at", (F.col("at") - (F.col("stats_s") * SECOND + BEAT)).alias("since"), "period_s"
-    )
-    return (
-        stretches.join(F.broadcast(latest), ["run", "boot"])
-        .where(F.col("first").between(F.col("since"), F.col("at")))
-        .where(F.col("last") - F.col("first") <= F.col("period_s") * AT_ONCE * SECOND)
-        .select("run", "src", "dst", "first")
-        .distinct()
-    )
 
 
 def _since(said: DataFrame, boots: DataFrame) -> DataFrame:
@@ -162,7 +138,6 @@ def _tell(node: str, begin: int, end: int, period_s: float, *known: Any) -> list
         for (name, record), columns in zip(RECORDS.items(), known, strict=True)
     }
     lists["since"] = [row.since for row in lists["since"]]
-    lists["read_late"] = [tuple(row) for row in lists["read_late"]]
     evidence = Evidence(node=node, begin=begin, end=end, period_s=period_s, **lists)
     return [tuple(row) for row in tell(evidence)]
 

@@ -11,7 +11,7 @@ from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
 from mesh.analysis.lives.endings import Cause, ending
-from mesh.analysis.lives.evidence import AT_ONCE, SECOND, Evidence, Stay, stays
+from mesh.analysis.lives.evidence import SECOND, Evidence, Stay, stays
 from mesh.analysis.lives.pauses import SLOT, pauses
 from mesh.analysis.lives.spans import Span, merged, without
 
@@ -125,18 +125,11 @@ def _of_boot(evidence: Evidence, stay: Stay) -> Iterator[_Stretch]:
 
 def _heard(evidence: Evidence, stay: Stay) -> list[Span]:
     """When others heard this boot. Heartbeats do not name their boot. Those that continued into the next one
-    belong to this one until at least 2.2 periods before it. Those that began just before it belong to it.
-
-    A listener that was stopped reads at once what came meanwhile. If it heard nothing after that, the sender
-    may have died long before."""
+    belong to this one until at least 2.2 periods before it. Those that began just before it belong to it."""
     early = round(EARLY * evidence.period) if stay.followed else 0
-    read_late = set(evidence.read_late)
     spans = []
     for stretch in evidence.heard:
         if stretch.first >= stay.until - early or stretch.last < stay.first:
-            continue
-        soon = stretch.last - stretch.first <= AT_ONCE * evidence.period
-        if soon and (stretch.dst, stretch.first) in read_late:
             continue
         first, last = max(stretch.first, stay.first), stretch.last
         if stay.followed and last >= stay.until:

@@ -101,18 +101,6 @@ CRASHED_AND_HEARD_EARLY = of(
     heard=[heard("b", 0, 49.5), heard("c", 0, 49.8), heard("b", 59.9, 100), heard("c", 59.88, 100)],
     linked=CRASHED.linked,
 )
-CRASHED_WHILE_A_PEER_WAS_PAUSED = of(
-    boots=[boot("1", 0, 49.6), boot("2", 60, 100)],
-    heard=[heard("b", 0, 49.5), heard("c", 0, 47.8), heard("c", 56, 56.01), heard("b", 60, 100)],
-    linked=[down("b", 50), down("c", 56.02), up("b", 60)],
-    read_late=[("c", us(56))],
-)
-POWER_LOST_WHILE_A_PEER_WAS_PAUSED = of(
-    boots=[boot("1", 0, 41, torn=True), boot("2", 60, 100)],
-    heard=[heard("b", 0, 49.5), heard("c", 0, 47.8), heard("c", 56, 56.01), heard("b", 60, 100)],
-    linked=[down("b", 52.5, "no answer in 3 rounds"), down("c", 58, "dead"), up("b", 60)],
-    read_late=[("c", us(56))],
-)
 KILLED_IN_A_LOG_OF_SUMMARIES = of(
     boots=[boot("1", 0, 45, told=us(32)), boot("2", 60, 100)],
     heard=[heard("b", 0, 49.5), heard("b", 60, 100)],
@@ -223,14 +211,6 @@ EXPECTED: dict[str, tuple[Evidence, list[Fact]]] = {
     "crashed, and heard early": (
         CRASHED_AND_HEARD_EARLY,
         [("up", "crash"), ("down", "restart"), ("up", None)],
-    ),
-    "crashed while a peer was paused": (
-        CRASHED_WHILE_A_PEER_WAS_PAUSED,
-        [("up", "crash"), ("down", "restart"), ("up", None)],
-    ),
-    "power lost while a peer was paused": (
-        POWER_LOST_WHILE_A_PEER_WAS_PAUSED,
-        [("up", "power_off"), ("down", "restart"), ("up", None)],
     ),
     "killed, with a log of summaries": (
         KILLED_IN_A_LOG_OF_SUMMARIES,
@@ -462,18 +442,9 @@ def _nothing(*args: Any) -> None:
     return None
 
 
-heard_by_all = telling._heard
-
-
 RULES: dict[str, tuple[Any, str, Any, str]] = {
     "its own word": (endings, "by_its_word", _nothing, "left"),
     "closed links are a crash": (endings, "by_its_links", _nothing, "crashed without a log"),
-    "heartbeats read late are no sign": (
-        telling,
-        "_heard",
-        lambda known, stay: heard_by_all(replace(known, read_late=()), stay),
-        "crashed while a peer was paused",
-    ),
     "a log of summaries is quiet at times": (
         endings,
         "is_whole",
@@ -564,15 +535,6 @@ def test_a_crash_ends_when_its_links_were_closed_and_says_how_sure_that_is() -> 
 
     assert died.end == us(50)
     assert died.error_s == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize(
-    ("known", "end"), [(CRASHED_WHILE_A_PEER_WAS_PAUSED, 50), (POWER_LOST_WHILE_A_PEER_WAS_PAUSED, 49.5)]
-)
-def test_a_life_does_not_end_when_a_paused_peer_reads_on(known: Evidence, end: float) -> None:
-    """The dead broker seemed to live until then, in a mesh that could not hear it, and then to lose its
-    power."""
-    assert tell(known)[0].end == us(end)
 
 
 def test_a_power_loss_ends_a_life_at_its_last_heartbeat() -> None:
@@ -713,7 +675,6 @@ def test_an_hour_added_to_every_clock_shifts_all_times_and_changes_no_state() ->
         late=[later(each) for each in known.late],
         holes=[later(each) for each in known.holes],
         since=[at + hour for at in known.since],
-        read_late=[(listener, at + hour) for listener, at in known.read_late],
     )
     for known, expected in EXPECTED.values():
         assert states(shift(known)) == expected

@@ -86,6 +86,7 @@ def read_facts(folder: Path, *, without: Iterable[str] = (), at: Callable[[Row],
             torn[rows[-1]["node"], rows[-1]["boot"]] = cut
     for key, rows in boots.items():
         _read_boot(facts, sorted(rows, key=lambda row: int(row["seq"])), torn[key], at)
+    facts.stretches = sent_in_time(facts)
     return facts
 
 
@@ -143,6 +144,23 @@ def _read_boot(facts: Facts, rows: list[Row], torn: bool, at: Callable[[Row], in
     for src, times in heard.items():
         for start, end in _runs(sorted(times), silent):
             facts.stretches.append(Stretch(who["run"], src, who["node"], who["boot"], start, end, 0.0))
+
+
+def sent_in_time(facts: Facts) -> list[Stretch]:
+    """Without what a listener that was stopped read when it went on, if it heard nothing after that."""
+    return [each for each in facts.stretches if not any(_read_late(each, row, facts) for row in facts.late)]
+
+
+def _read_late(stretch: Stretch, row: Late, facts: Facts) -> bool:
+    """Its listener was stopped until the stretch began, and heard it for a moment only."""
+    if row.boot != stretch.boot:
+        return False
+    (boot,) = (boot for boot in facts.boots if boot.boot == row.boot)
+    return (
+        row.late_s + 0.1 >= 2.2 * boot.period_s
+        and row.at - (boot.stats_s + 0.1) * 1e6 <= stretch.first <= row.at
+        and stretch.last - stretch.first <= 1.2e6 * boot.period_s
+    )
 
 
 def _leaves(row: Row) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
 from tests.mesh.analysis.oracle.clock_tables import Clocks
-from tests.mesh.analysis.oracle.log_facts import Facts
+from tests.mesh.analysis.oracle.log_facts import Facts, sent_in_time
 from tests.mesh.analysis.oracle.reading import Line, read_lines
 
 Row = dict[str, Any]
@@ -47,6 +47,7 @@ def mesh_facts(folder: Path, rows: Sequence[Row], heard: Sequence[Row], clocks: 
             facts.late.append(Late(**who, at=at, late_s=row["loop_late_ms_max"] / 1000))
     facts.holes += [(hole["node"], (hole["start"], hole["end"])) for hole in holes(rows, clocks)]
     facts.stretches += _stretches(heard, clocks)
+    facts.stretches = sent_in_time(facts)
     facts.awake += _awake(rows, heard, clocks, period_s)
     return facts
 

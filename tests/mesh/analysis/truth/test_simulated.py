@@ -65,3 +65,44 @@ def test_the_summary_that_a_kill_loses_is_no_silence(tmp_path: Path) -> None:
 
     assert found["parts"] == []
     assert {row["verdict"] for row in found["matches"]} == {"tp"}
+
+
+PAUSED = """
+name = "paused"
+summary = "a peer is paused while a broker is killed, and while the mesh is cut"
+brokers = 5
+[[fault]]
+at_s = 20
+kind = "pause"
+a = ["broker-3"]
+for_s = 8
+[[fault]]
+at_s = 22
+kind = "crash"
+a = ["broker-2"]
+for_s = 14
+[[fault]]
+at_s = 50
+kind = "pause"
+a = ["broker-3"]
+for_s = 8
+[[fault]]
+at_s = 54
+kind = "partition"
+a = ["broker-1", "broker-2"]
+for_s = 9
+"""
+
+
+@pytest.mark.parametrize("how", ["each", "summary"])
+def test_what_a_paused_broker_reads_when_it_goes_on_is_no_sign(how: str, tmp_path: Path) -> None:
+    """The killed broker seemed to live until then, in a partition of its own. The cut was two parts, since
+    heartbeats from before it seemed to cross it."""
+    (tmp_path / "paused.toml").write_text(PAUSED)
+    Play(load(str(tmp_path / "paused.toml")), seed=1, out=str(tmp_path / "logs"), log_heartbeats=how).run()
+
+    found = tables(tmp_path / "logs", 5.0)
+
+    assert {row["verdict"] for row in found["matches"]} == {"tp"}
+    assert [part["kind"] for part in found["parts"]] == ["complete"]
+    assert all(abs(row["start_lag_s"]) < 1 for row in found["matches"])
