@@ -85,7 +85,7 @@ def by_its_links(evidence: Evidence, stay: Stay, heard: list[Span]) -> Ending | 
     closed = {peer: at for peer, at in closings(evidence, stay).items() if soonest <= at < latest}
     if not closed:
         return None
-    at = max(min(closed.values()), stay.first)
+    at = min(closed.values())
     if not is_whole(stay, heard) and len(kept(evidence, at, closed)) >= len(closed):
         return None
     return Ending(at, "crash", max(0, at - sign))
@@ -152,11 +152,7 @@ def closings(evidence: Evidence, stay: Stay) -> dict[str, int]:
     for row in sorted(evidence.linked, key=lambda row: (row.at, row.up)):
         if stay.first <= row.at < stay.until:
             last[row.node] = row
-    return {
-        peer: row.at
-        for peer, row in last.items()
-        if not row.up and is_of_kernel(row.reason) and not _heard_after(evidence, stay, peer, row.at)
-    }
+    return {peer: row.at for peer, row in last.items() if not row.up and is_of_kernel(row.reason)}
 
 
 def kept(evidence: Evidence, at: int, closed: dict[str, int]) -> list[str]:
@@ -177,11 +173,3 @@ def kept(evidence: Evidence, at: int, closed: dict[str, int]) -> list[str]:
 def is_of_kernel(reason: str) -> bool:
     """True if a link went down because the other end was closed, and not by a judgement of this end."""
     return any(words in reason.lower() for words in KERNEL_WORDS)
-
-
-def _heard_after(evidence: Evidence, stay: Stay, peer: str, at: int) -> bool:
-    """It lived on: something else broke the link."""
-    return any(
-        stretch.dst == peer and at + STRAY * evidence.period < stretch.last < stay.until
-        for stretch in evidence.heard
-    )

@@ -1,9 +1,9 @@
 """Matches the parts that were made one to one with the parts that were found. Pure.
 
-Two parts can match if they overlap and separate the same brokers. A finding about single links may lack
-brokers whose links no log describes. Among all ways to pair them, the one with the most common time is
-chosen. A one-way cut becomes a cut of both ways when its links are given up. So a part that is one-way and
-then complete, with the same sides, counts as one here.
+Two parts can match if they overlap and separate the same brokers, one-way parts in the same direction. A
+finding about single links may lack brokers whose links no log describes. Among all ways to pair them, the one
+with the most common time is chosen. A one-way cut becomes a cut of both ways when its links are given up. So
+a part that is one-way and then complete, with the same sides, counts as one here.
 
 A part shorter than 3.2 periods is *below resolution* if it has no counterpart: such a short cut may end
 before a heartbeat is missed. The same holds for findings about links that were strained all that time: chance
@@ -41,6 +41,8 @@ class Episode(NamedTuple):
     end: int | None
     kinds: tuple[str, ...]
     apart: frozenset[frozenset[int]]
+    heard: frozenset[int] | None
+    """The side that was heard while it was one-way. None: it was not."""
     numbers: tuple[int, ...]
 
 
@@ -70,6 +72,9 @@ def match_parts(
     def worth(one: Made, other: Episode) -> int:
         sides = {frozenset(map(frozenset, sides)) for sides in (one.part.sides, one.told)}
         if other.apart not in sides or not _kinds_agree(one.part.kind, other.kinds):
+            return 0
+        heard = {frozenset(sides[0]) for sides in (one.part.sides, one.told)}
+        if one.part.kind == "one-way" and other.heard is not None and other.heard not in heard:
             return 0
         until, last = (end if at is None else at for at in (one.part.end, other.end))
         return min(until, last) - max(one.part.start, other.start)
@@ -129,12 +134,13 @@ def _episodes(found: Sequence[Part], period: int) -> list[Episode]:
         for place, before in enumerate(episodes):
             follows = before.end is not None and abs(part.start - before.end) <= APART_PERIODS * period
             if before.kinds == ("one-way",) and part.kind != "one-way" and before.apart == apart and follows:
-                episodes[place] = Episode(
-                    before.start, part.end, (*before.kinds, part.kind), apart, (*before.numbers, number)
+                episodes[place] = before._replace(
+                    end=part.end, kinds=(*before.kinds, part.kind), numbers=(*before.numbers, number)
                 )
                 break
         else:
-            episodes.append(Episode(part.start, part.end, (part.kind,), apart, (number,)))
+            heard = frozenset(part.sides[0]) if part.kind == "one-way" else None
+            episodes.append(Episode(part.start, part.end, (part.kind,), apart, heard, (number,)))
     return episodes
 
 

@@ -61,6 +61,13 @@ def test_a_part_that_no_log_could_tell_of_was_not_missed() -> None:
     assert verdicts(match([made(10, 20)._replace(seen=0)], [part(10, 20)])) == ["tp"]
 
 
+def test_a_one_way_part_in_the_other_direction_is_another() -> None:
+    """Only the brokers on both sides were compared."""
+    cut = made(10, 20, ((0,), (1, 2, 3)), "one-way")
+    assert verdicts(match([cut], [part(10, 20, ((0,), (1, 2, 3)), "one-way")])) == ["tp"]
+    assert verdicts(match([cut], [part(10, 20, ((1, 2, 3), (0,)), "one-way")])) == ["fn", "fp"]
+
+
 def test_a_link_of_which_no_log_tells_may_lack_in_a_finding() -> None:
     whole = made(10, 20, ((1, 2), (0,)), "one-way")
     assert verdicts(match([whole], [part(10, 20, ((1,), (0,)))])) == ["fn", "fp"]

@@ -92,7 +92,7 @@ def greedy(
 
 def each_alone(found: Sequence[Part], period: int) -> list[Episode]:
     apart = [frozenset(map(frozenset, one.sides)) for one in found]
-    return [Episode(one.start, one.end, (one.kind,), apart[at], (at,)) for at, one in enumerate(found)]
+    return [Episode(one.start, one.end, (one.kind,), apart[at], None, (at,)) for at, one in enumerate(found)]
 
 
 def never_mended(links: Any, link: tuple[str, str], at: int) -> None:
