@@ -68,7 +68,7 @@ def analyze(
     scenario
         Write the events to this file, as a scenario for mesh simulate.
     run
-        The run of which to write the scenario, if the logs hold several.
+        The run to write as a scenario, if the logs hold several.
     around
         Put only events around this time, such as 14:03:20, into the scenario.
     within
