@@ -102,16 +102,18 @@ def analyze(
         useless = {"--window": window, "--scenario": scenario, "--run": run, "--around": around}
         for flag, value in {**useless, "--within": within}.items():
             if value is not None:
-                return _refuse(f"{flag} is of no use with --follow; run mesh analyze without it", USAGE)
+                return _refuse(f"{flag} has no effect with --follow; leave out one of them", USAGE)
         if timeout is not None and not timeout >= 0:
             return _refuse(f"--timeout {timeout:g} is not a number of seconds from zero up", USAGE)
     elif timeout is not None:
-        return _refuse("--timeout ends --follow; add that, or leave it out", USAGE)
+        return _refuse(
+            "--timeout has no effect without --follow; add --follow, or leave out --timeout", USAGE
+        )
     for flag, text in (("--around", around), ("--run", run)):
         if text is not None and scenario is None:
             return _refuse(f"{flag} says what goes into a scenario; name its file with --scenario", USAGE)
     if within is not None and around is None:
-        return _refuse("--within is a number of seconds around a time; name that with --around", USAGE)
+        return _refuse("--within has no effect without --around; name a time with --around", USAGE)
     try:
         spark = SparkOptions(master=master, memory=memory, conf=parse_conf(conf))
     except ValueError as error:
@@ -283,7 +285,7 @@ def _package(path: Path) -> int:
 
 
 def _unwritable(scenario: Path) -> tuple[str, int] | None:
-    """The refusal if the file cannot be created. Creates it for a moment, since only that tells."""
+    """The refusal if the file cannot be created. Only an attempt tells, so it exists for a moment."""
     try:
         os.close(os.open(scenario, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         scenario.unlink()

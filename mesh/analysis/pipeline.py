@@ -63,7 +63,7 @@ class ScenarioWish:
     `parse_moment` accepts. ``run`` names the run if the logs hold several.
 
     Raises:
-        ConfigError: the time is no time.
+        ConfigError: ``within_s`` is not above zero, or ``around`` is not a time.
     """
 
     around: str | None = None
@@ -107,10 +107,10 @@ def analyse(
 
     Raises:
         NoLogs: nothing is there, or nothing that is a log.
-        NoRows: not one line is a row; they all are in quarantine, and what was current still is.
+        NoRows: not one line is a row; all are in quarantine, and the current result is unchanged.
         ConfigError: ``window_s`` is not between 0.1 s and a day, or the scenario's time is outside of the
-            run. In the latter case the result is current.
-        NoScenario: there is nothing to make a scenario of, or several runs; the result is current.
+            run. Then the result is current.
+        NoScenario: nothing happened, or no run is chosen of several; the result is current.
         OutputError: ``out`` is somebody else's, or cannot be written.
         Locked: another analysis writes to ``out``.
         ImportError: Spark is not installed.
@@ -265,7 +265,7 @@ def _check_input(logs: str) -> None:
             raise NoLogs(f"{folder} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {hint}")
         if skipped := [path for path in found if is_skipped(path.relative_to(folder))]:
             raise NoLogs(f"Spark reads nothing whose name begins with _, such as {min(skipped)}; rename it")
-    # A broker may rename a file meanwhile: then it is not empty.
+    # A file that is gone was renamed by its broker, so it was not empty.
     if all(path.exists() and not path.stat().st_size for path in found):
         one = len(found) == 1
         raise NoLogs(

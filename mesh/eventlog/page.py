@@ -41,7 +41,7 @@ Readers take files compressed by gzip (`.jsonl.gz`), and Parquet with these colu
 A line that lacks a column whose type has no ? is no row. A column with a ? may be null or missing.
 """
 TITLES: Final = {
-    "meta": "the broker starts, goes on in a further file, or stops",
+    "meta": "the broker starts, goes on or stops",
     "hb": "a heartbeat was heard",
     "heard": "what was heard from a peer in one window",
     "mem": "a member changed its state in the writer's view",

@@ -60,9 +60,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_un
 
 
 class MetaRow(Row, frozen=True, kw_only=True, tag="meta", omit_defaults=True):
-    """The broker starts or stops, or goes on: with a further file, so that files can be read when earlier
-    ones are removed, or with rows of another kind for heartbeats. A boot without a stop row ended without a
-    shutdown."""
+    """The broker starts, goes on or stops. It goes on in a further file, so that files can be read when
+    earlier ones are removed. It also goes on when it begins or ends to sum up heartbeats in windows. A boot
+    without a stop row ended without a shutdown."""
 
     op: Literal["start", "continue", "stop"]
     """start, continue or stop"""
@@ -81,7 +81,7 @@ class MetaRow(Row, frozen=True, kw_only=True, tag="meta", omit_defaults=True):
     stats_s: Annotated[float, Meta(ge=1e-6, le=1e12)] | None = None
     """seconds between two `stats` rows"""
     window_ns: Annotated[int, Meta(ge=64)] | None = None
-    """length of the windows of its rows `heard`; null: each heartbeat has a row"""
+    """length of the windows of its `heard` rows; null: each heartbeat has a row"""
     url: str | None = None
     """where peers dial it"""
     reason: str | None = None

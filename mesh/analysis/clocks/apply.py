@@ -166,7 +166,8 @@ def sent_in_time(stretches: DataFrame, late: DataFrame, boots: DataFrame) -> Dat
 
 
 def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame], periods: DataFrame) -> DataFrame:
-    """Times in which a broker wrote rows of any kind. One that hears nobody still writes about its links."""
+    """Times in which a broker wrote rows of any kind. A broker that hears nobody still writes rows
+    about its links."""
     found = F.udf(awake_of, SPANS, useArrow=False)
     heard = logs.heard.groupBy("run", F.col("dst").alias("node"), "boot", "window", "window_ns").agg(
         F.min("first_ns").alias("first_ns"),

@@ -51,7 +51,7 @@ def stretches_of(windows: Any) -> list[tuple[int, ...]]:
 
 def awake_of(windows: Any, others: Any, period_s: float) -> list[tuple[int, ...]]:
     """`SPANS` in which a broker wrote rows: heartbeats, and ``others`` at these nanoseconds. A silence that
-    may be 2.2 periods long counts as one."""
+    may be 2.2 periods long counts as one. ``period_s`` gives the length of a window if there is none."""
     length = max((row.window_ns for row in windows or ()), default=window_ns(period_s))
     moments = [Window(ns, length, ns, ns, 0) for ns in others or ()]
     gap = round(length / PERIODS * SILENCE) - length // SLOTS

@@ -106,7 +106,7 @@ def _say_nothing(said: object) -> None:
 def silently() -> Iterator[None]:
     """Suppress what libraries log about an error that is reported in a sentence.
 
-    py4j logs its lost connections to the root logger, where only a filter tells them from the program's own.
+    py4j logs lost connections to the root logger. A filter removes these records and keeps the program's own.
     """
     from pyspark.logger import PySparkLogger
 

@@ -101,7 +101,7 @@ class DriverJava:
         process = self._process
         if process is None:
             return
-        self._release_nothing_more()
+        self._stop_releases()
         if process.stdin is not None:
             with contextlib.suppress(OSError):
                 process.stdin.close()
@@ -114,10 +114,10 @@ class DriverJava:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _release_nothing_more(self) -> None:
-        """Let py4j send no more releases of objects.
+    def _stop_releases(self) -> None:
+        """Stop py4j from releasing objects in the Java.
 
-        A thread of py4j sends them up to a second after this program has dropped the objects. If the Java has
+        A thread of py4j does so up to a second after this program has dropped an object. If the Java has
         ended meanwhile, that thread logs a traceback.
         """
         if self._gateway is not None:

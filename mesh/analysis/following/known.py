@@ -1,5 +1,5 @@
-"""What a store knows of a mesh when a follower begins: the last row of each broker and link, and the last
-deaths, as one batch."""
+"""The stored state of a mesh when a follower begins, as one batch: the last row of each broker and link, and
+the last deaths."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def known_of(store: Store, files: Sequence[LogFile]) -> Batch:
 
 
 def _last_deaths(rows: DataFrame) -> list[Death]:
-    """At most as many as a view keeps."""
+    """The last deaths in these rows, at most as many as a view keeps."""
     dead = rows.where((F.col("kind") == "mem") & (F.col("to_state") == "dead"))
     each = dead.groupBy("run", "subject", "subject_boot", "subject_inc").agg(
         F.min_by("subject_name", "us").alias("name"),

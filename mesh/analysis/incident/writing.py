@@ -41,7 +41,7 @@ def write_scenario(
     that time.
 
     Raises:
-        NoScenario: nothing happened, something happened to too many, or it is not clear to which run.
+        NoScenario: nothing happened, something happened to too many, or ``run`` does not name a run.
     """
     return _write(chosen_run(found.runs, run), digest, outages, at, within_s)
 
@@ -79,7 +79,7 @@ def parse_moment(text: str) -> datetime | time:
     """A time from a user: ``14:03:20``, or with its date. Without a zone it is UTC.
 
     Raises:
-        ValueError: it is no time.
+        ValueError: it is not a time.
     """
     try:
         if "-" not in text:
@@ -93,11 +93,11 @@ def parse_moment(text: str) -> datetime | time:
 
 
 def moment_of(text: str, started: Instant, ended: Instant) -> Instant:
-    """The instant of a time in the form of `parse_moment`. One without a date is on the day the run began, or
-    after midnight.
+    """The instant of a time in the form of `parse_moment`. A time without a date is the first such after the
+    run began.
 
     Raises:
-        ValueError: it is no time, or lies outside of the run.
+        ValueError: it is not a time, or lies outside of the run.
     """
     begun, over = (datetime.fromtimestamp(at // 1_000_000, UTC) for at in (started, ended))
     parsed = parse_moment(text)

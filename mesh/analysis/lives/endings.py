@@ -137,8 +137,8 @@ def goes_on(evidence: Evidence, stay: Stay, heard: list[Span]) -> bool:
 
 
 def is_whole(stay: Stay, heard: list[Span]) -> bool:
-    """True if its log contains everything that it wrote. Without a row for each heartbeat it may write only
-    its counters for a while."""
+    """True if its log contains everything that it wrote. A log of summaries may have no row until the next
+    counters."""
     log = stay.log
     if log is None or log.torn:
         return False

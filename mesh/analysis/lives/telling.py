@@ -144,6 +144,7 @@ def _heard(evidence: Evidence, stay: Stay) -> list[Span]:
 
 
 def _met(heard: list[Span], begin: int, until: int) -> int | None:
+    """When others first heard it between these times."""
     return next((max(each.first, begin) for each in heard if each.last >= begin and each.first < until), None)
 
 

@@ -47,7 +47,7 @@ class LogFile:
     modified_us: int = 0
     """When it was last written to, in microseconds since the epoch."""
     damage: str | None = None
-    """What is wrong with it, if a reading has failed for it. It is read as far as it can be."""
+    """Its damage in words, once a reading failed because of it. It is then read as far as possible."""
 
     @property
     def is_parquet(self) -> bool:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from mesh.analysis.reading.sources import Source
 
 READINGS_MAX: Final = 5
-"""Brokers rename a file every ten minutes or 64 MiB. The logs are read again if one did so meanwhile, and
-after damaged files were found."""
+"""The logs are read again if a broker renamed a file meanwhile, as it does every ten minutes or 64 MiB, and
+if damaged files were found."""
 FEW: Final = ("meta", "mem", "link", "truth")
 """Kinds of which there are few rows, apart from the others, so that a look at them does not read all."""
 ABOUT: Final = ("name", "host", "version", "period_s", "deadline_s", "stats_s")
@@ -95,13 +95,15 @@ def read_logs(spark: SparkSession, place: str, store: Store | None = None) -> Lo
             logs = _read(spark, [replace(file, damage=damage.get(file)) for file in files], store)
         except JAVA_ERRORS as error:
             if not is_gone(str(error)):
-                damage |= _explained(spark, [file for file in files if file not in damage], store, error)
+                damage |= _damage_behind(spark, [file for file in files if file not in damage], store, error)
             continue
         # A broker that finished a file has renamed its .part, perhaps before it was read.
         if {file.path for file in files} <= paths_of(spark, place):
             return logs
         logs.close()
-    raise MeshError(f"the logs in {place} are renamed or replaced faster than they can be read")
+    raise MeshError(
+        f"the logs in {place} are renamed or replaced faster than they can be read; analyse a copy of them"
+    )
 
 
 def _read(spark: SparkSession, files: Sequence[LogFile], store: Store | None) -> Logs:
@@ -117,7 +119,7 @@ def _read(spark: SparkSession, files: Sequence[LogFile], store: Store | None) ->
         raise
 
 
-def _explained(
+def _damage_behind(
     spark: SparkSession, files: Sequence[LogFile], store: Store | None, error: Exception
 ) -> dict[LogFile, str]:
     """The damage that made a reading of these files fail. Empty if a file disappeared meanwhile.
@@ -127,7 +129,7 @@ def _explained(
     """
     if not may_be_damage(str(error)):
         raise error
-    # What is stored was read before, and is read again only if it has doubtful numbers.
+    # Stored files were read before, and only those with doubtful numbers are read again.
     stored = {file for file in files if store is not None and store.has(file)}
     try:
         found = find_damage(spark, [file for file in files if file not in stored])

@@ -96,7 +96,7 @@ class Store:
     def read(self, files: Sequence[LogFile]) -> tuple[list[Source], Stored]:
         """Store the new data of these files. Returns sources to read them again, and the stored data.
 
-        A damaged file is not stored: it is read each time, so that it is read anew once it is repaired.
+        Damaged files are not stored, but read each time, so that the repair of one is noticed.
         """
         damaged = [file for file in files if file.damage is not None]
         sound = [file for file in files if file.damage is None]
@@ -109,10 +109,10 @@ class Store:
             files=[file for file in files if not file.name.endswith(GROWING)],
             slices=[Slice(file, 0, self._end(file)) for file in files if file.name.endswith(GROWING)],
         )
-        unstored = _normal(_sources(self._spark, Plan(files=damaged, slices=todo.tails)))
+        unstored = _with_listed_paths(_sources(self._spark, Plan(files=damaged, slices=todo.tails)))
         live = Direct(unstored, self._periods()) if unstored else None
         try:
-            return _normal(_sources(self._spark, whole)), Stored(self, sound, live)
+            return _with_listed_paths(_sources(self._spark, whole)), Stored(self, sound, live)
         except BaseException:
             if live is not None:
                 live.close()
@@ -232,7 +232,7 @@ class Store:
 
 
 class Stored:
-    """The stored data of some files, with what is not stored: incomplete last lines, and damaged files."""
+    """The stored data of some files, with incomplete last lines and damaged files, which are not stored."""
 
     def __init__(self, store: Store, files: Sequence[LogFile], live: Direct | None) -> None:
         self._live = live
@@ -273,7 +273,7 @@ def _sources(spark: SparkSession, todo: Plan) -> list[Source]:
     return found + tables_and_damage(spark, todo.files)
 
 
-class _Normal:
+class _ListedPaths:
     """A source whose paths are in the form of `Store.of`: as in a listing, written as a URL."""
 
     def __init__(self, source: Source) -> None:
@@ -292,8 +292,8 @@ class _Normal:
         return rows.withColumn("path", F.replace(listed(F.col("path")), F.lit("%"), F.lit("%25")))
 
 
-def _normal(sources: Sequence[Source]) -> list[Source]:
-    return [_Normal(source) for source in sources]
+def _with_listed_paths(sources: Sequence[Source]) -> list[Source]:
+    return [_ListedPaths(source) for source in sources]
 
 
 def _marked(frame: DataFrame, marks: DataFrame) -> DataFrame:

@@ -8,8 +8,7 @@ Both kinds of source give the same columns:
 * others: ``path``, ``raw``, ``problem``, ``us`` and the columns of `mesh.analysis.reading.schema.row_type`
   except ``ts``. A row with a problem is invalid; ``raw`` is its text.
 
-A damaged file is read up to its damage, or from what else Spark finds in it. The damage is one more invalid
-row, without a text.
+Of a damaged file, Spark reads what it can. The damage is one more invalid row, without a text.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class Parquet:
 
 
 class Damage:
-    """The damage of files: one invalid row for each."""
+    """Damaged files: one invalid row for each."""
 
     def __init__(self, spark: SparkSession, files: Sequence[LogFile]) -> None:
         wrong = spark.createDataFrame(
@@ -167,7 +166,7 @@ def sources(spark: SparkSession, files: Sequence[LogFile]) -> list[Source]:
 
 
 def tables_and_damage(spark: SparkSession, files: Sequence[LogFile]) -> list[Source]:
-    """The sources of files that are no lines, and of the damage of all."""
+    """One source for Parquet files, and one for the damaged among all files."""
     found: list[Source] = []
     if tables := [file for file in files if file.is_parquet]:
         found.append(Parquet(spark, tables))
@@ -202,8 +201,7 @@ def rows_of(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
 
 
 def _readers(spark: SparkSession, files: Sequence[LogFile]) -> list[tuple[DataFrameReader, list[str]]]:
-    """A strict reader for sound files, and for damaged ones one that keeps what it can. Each with its
-    paths."""
+    """A strict reader for sound files and a lenient one for damaged files, each with its paths."""
     found = []
     for is_damaged in (False, True):
         names = [escaped(file.path) for file in files if (file.damage is not None) is is_damaged]

@@ -39,19 +39,20 @@ OF_BROKER: Final[Mapping[str, str]] = {
     "away_s": "brokers",
     "unknown_s": "brokers",
 }
+"""Numbers of a broker, each with its topic."""
 AMOUNTS: Final = ("detection: exposure_s", "detection: failures")
-"""They follow from other differences."""
+"""Figures of detection that are only amounts: they follow from other differences."""
 TOPICS: Final = (
     *("runs", "failures", "availability", "partitions", "detection", "brokers", "messages"),
     *("compared with what was done", "amounts"),
 )
-"""In the order of their importance."""
+"""The most important first."""
 SIDE_MOST: Final = 8
 """Brokers of a side that are named."""
 SLACK: Final = 1e-9
 TOGETHER_S: Final = 2.0
-"""Parts with the same sides that begin within this of each other are the same part. It lasted as long if its
-lengths differ by no more."""
+"""Parts with the same sides that begin within this of each other are the same part. Their lengths count as
+equal if they differ by no more."""
 
 
 class Difference(NamedTuple):

@@ -148,14 +148,14 @@ class Damaged(msgspec.Struct, frozen=True):
     """A file that could not be read to its end."""
 
     file: str
-    wrong: str
+    damage: str
     rows: int
     """Rows that were read of it."""
 
     @property
     def sentence(self) -> str:
         read = counted(self.rows, "row") if self.rows else "no row"
-        return f"{self.file} is damaged: {self.wrong}; {read} of it could be read"
+        return f"{self.file} is damaged: {self.damage}; {read} of it could be read"
 
 
 class Quality(msgspec.Struct, frozen=True):

@@ -153,7 +153,7 @@ def _carried(run: RunFound) -> Text:
 
 
 def _truth(run: RunFound) -> Text:
-    """The score against what a simulation did. The rows that are wrong are in the report."""
+    """The score against the truth of a simulation. The report lists the wrong rows."""
     counts = {name: run.matches.get(name, 0) for name in VERDICTS}
     said = ", ".join(
         f"{count:,} {VERDICTS[name]}" for name, count in counts.items() if count or name in ("tp", "fp", "fn")

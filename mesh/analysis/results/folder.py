@@ -252,7 +252,7 @@ class Results:
 
     @contextmanager
     def building(self, id: str) -> Iterator[None]:
-        """Removes what there is of this result if the block fails, since nobody can use half of it."""
+        """Remove this result if the block fails, since half of it is of no use."""
         try:
             yield
         except BaseException:
@@ -340,8 +340,8 @@ def result_id(files: DataFrame, settings: Mapping[str, object]) -> str:
 
 @contextmanager
 def writing(out: str, only: Container[int | None] | None = None) -> Iterator[None]:
-    """Turn failures of an output into sentences. ``only``: only these numbers of the system, as where the
-    block reads other files too.
+    """Turn failures of an output into sentences. ``only``: the error numbers that come from the output, if
+    the block reads other files as well. None: all of them.
 
     Raises:
         OutputError: there is no room, no right, or something in the way.
@@ -377,24 +377,22 @@ SAID: Final = {
 }
 """A file system's refusal in the words of Java's errors."""
 NO_FOLDER: Final = "Mkdirs failed to create"
-"""Hadoop's words without the reason."""
-
-
+"""Hadoop's words for a folder that it could not make. They lack the reason."""
 FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 DISK: Final = FULL | {errno.EROFS}
-"""What only an output can cause."""
+"""Errors that come from writing, never from reading."""
 
 
 def _elsewhere(out: str) -> bool:
-    """True if Spark's temporary files are on another disk than the output. Java tells none."""
+    """True if Spark's temporary folder is on another disk than the output. Java's errors name neither."""
     if URL.match(out):
         return True
-    folder = _existing(_local_place(out))
+    folder = _nearest_folder(_local_place(out))
     return os.stat(folder).st_dev != os.stat(tempfile.gettempdir()).st_dev
 
 
-def _existing(place: LocalPlace) -> Path:
-    """The folder, or the one that would hold it."""
+def _nearest_folder(place: LocalPlace) -> Path:
+    """The folder, or the nearest one above it that exists."""
     folder = Path(place.url.removeprefix("file://"))
     while not folder.exists():
         folder = folder.parent
@@ -402,10 +400,9 @@ def _existing(place: LocalPlace) -> Path:
 
 
 def _write_error(place: LocalPlace) -> int | None:
-    """Why no file can be made in a folder, or in the folder that would hold it, as a number of the system.
-    None if one can."""
+    """The error number of making a file in a folder, or in the nearest one above it. None: it is possible."""
     try:
-        folder = _existing(place)
+        folder = _nearest_folder(place)
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
             return errno.EROFS
     except OSError as error:
@@ -416,7 +413,7 @@ def _write_error(place: LocalPlace) -> int | None:
 def _refusal(out: str, number: int | None, reason: str) -> OutputError:
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return OutputError(
-            f"--out {out} cannot be written: {reason}; what was current still is", CANNOT_WRITE
+            f"--out {out} cannot be written: {reason}; the current result is unchanged", CANNOT_WRITE
         )
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return OutputError(f"--out {out} cannot be written: {reason}; name another folder", NOT_PERMITTED)

@@ -62,8 +62,8 @@ class FileRow(msgspec.Struct, frozen=True):
     """By the writer's wall clock."""
     last: Instant | None
     damage: str | None = None
-    """What is wrong with a compressed or Parquet file that could not be read to its end. What was read
-    counts, and the damage is one corrupt line. None: nothing is."""
+    """The damage of a compressed or Parquet file that could not be read to its end. Its readable rows count,
+    and the damage counts as one corrupt line. None: the file is sound."""
 
 
 class Hole(Record, frozen=True):
@@ -120,7 +120,7 @@ class Life(Record, frozen=True):
     error_s: float
     """Maximum error of ``end``."""
     met: Instant | None = None
-    """When another broker first heard it in this time. None: none did, or no process ran."""
+    """When another broker first heard it in this time. None: nobody heard it, or no process ran."""
 
 
 class Availability(Record, frozen=True):

@@ -42,8 +42,8 @@ class Facts(NamedTuple):
     logged: Mapping[int, Times]
     """The times of which each broker's log tells, without ``holes``."""
     holes: Mapping[int, Times]
-    """The times whose rows are missing in a broker's log, although it goes on after them: those of `hiding`.
-    """
+    """The times whose rows are missing in a broker's log, although it goes on after them, as `hiding` gives
+    them."""
     beyond: Mapping[tuple[int, int], Times]
     """By src and dst: the stretches of heartbeats in rows after the time of which dst's log tells all."""
     period: Mapping[int, int]

@@ -95,7 +95,8 @@ def joinings(
 
 
 def ran(lives: Iterable[Lived], joined_at: Mapping[int, list[int]]) -> Ran:
-    """``joined_at``: when processes of each broker joined, in order. One that did not is on no side."""
+    """The presence and absence of each broker. ``joined_at``: when its processes joined, in order. A process
+    that never joined is on no side."""
     every = list(lives)
     absence: dict[int, list[Lived]] = {}
     for life in every:

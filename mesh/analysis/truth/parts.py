@@ -84,7 +84,7 @@ def made_parts(effects: Effects, noted: Noted, names: Sequence[str], limits: Lim
 
 
 def _processes(lives: Iterable[Stretch], number: Mapping[str, int]) -> Iterator[Lived]:
-    """Each process lasts until it is down or away."""
+    """The stretches, numbered by process. A process lasts until it is down or away."""
     processes: Counter[str] = Counter()
     for life in sorted(lives, key=lambda life: life.start):
         runs = life.state in ("up", "paused")

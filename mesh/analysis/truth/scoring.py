@@ -166,6 +166,7 @@ def _noted(run: Run, logged: Mapping[str, Times], end: int) -> Noted:
 
 
 def _joined_at(run: Run, logged: Mapping[str, Times]) -> dict[str, list[int]]:
+    """When processes joined, by broker name, in order."""
     number = {name: place for place, name in enumerate(dict.fromkeys(run.names.values()))}
     heard_at: dict[int, list[int]] = {}
     for node, at in run.joined:

@@ -55,7 +55,7 @@ class Column:
     wraps: bool = False
     """Its texts may be long."""
     meaning: str = ""
-    """A sentence that explains it."""
+    """A sentence that explains it, if its name does not."""
 
     @property
     def kind(self) -> str:
@@ -75,7 +75,7 @@ class Grid:
 
     @property
     def explained(self) -> str:
-        """Its definition, with those of the columns that are shown."""
+        """Its own explanation, followed by those of its columns."""
         return " ".join(filter(None, [self.what, *(column.meaning for column in self.columns)]))
 
     def cells(self, row: Sequence[Any]) -> Iterator[tuple[Column, Any]]:

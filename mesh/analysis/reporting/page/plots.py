@@ -23,7 +23,7 @@ RING_MAX: Final = 24
 CELL_LEAST: Final = 14.0
 MATRIX_WIDTH: Final = 560.0
 LIMIT_NAME_HEIGHT: Final = 20.0
-"""In the larger letters of narrow screens."""
+"""The height of the name of a limit, in the larger letters of narrow screens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def lines(
     *,
     limit: tuple[float, str] | None = None,
 ) -> Markup:
-    """Lines over time from zero up. ``limit`` is drawn across, with its name. It is at the
-    upper edge, with an arrow, if it would make the lines flat."""
+    """Lines over time from zero up. ``limit`` is drawn across, with its name. A limit that would
+    make the lines flat is drawn at the upper edge, with an arrow."""
     height = 108.0
     values = [value for line in series for _, value in line.points if value is not None]
     shown = [*values, limit[0]] if limit is not None and max(values, default=0) > limit[0] / 20 else values

@@ -100,5 +100,6 @@ def test_a_full_disk_ends_it_with_a_sentence_and_commits_nothing(
     assert list(out.glob(f"reduced/*/{MANIFEST}")) == []
     said = capfd.readouterr().err
     assert said == (
-        f"mesh analyze: --out {out} cannot be written: No space left on device; what was current still is\n"
+        f"mesh analyze: --out {out} cannot be written: No space left on device; "
+        "the current result is unchanged\n"
     )

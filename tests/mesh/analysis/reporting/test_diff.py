@@ -93,7 +93,7 @@ def test_the_logs_are_compared_too_if_runs_have_other_names(before: dict[str, An
 def test_a_damaged_file_is_a_difference(before: dict[str, Any]) -> None:
     after = copy.deepcopy(before)
     del before["quality"]["damaged"]  # of version 0.1
-    after["quality"]["damaged"] = [{"file": "a.jsonl.gz", "wrong": "it is cut off", "rows": 3}]
+    after["quality"]["damaged"] = [{"file": "a.jsonl.gz", "damage": "it is cut off", "rows": 3}]
     assert differences(before, after) == [Difference("", "logs: damaged", None, "a.jsonl.gz", "amounts")]
     after["quality"]["damaged"] = []
     assert differences(before, after) == []

@@ -258,7 +258,7 @@ def test_damaged_files_are_named_with_what_was_read_of_them() -> None:
     said = text_of(found)
     assert first in said and "5 more files damaged; the report names them" in said
     assert last in text_of(findings_of(digest(files=rows[:2])))
-    assert found.as_json()["quality"]["damaged"][-1] == {"file": rows[0].file, "wrong": early, "rows": 1}
+    assert found.as_json()["quality"]["damaged"][-1] == {"file": rows[0].file, "damage": early, "rows": 1}
 
 
 def test_brokers_without_a_log_are_named() -> None:

@@ -75,7 +75,7 @@ def test_a_text_that_cannot_be_written_leaves_the_one_before(
         place.write("current.json", "after")
     assert raised.value.code == 74
     assert str(raised.value) == (
-        "--out out cannot be written: No space left on device; what was current still is"
+        "--out out cannot be written: No space left on device; the current result is unchanged"
     )
     assert place.read("current.json") == "before"
     assert place.names() == {"current.json"}
