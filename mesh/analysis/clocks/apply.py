@@ -145,8 +145,8 @@ def _stretches(pairs: DataFrame, timed: Callable[[DataFrame], DataFrame]) -> Dat
 
 
 def sent_in_time(stretches: DataFrame, late: DataFrame, boots: DataFrame) -> DataFrame:
-    """Without short stretches that began as soon as their listener went on after a stop of 2.2 periods. It
-    read at once what came meanwhile, from a broker that may have died or been cut off long before."""
+    """The stretches, without short ones that began as soon as their listener resumed after a stop of 2.2
+    periods. It read at once what arrived meanwhile, from a broker that may be gone since."""
     clocks = F.broadcast(boots.select("run", "boot", "period_s", "stats_s"))
     stops = late.join(clocks, ["run", "boot"]).where(F.col("late_s") + BEAT_S >= F.col("period_s") * SILENCE)
     stop = F.broadcast(
