@@ -24,7 +24,16 @@ from mesh.analysis.incident.writing import (
     write_scenario,
 )
 from mesh.analysis.progress import Say, Stages
-from mesh.analysis.reading.finding import LINES, PARQUET, NoLogs, NoRows, is_skipped
+from mesh.analysis.reading.finding import (
+    LINES,
+    PARQUET,
+    NoLogs,
+    NoRows,
+    all_empty,
+    is_skipped,
+    no_event_log,
+    no_folder,
+)
 from mesh.analysis.reporting.findings import Findings, findings_of
 from mesh.analysis.reporting.gathering import digest_of
 from mesh.analysis.results.folder import (
@@ -255,24 +264,18 @@ def _check_input(logs: str) -> None:
     folder = Path(logs)
     if ":" in logs:
         return
-    hint = "name the folder that brokers were given as --log-dir"
     if not folder.exists():
-        raise NoLogs(f"there is no folder {folder}; {hint}")
+        raise no_folder(folder)
     found = [folder]
     if folder.is_dir():
         found = [path for path in folder.rglob("*") if path.name.endswith((*LINES, *PARQUET))]
         if not found:
-            raise NoLogs(f"{folder} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {hint}")
+            raise no_event_log(folder)
         if skipped := [path for path in found if is_skipped(path.relative_to(folder))]:
             raise NoLogs(f"Spark reads nothing whose name begins with _, such as {min(skipped)}; rename it")
     # A file that is gone was renamed by its broker, so it was not empty.
     if all(path.exists() and not path.stat().st_size for path in found):
-        one = len(found) == 1
-        raise NoLogs(
-            f"the only event log in {folder} is empty"
-            if one
-            else f"all {len(found)} event logs in {folder} are empty"
-        )
+        raise all_empty(folder, len(found))
 
 
 def _is_small(logs: str) -> bool:

@@ -22,6 +22,7 @@ LINES: Final = (".jsonl", ".jsonl.part", ".jsonl.gz", ".jsonl.part.gz")
 PARQUET: Final = (".parquet",)
 COMPRESSED: Final = ".gz"
 PATTERN: Final = "{" + ",".join(f"*{suffix}" for suffix in (*LINES, *PARQUET)) + "}"
+HINT: Final = "name the folder that brokers were given as --log-dir"
 RESULTS: Final = re.compile(r"(^|/)([0-9a-f]{16}/tables|reduced/\d{9}-\d{9})/")
 """Files that an earlier analysis wrote into a folder below the logs."""
 SAME: Final = re.compile("^file:/+")
@@ -58,6 +59,22 @@ class LogFile:
         return self.name.endswith(COMPRESSED)
 
 
+def no_folder(place: object) -> NoLogs:
+    """The error for a place that is not there."""
+    return NoLogs(f"there is no folder {place}; {HINT}")
+
+
+def no_event_log(place: object) -> NoLogs:
+    """The error for a place without a file that is an event log by name."""
+    return NoLogs(f"{place} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {HINT}")
+
+
+def all_empty(place: object, files: int) -> NoLogs:
+    """The error for a place whose event logs, so many ``files``, have no byte."""
+    said = f"the only event log in {place} is" if files == 1 else f"all {files:,} event logs in {place} are"
+    return NoLogs(f"{said} empty")
+
+
 def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
     """Every event log below ``place``, ordered by name.
 
@@ -66,7 +83,6 @@ def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
     """
     from pyspark.errors import AnalysisException
 
-    hint = "name the folder that brokers were given as --log-dir"
     try:
         frame = _listing(spark, place)
         found = {path: (0, 0) for path in _paths(frame)}
@@ -75,14 +91,14 @@ def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        raise NoLogs(f"there is no folder {place}; {hint}") from None
+        raise no_folder(place) from None
     root = _tail(os.path.abspath(place) if os.path.exists(place) else place).rstrip("/")
     files = without_copies(LogFile(path, _name(path, root), *known) for path, known in found.items())
     files = [file for file in files if RESULTS.search(file.name) is None]
     if not files:
-        raise NoLogs(f"{place} holds no event log (*.jsonl, *.jsonl.part, their .gz, *.parquet); {hint}")
+        raise no_event_log(place)
     if not any(file.bytes for file in files):
-        raise NoLogs(f"the {len(files)} event logs in {place} are all empty")
+        raise all_empty(place, len(files))
     return files
 
 

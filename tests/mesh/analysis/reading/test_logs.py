@@ -309,7 +309,7 @@ def test_errors_distinguish_no_folder_no_logs_and_empty_logs(read: Read, tmp_pat
     with pytest.raises(NoLogs, match="holds no event log"):
         read(tmp_path)
     (tmp_path / "a.jsonl").write_text("")
-    with pytest.raises(NoLogs, match="are all empty"):
+    with pytest.raises(NoLogs, match="the only event log in .* is empty"):
         read(tmp_path)
 
 
