@@ -30,6 +30,7 @@ from mesh.analysis.reading.finding import (
     NoLogs,
     NoRows,
     all_empty,
+    check_readable,
     is_skipped,
     no_event_log,
     no_folder,
@@ -116,6 +117,7 @@ def analyse(
 
     Raises:
         NoLogs: nothing is there, or nothing that is a log.
+        NotReadable: this user may not read one of them.
         NoRows: not one line is a row; all are in quarantine, and the current result is unchanged.
         ConfigError: ``window_s`` is not between 0.1 s and a day, or the scenario's time is outside of the
             run. Then the result is current.
@@ -260,12 +262,14 @@ def _program() -> str:
 
 
 def _check_input(logs: str) -> None:
-    """Refuse a folder on this machine without a row before Spark is started."""
+    """Refuse a folder on this machine that is empty, or not to be read, before Spark is started."""
+    logs = logs.removeprefix("file://")
     folder = Path(logs)
     if ":" in logs:
         return
     if not folder.exists():
         raise no_folder(folder)
+    check_readable(folder)
     found = [folder]
     if folder.is_dir():
         found = [path for path in folder.rglob("*") if path.name.endswith((*LINES, *PARQUET))]

@@ -16,7 +16,7 @@ from mesh.analysis.cluster.session import spark_session
 from mesh.analysis.cluster.settings import SparkOptions
 from mesh.analysis.following.health import Picture
 from mesh.analysis.following.view import as_json, view
-from mesh.analysis.reading.finding import NoLogs
+from mesh.analysis.reading.finding import NoLogs, check_readable
 from mesh.errors import ConfigError
 
 FOLDER_HINT: Final = "name the folder that brokers of this machine were given as --log-dir"
@@ -30,6 +30,7 @@ def follow_logs(
 
     Raises:
         NoLogs: there is no such folder on this machine.
+        NotReadable: this user may not read a log in it.
         OutputError: the output belongs to another program, or cannot be written.
         Locked: another analysis writes there.
         ConfigError: ``spark`` is a cluster's.
@@ -41,6 +42,7 @@ def follow_logs(
         raise NoLogs(f"--follow reads files of this machine, and {folder} is no folder here; {FOLDER_HINT}")
     if not spark.local:
         raise ConfigError("--follow reads files of this machine; leave --master away, or name local[N]")
+    check_readable(place)
     from mesh.analysis.results.folder import check_output
 
     check_output(out)

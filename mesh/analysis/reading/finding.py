@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -32,6 +33,10 @@ SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
 
 class NoLogs(FileNotFoundError):
     """There is no event log at the given place."""
+
+
+class NotReadable(PermissionError):
+    """This user may not read an event log, or a folder that may hold one."""
 
 
 class NoRows(MeshError):
@@ -100,6 +105,29 @@ def find_logs(spark: SparkSession, place: str) -> list[LogFile]:
     if not any(file.bytes for file in files):
         raise all_empty(place, len(files))
     return files
+
+
+def check_readable(place: Path) -> None:
+    """Spark takes a file that it may not read for one that is gone, and says nothing.
+
+    Raises:
+        NotReadable: ``place`` on this machine is, or holds, a log or a folder that this user may not read.
+    """
+    closed = next(_closed(place), None)
+    if closed is not None:
+        raise NotReadable(f"{closed}: Permission denied; run it as a user who may read all of the logs")
+
+
+def _closed(place: Path) -> Iterator[Path]:
+    if not _may_read(place):
+        yield place
+    for folder, folders, files in os.walk(place):
+        logs = (name for name in files if name.endswith((*LINES, *PARQUET)))
+        yield from (path for name in (*folders, *logs) if not _may_read(path := Path(folder, name)))
+
+
+def _may_read(path: Path) -> bool:
+    return os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK) or not path.exists()
 
 
 def is_skipped(path: PurePath) -> bool:

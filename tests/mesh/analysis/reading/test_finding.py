@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path, PurePath
 
 import pytest
 
 from mesh.analysis.pipeline import analyse
-from mesh.analysis.reading.finding import RESULTS, NoLogs, is_skipped
+from mesh.analysis.reading.finding import RESULTS, NoLogs, NotReadable, is_skipped
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,19 @@ def test_a_folder_may_be_named_from_a_home(tmp_path: Path, monkeypatch: pytest.M
         analyse("~/logs", "~/out")
     with pytest.raises(NoLogs, match="there is no folder ~nobody-of-this-name/logs"):
         analyse("~nobody-of-this-name/logs", "~nobody-of-this-name/out")
+
+
+@pytest.mark.parametrize("closed", ["logs", "logs/east", "logs/east/a-1.jsonl.part"])
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_log_that_may_not_be_read_is_refused(
+    closed: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark took it for a file that was gone. The analysis lacked a broker, and nothing said so."""
+    for name in ("b-1.jsonl", "east/a-1.jsonl.part", "east/notes.txt"):
+        (tmp_path / "logs" / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "logs" / name).write_text("{}\n")
+    refused = {str(tmp_path / closed), str(tmp_path / "logs/east/notes.txt")}
+    right = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) not in refused and right(path, mode))
+    with pytest.raises(NotReadable, match=f"{tmp_path / closed}: Permission denied; run it as a user"):
+        analyse(f"{scheme}{tmp_path}/logs", tmp_path / "out")
