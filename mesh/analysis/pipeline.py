@@ -191,9 +191,9 @@ class _Job:
         self._results.write_lines(id, QUARANTINE, quarantine)
         lines = files.groupBy().sum("lines").collect()[0][0] or 0
         where = f"{self._results.url_of(id).removeprefix('file://')}/{QUARANTINE}"
-        wrong = files.where("damage is not null").select("file", "damage").orderBy("file").collect()
+        wrong = files.where("damage is not null").select("file", "damage", "lines").orderBy("file").collect()
         said = []
-        if bad := lines - len(wrong):
+        if bad := lines - sum(row["lines"] > 0 for row in wrong):
             told = f"not one of {bad} lines in {self._logs} is a row of an event log"
             said.append(f"{told}; they are in {where} with the reasons")
         if wrong:

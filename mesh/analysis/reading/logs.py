@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 READINGS_MAX: Final = 5
 """The logs are read again if a broker renamed a file meanwhile, as it does every ten minutes or 64 MiB, and
 if damaged files were found."""
+GROWN: Final = r"\.jsonl(\.part)?$"
+"""Names of the files that brokers write."""
+ABSENT: Final = "no line of it reached Spark, so it may not be on the machine of each worker"
 FEW: Final = ("meta", "mem", "link", "truth")
 """Kinds of which there are few rows, apart from the others, so that a look at them does not read all."""
 ABOUT: Final = ("name", "host", "version", "period_s", "deadline_s", "stats_s")
@@ -290,7 +293,13 @@ def _files(names: DataFrame, extent: DataFrame, counts: DataFrame, bad: DataFram
     counted = [F.coalesce(name, zero).alias(name) for name in amounts]
     filled = rows.select("run", "file", "bytes", *counted, "first", "last", "damage")
     lines = F.col("rows") + F.col("duplicates") + F.col("unknown") + F.col("corrupt")
-    return filled.withColumn("lines", lines).select(*table_schema(FileRow).names)
+    # Spark takes a file for empty that is not on the machine of the task.
+    absent = (F.col("lines") == 0) & (F.col("bytes") > 0) & F.col("file").rlike(GROWN)
+    return (
+        filled.withColumn("lines", lines)
+        .withColumn("damage", F.coalesce("damage", F.when(absent, F.lit(ABSENT))))
+        .select(*table_schema(FileRow).names)
+    )
 
 
 def _boots(kinds: dict[str, DataFrame], extent: DataFrame, counts: DataFrame, bad: DataFrame) -> DataFrame:

@@ -303,6 +303,16 @@ def test_heartbeats_are_reduced_without_a_sort(
     assert "Sort" not in plan
 
 
+def test_a_file_of_which_no_line_came_is_told(read: Read, tmp_path: Path) -> None:
+    """A worker that does not have a file takes it for empty. A broker was missing without a word."""
+    write_logs(SMALL, tmp_path)
+    (tmp_path / "gone-0.jsonl").write_text("\n\n")
+    (tmp_path / "empty-0.jsonl").touch()
+    told = {row["file"]: row["damage"] for row in plain(read(tmp_path).files)}
+    assert told.pop("gone-0.jsonl") == logs_module.ABSENT
+    assert "empty-0.jsonl" in told and set(told.values()) == {None}
+
+
 def test_errors_distinguish_no_folder_no_logs_and_empty_logs(read: Read, tmp_path: Path) -> None:
     with pytest.raises(NoLogs, match="there is no folder"):
         read(tmp_path / "missing")
