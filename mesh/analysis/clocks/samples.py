@@ -87,9 +87,10 @@ def _met(mem: DataFrame) -> DataFrame:
     """The boots of other brokers that each boot knew, as ``met``: structs of ``ns`` and ``subject_boot``.
 
     A boot that was there before the log begins, for example because old files were removed, counts as met at
-    the beginning.
+    the beginning. One that replaced another boot was not there, whatever the state of that one.
     """
-    was_there = ~F.col("from_state").isin("unknown", "dead", "left")
+    came = F.coalesce(F.col("reason"), F.lit("")).isin("restarted", "returned")
+    was_there = ~F.col("from_state").isin("unknown", "dead", "left") & ~came
     first = mem.groupBy("run", F.col("node").alias("dst"), "boot", "subject", "subject_boot").agg(
         F.min(F.struct("mono_ns", was_there.alias("was_there"))).alias("first")
     )

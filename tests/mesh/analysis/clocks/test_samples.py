@@ -25,7 +25,7 @@ HEARD: Final = (
 )
 MEM: Final = (
     "run string, node string, boot string, subject string, subject_boot string, from_state string, "
-    "mono_ns long"
+    "reason string, mono_ns long"
 )
 
 
@@ -70,3 +70,31 @@ def test_logs_from_the_middle_of_a_long_life_are_compared_by_a_fourth(spark: Spa
 def test_a_minute_of_a_long_life_is_compared_by_each_noted_round(spark: SparkSession) -> None:
     """None of its rounds is a multiple of 64. The clocks of all brokers were taken from their wall clocks."""
     assert compared(spark, range(1025, 1080)) == [1040, 1056, 1072]
+
+
+def test_rounds_of_a_broker_that_restarts_at_once_are_those_of_its_next_boot(spark: SparkSession) -> None:
+    """Its peer had not missed it yet, and says that it went from alive to alive. So the new boot counted as
+    there from the beginning, its rounds as the old one's, and three clocks were half a minute off."""
+    from mesh.analysis.clocks.samples import samples
+
+    window_ns, way_ns, back = PERIODS * PERIOD, RTT_US * 500, 50 * PERIOD
+    heard: list[tuple[object, ...]] = []
+    for boot, began in (("n1", 0), ("n2", back)):
+        at = 16 * PERIOD
+        heard += [
+            ("r", "peer", "p1", "node", window_ns, 16, began + at + AHEAD, None, None, None),
+            ("r", "node", boot, "peer", window_ns, None, None, 16, at + way_ns, RTT_US),
+        ]
+    met = [
+        ("r", "peer", "p1", "node", "n1", "unknown", "joined", AHEAD),
+        ("r", "peer", "p1", "node", "n2", "alive", "restarted", back + AHEAD),
+    ]
+    logs = SimpleNamespace(
+        heard=spark.createDataFrame(heard, HEARD),
+        mem=spark.createDataFrame(met, MEM),
+        boots_raw=spark.createDataFrame([("r", 0, 100 * PERIOD)], "run string, first_ns long, last_ns long"),
+    )
+
+    found = {(row.one, row.other, row.difference) for row in samples(cast("Logs", logs)).collect()}
+
+    assert found == {("n1", "p1", -AHEAD // 1000), ("n2", "p1", -(back + AHEAD) // 1000)}

@@ -110,7 +110,9 @@ class Clocks:
         met: dict[str, tuple[int, bool]] = {}
         for row in self.said[boot]:
             if row["subject"] == src:
-                first = (row["mono_ns"], row["from_state"] not in ("unknown", "dead", "left"))
+                came = row["reason"] in ("restarted", "returned")
+                there = row["from_state"] not in ("unknown", "dead", "left") and not came
+                first = (row["mono_ns"], there)
                 met[row["subject_boot"]] = min(met.get(row["subject_boot"], first), first)
         known = [(0 if there else at, of) for of, (at, there) in met.items() if (0 if there else at) <= ns]
         return max(known)[1] if known else None
