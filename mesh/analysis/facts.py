@@ -86,6 +86,8 @@ class Stretch(msgspec.Struct, frozen=True):
     first: Instant
     last: Instant
     error_s: float
+    resumed: bool = False
+    """It began as its listener resumed after a stop, which read at once what had waited for it."""
 
 
 class Late(msgspec.Struct, frozen=True):

@@ -33,6 +33,8 @@ AT_ONCE: Final = 1.2
 """Periods. What a listener hears for longer was not only waiting for it."""
 BEAT_S: Final = 0.1
 """Interval at which a broker samples its loop's lateness. A stop may be longer by this."""
+READ_AFTER: Final = 0.25
+"""Periods. A loop that resumes may write its counters first, and read what waits for it so much later."""
 LATE: Final = 1.0
 """Periods. A loop less late than this was not stopped long enough to matter."""
 
@@ -85,6 +87,7 @@ def facts(logs: Logs, measured: DataFrame, pairs: DataFrame) -> Facts:
     lateness = F.col("loop_late_ms_max") / 1000
     late = timed(logs.stats).join(periods, ["run", "boot"]).where(lateness >= F.col("period_s") * LATE)
     late = as_decided(late.withColumns({"at": at("mono_ns"), "late_s": lateness}), Late)
+    heard = as_decided(_stretches(pairs, timed).withColumn("resumed", F.lit(False)), Stretch)
     return Facts(
         boots=as_decided(
             boots.withColumns(
@@ -102,7 +105,7 @@ def facts(logs: Logs, measured: DataFrame, pairs: DataFrame) -> Facts:
         linked=as_decided(linked, Linked),
         late=late,
         holes=as_decided(timed(logs.holes).withColumns({"start": at("start_ns"), "end": at("end_ns")}), Hole),
-        stretches=sent_in_time(as_decided(_stretches(pairs, timed), Stretch), late, boots),
+        stretches=sent_in_time(heard, late, boots),
         awake=_awake(logs, timed, periods),
     )
 
@@ -145,24 +148,25 @@ def _stretches(pairs: DataFrame, timed: Callable[[DataFrame], DataFrame]) -> Dat
 
 
 def sent_in_time(stretches: DataFrame, late: DataFrame, boots: DataFrame) -> DataFrame:
-    """The stretches, without short ones that began as soon as their listener resumed after a stop of 2.2
-    periods. It read at once what arrived meanwhile, from a broker that may be gone since."""
+    """The stretches, with ``resumed``, and without short ones that began as soon as their listener resumed
+    after a stop of 2.2 periods. It read at once what arrived meanwhile, from a broker that may be gone
+    since."""
     clocks = F.broadcast(boots.select("run", "boot", "period_s", "stats_s"))
     stops = late.join(clocks, ["run", "boot"]).where(F.col("late_s") + BEAT_S >= F.col("period_s") * SILENCE)
-    stop = F.broadcast(
-        stops.select(
-            "run",
-            "boot",
-            "at",
-            (F.col("at") - (F.col("stats_s") + BEAT_S) * 1e6).alias("since"),
-            (F.col("period_s") * AT_ONCE * 1e6).alias("short"),
-        )
-    ).alias("stop")
-    each = stretches.alias("each")
-    begins = F.col("each.first").between(F.col("stop.since"), F.col("stop.at"))
-    is_short = F.col("each.last") - F.col("each.first") <= F.col("stop.short")
-    of_it = (F.col("each.run") == F.col("stop.run")) & (F.col("each.boot") == F.col("stop.boot"))
-    return each.join(stop, of_it & begins & is_short, "left_anti")
+    since = F.col("at") - (F.col("stats_s") + BEAT_S) * 1e6
+    until = F.col("at") + F.col("period_s") * READ_AFTER * 1e6
+    of_boot = stops.groupBy("run", "boot", (F.col("period_s") * AT_ONCE * 1e6).alias("short")).agg(
+        F.collect_list(F.struct(since.alias("since"), until.alias("until"))).alias("stops")
+    )
+    resumed = F.exists("stops", lambda stop: F.col("first").between(stop["since"], stop["until"]))
+    is_short = F.col("last") - F.col("first") <= F.col("short")
+    return (
+        stretches.drop("resumed")
+        .join(F.broadcast(of_boot), ["run", "boot"], "left")
+        .withColumn("resumed", F.coalesce(resumed, F.lit(False)))
+        .where(~(F.col("resumed") & F.coalesce(is_short, F.lit(False))))
+        .select(*stretches.columns)
+    )
 
 
 def _awake(logs: Logs, timed: Callable[[DataFrame], DataFrame], periods: DataFrame) -> DataFrame:

@@ -26,7 +26,7 @@ KNOWN: Final = {
     "said": "node boot at subject_boot to_state reason",
     "since": "since",
     "linked": "node boot at up reason",
-    "heard": "dst boot first last",
+    "heard": "dst boot first last resumed",
     "awake": "boot first last",
     "late": "boot at late_s",
     "holes": "start end",
@@ -48,7 +48,7 @@ def lives(facts: Facts) -> DataFrame:
         "boots": facts.boots.withColumn("who", F.col("node")),
         "said": telling_reports(said, facts.boots),
         "since": _since(said, facts.boots),
-        "linked": facts.linked.withColumnRenamed("peer", "who"),
+        "linked": links_of_others(facts.linked, facts.boots).withColumnRenamed("peer", "who"),
         "heard": facts.stretches.withColumnRenamed("src", "who"),
         "awake": facts.awake.withColumnRenamed("node", "who"),
         "late": facts.late.withColumnRenamed("node", "who"),
@@ -82,6 +82,16 @@ def telling_reports(said: DataFrame, boots: DataFrame) -> DataFrame:
     )
     words = said.join(F.broadcast(logged), ["run", "who", "subject_boot"], "left")
     return words.where("logged is null or to_state = 'left' or reason = 'refuted'")
+
+
+def links_of_others(linked: DataFrame, boots: DataFrame) -> DataFrame:
+    """The rows about links, without those that a broker wrote after it had left. Then its peers close their
+    links to it, which is no sign of an end of theirs."""
+    from pyspark.sql import functions as F
+
+    left = F.broadcast(boots.where(F.col("left").isNotNull()).select("run", "boot", "left"))
+    before = F.col("left").isNull() | (F.col("at") < F.col("left"))
+    return linked.join(left, ["run", "boot"], "left").where(before).drop("left")
 
 
 def _since(said: DataFrame, boots: DataFrame) -> DataFrame:

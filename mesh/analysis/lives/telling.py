@@ -131,6 +131,8 @@ def _heard(evidence: Evidence, stay: Stay) -> list[Span]:
     for stretch in evidence.heard:
         if stretch.first >= stay.until - early or stretch.last < stay.first:
             continue
+        if stretch.resumed and stay.followed and stay.until - evidence.silence <= stretch.first:
+            continue
         first, last = max(stretch.first, stay.first), stretch.last
         if stay.followed and last >= stay.until:
             last = max(first, stay.until - evidence.silence)

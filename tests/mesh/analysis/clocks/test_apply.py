@@ -19,8 +19,8 @@ S = 1_000_000
 RUN, A, B, BOOT = "run", "a" * 16, "b" * 16, "1" * 16
 
 
-def stretch(first_s: float, last_s: float, boot: str = BOOT) -> tuple[object, ...]:
-    return (RUN, A, B, boot, round(first_s * S), round(last_s * S), 0.0)
+def stretch(first_s: float, last_s: float, boot: str = BOOT, *, resumed: bool = False) -> tuple[object, ...]:
+    return (RUN, A, B, boot, round(first_s * S), round(last_s * S), 0.0, resumed)
 
 
 def test_what_a_listener_reads_at_once_after_a_stop_was_not_sent_in_time(spark: SparkSession) -> None:
@@ -30,18 +30,18 @@ def test_what_a_listener_reads_at_once_after_a_stop_was_not_sent_in_time(spark: 
         [(RUN, B, BOOT, 1.0, 5.0)], "run string, node string, boot string, period_s double, stats_s double"
     )
     late = [(RUN, B, BOOT, 62 * S, 6.0), (RUN, B, BOOT, 82 * S, 2.0)]
-    gone = [stretch(60, 60.1), stretch(57, 58.2), stretch(62, 62)]
+    gone = [stretch(60, 60.1), stretch(57, 58.2), stretch(62.2, 62.2)]
     kept = [
         stretch(0, 50),
-        stretch(60, 61.3),
+        stretch(60, 61.3, resumed=True),
         stretch(56.8, 56.9),
-        stretch(62.1, 62.2),
+        stretch(62.3, 62.4),
         stretch(80, 80.1),
         stretch(60, 60.1, boot="2" * 16),
     ]
 
     found = sent_in_time(
-        spark.createDataFrame([*gone, *kept], decision_schema(Stretch)),
+        spark.createDataFrame([(*each[:-1], False) for each in (*gone, *kept)], decision_schema(Stretch)),
         spark.createDataFrame(late, decision_schema(Late)),
         boots,
     )

@@ -10,7 +10,7 @@ import pytest
 from mesh.analysis.carried.pairs import pairs
 from mesh.analysis.clocks.apply import Facts, facts
 from mesh.analysis.clocks.measuring import clocks, measure
-from mesh.analysis.lives.tables import lives, telling_reports
+from mesh.analysis.lives.tables import links_of_others, lives, telling_reports
 from mesh.analysis.reading.logs import Logs, read_logs
 from mesh.analysis.results.spark_types import decision_schema
 from mesh.analysis.results.tables import Clock, Life
@@ -168,3 +168,24 @@ def test_reports_that_lives_are_told_from_are_kept(spark: SparkSession) -> None:
     kept = telling_reports(said, boots).select(*said.columns).collect()
 
     assert sorted(tuple(row) for row in kept) == sorted(words[2:])
+
+
+def test_links_that_close_because_their_own_broker_left_are_no_evidence(spark: SparkSession) -> None:
+    """Brokers whose logs were missing seemed to crash when another one left."""
+    linked = [
+        ("r", "b", "b1", "a", 5),
+        ("r", "b", "b1", "a", 10),
+        ("r", "c", "c1", "a", 20),
+        ("q", "b", "b1", "a", 20),
+    ]
+    boots = [("r", "b", "b1", 10), ("r", "c", "c1", None)]
+    schema = "run string, node string, boot string"
+
+    kept = links_of_others(
+        spark.createDataFrame(linked, f"{schema}, peer string, at long"),
+        spark.createDataFrame(boots, f"{schema}, left long"),
+    )
+
+    assert sorted(tuple(row) for row in kept.select("run", "node", "boot", "peer", "at").collect()) == sorted(
+        [linked[0], *linked[2:]]
+    )

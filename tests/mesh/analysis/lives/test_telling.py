@@ -51,8 +51,8 @@ def us(seconds: float) -> int:
     return round(seconds * SECOND)
 
 
-def heard(dst: str, first_s: float, last_s: float) -> Stretch:
-    return Stretch(RUN, "a", dst, f"{dst}1", us(first_s), us(last_s), 0.0)
+def heard(dst: str, first_s: float, last_s: float, *, resumed: bool = False) -> Stretch:
+    return Stretch(RUN, "a", dst, f"{dst}1", us(first_s), us(last_s), 0.0, resumed)
 
 
 def down(dst: str, at_s: float, reason: str = "closed by the peer") -> Linked:
@@ -549,6 +549,15 @@ def test_a_broker_heard_a_slot_before_its_next_boot_is_down_until_then() -> None
     early = replace(POWER_LOST, heard=[heard("b", 0, 49.5), heard("c", 0, 49.8), heard("b", 59.88, 100)])
 
     assert [(each.state, each.end) for each in tell(early)][:2] == [("up", us(49.8)), ("down", us(60))]
+
+
+def test_what_a_resumed_peer_hears_just_before_the_next_boot_is_of_that() -> None:
+    """The peer read old heartbeats at 58.5 s, and those of the next boot soon after. The dead broker seemed
+    to live until then, and a power loss was a crash."""
+    back = heard("c", 58.5, 100, resumed=True)
+    known = replace(POWER_LOST, heard=[heard("b", 0, 49.5), heard("c", 0, 49.8), back, heard("b", 60, 100)])
+
+    assert [(each.state, each.end) for each in tell(known)][:2] == [("up", us(49.8)), ("down", us(60))]
 
 
 def test_a_power_loss_of_a_broker_that_was_heard_into_its_next_boot_has_an_error() -> None:

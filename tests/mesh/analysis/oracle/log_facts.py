@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from mesh.analysis.facts import Boot, Late, Linked, Said, Stretch
 
 Row = dict[str, Any]
@@ -148,19 +150,19 @@ def _read_boot(facts: Facts, rows: list[Row], torn: bool, at: Callable[[Row], in
 
 def sent_in_time(facts: Facts) -> list[Stretch]:
     """Without what a listener that was stopped read when it went on, if it heard nothing after that."""
-    return [each for each in facts.stretches if not any(_read_late(each, row, facts) for row in facts.late)]
-
-
-def _read_late(stretch: Stretch, row: Late, facts: Facts) -> bool:
-    """Its listener was stopped until the stretch began, and heard it for a moment only."""
-    if row.boot != stretch.boot:
-        return False
-    (boot,) = (boot for boot in facts.boots if boot.boot == row.boot)
-    return (
-        row.late_s + 0.1 >= 2.2 * boot.period_s
-        and row.at - (boot.stats_s + 0.1) * 1e6 <= stretch.first <= row.at
-        and stretch.last - stretch.first <= 1.2e6 * boot.period_s
-    )
+    boots = {boot.boot: boot for boot in facts.boots}
+    found = []
+    for each in facts.stretches:
+        period_s, stats_s = boots[each.boot].period_s, boots[each.boot].stats_s
+        resumed = any(
+            row.boot == each.boot
+            and row.late_s + 0.1 >= 2.2 * period_s
+            and row.at - (stats_s + 0.1) * 1e6 <= each.first <= row.at + 0.25e6 * period_s
+            for row in facts.late
+        )
+        if not resumed or each.last - each.first > 1.2e6 * period_s:
+            found.append(msgspec.structs.replace(each, resumed=resumed))
+    return found
 
 
 def _leaves(row: Row) -> bool:
