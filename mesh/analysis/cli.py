@@ -278,6 +278,13 @@ def _package(path: Path) -> int:
 
     try:
         write_package(path)
+    except IsADirectoryError:
+        return _refuse(f"--package {path} is a folder; name a file", CANNOT_CREATE)
+    except FileExistsError:
+        return _refuse(
+            f"--package {path} exists and is no package of mesh analyze; name another file, or remove it",
+            CANNOT_CREATE,
+        )
     except OSError as error:
         return _refuse(*_cannot_write("--package", path, error))
     print(path)

@@ -6,6 +6,7 @@ the driver it comes before the installed packages, so its `mesh` also finds the 
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import tempfile
@@ -22,15 +23,23 @@ EXTENDED: Final = "\n\n__path__ = __import__('pkgutil').extend_path(__path__, __
 MOMENT: Final = (1980, 1, 1, 0, 0, 0)
 """Time of every file, so that the same version makes the same bytes."""
 MODULE: Final = ".py"
+MARKS: Final = ("mesh/__init__.py", "mesh/analysis/__init__.py", "networkx/__init__.py")
+"""Files that each package contains."""
 
 
 def write_package(path: Path) -> Path:
-    """Write the zip in one step and return its path.
+    """Write the zip in one step and return its path. It replaces an earlier package.
 
     Raises:
         MeshError: networkx is missing, or is not in files.
+        IsADirectoryError: ``path`` is a folder.
+        FileExistsError: ``path`` is another file, which is kept.
         OSError: the zip cannot be written.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not is_package(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -45,6 +54,24 @@ def write_package(path: Path) -> Path:
         os.unlink(name)
         raise
     return path
+
+
+def is_package(path: Path) -> bool:
+    """True if a version of this program wrote the file as a package.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file():  # opening a pipe would wait for its writer
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except zipfile.BadZipFile:
+        return False
+    return {entry.filename for entry in entries}.issuperset(MARKS) and all(
+        entry.date_time == MOMENT and entry.filename.endswith(MODULE) for entry in entries
+    )
 
 
 def _contents() -> Iterator[tuple[str, Path]]:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,29 @@ def test_a_scenario_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["analyze", str(tmp_path), "--scenario", str(kept)]) == 73
     assert "exists; name another file" in capsys.readouterr().err
     assert kept.read_text() == "mine"
+
+
+def test_a_package_replaces_only_a_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It wrote over any file, such as a log."""
+    package, mine, other = tmp_path / "mangrove.zip", tmp_path / "a.jsonl", tmp_path / "other.zip"
+    for _ in range(2):
+        assert main(["analyze", "--package", str(package)]) == 0
+    mine.write_text("mine")
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("mine.py", "")
+    for kept in (mine, other):
+        before = kept.read_bytes()
+        capsys.readouterr()
+        assert main(["analyze", "--package", str(kept)]) == 73
+        said = capsys.readouterr().err
+        assert said == (
+            f"mesh analyze: --package {kept} exists and is no package of mesh analyze; "
+            "name another file, or remove it\n"
+        )
+        assert kept.read_bytes() == before
+    assert main(["analyze", "--package", str(tmp_path)]) == 73
+    assert f"--package {tmp_path} is a folder; name a file" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"mangrove.zip", "a.jsonl", "other.zip"}
 
 
 @pytest.fixture
