@@ -37,6 +37,8 @@ PART_WORDS: Final[Mapping[PartKind, str]] = {
     "partial": "cut links",
     "one-way": "one-way cut",
 }
+UNHEARD: Final = "did not hear"
+"""Stands between the first side of a one-way cut and the second."""
 NUMBERS: Final = re.compile("([0-9]+)")
 LETTERS: Final = 1 << 62
 """In the order of names, letters come after numbers."""
@@ -70,7 +72,7 @@ class PartFound(msgspec.Struct, frozen=True):
     kind: PartKind
     majority: bool
     sides: list[list[str]]
-    """Brokers by name, the largest side first."""
+    """Brokers by name, the largest side first. One-way: the first side did not hear the second."""
 
 
 class BrokerFound(msgspec.Struct, frozen=True):
@@ -471,11 +473,17 @@ def event_word(event: Event, run: RunFound) -> str:
     return PART_WORDS[next(part.kind for part in run.parts if part.no == event.part)]
 
 
-def groups(event: Event, run: RunFound) -> list[list[str]]:
-    """The brokers of an event by name: both sides of a part, otherwise all in one group."""
+def brokers_text(event: Event, run: RunFound, most: int) -> str:
+    """The brokers of an event, with at most ``most`` names of each side of a part."""
     if event.part is None:
-        return [event.brokers]
-    return next(part.sides for part in run.parts if part.no == event.part)
+        return named(event.brokers, most)
+    return sides_text(next(part for part in run.parts if part.no == event.part), most)
+
+
+def sides_text(part: PartFound, most: int) -> str:
+    """The sides of a part: ``a, b | c``. Of a one-way cut it says who did not hear whom."""
+    between = f" {UNHEARD} " if part.kind == "one-way" else " | "
+    return between.join(named(side, most) for side in part.sides)
 
 
 def named(names: Sequence[str], most: int) -> str:

@@ -15,10 +15,10 @@ from mesh.analysis.reporting.findings import (
     Findings,
     HolesFound,
     RunFound,
+    brokers_text,
     counted,
     duration,
     event_word,
-    groups,
     named,
     share,
 )
@@ -56,8 +56,9 @@ def summary(found: Findings) -> RenderableType:
         pieces.append(_brokers(run))
         if run.unlogged:
             lacking = named(run.unlogged, NAMES_SHOWN)
+            them = "it" if len(run.unlogged) == 1 else "them"
             pieces.append(
-                Text(f"no log of {lacking}: what is known of them comes from the logs of others", "yellow")
+                Text(f"no log of {lacking}: what is known of {them} comes from the logs of others", "yellow")
             )
         pieces += [_holes(each) for each in run.holes[:HOLES_SHOWN]]
         if len(run.holes) > HOLES_SHOWN:
@@ -75,7 +76,7 @@ def _table(title: str) -> Table:
 
 def _events(run: RunFound) -> Table:
     table = _table("what happened")
-    for column in ("time", "what", "brokers", "for", "reported dead"):
+    for column in ("time (UTC)", "what", "brokers", "for", "reported dead"):
         table.add_column(column, overflow="fold")  # if cut off, a name could look like another's
     starts = {
         event.at for event in run.events if event.what == "start" and event.at < run.started + 10_000_000
@@ -85,7 +86,7 @@ def _events(run: RunFound) -> Table:
         table.add_row(
             _clock(event.at),
             Text(event_word(event, run), style=STYLES.get(event.what, "")),
-            Text(" | ".join(named(group, NAMES_SHOWN) for group in groups(event, run))),
+            Text(brokers_text(event, run, NAMES_SHOWN)),
             "" if event.lasted_s is None else duration(event.lasted_s),
             "" if event.told_s is None else f"after {duration(event.told_s)} by {event.told_by}",
         )
@@ -122,7 +123,7 @@ def _brokers(run: RunFound) -> Table:
 
 
 def _holes(each: HolesFound) -> Text:
-    where = f"longest from {_clock(each.start)} to {_clock(each.end)}"
+    where = f"longest from {_clock(each.start)} to {_clock(each.end)} UTC"
     rows = counted(each.rows, "row")
     return Text(f"the log of {each.broker} lacks {rows}, {where}: what it heard then is unknown", "yellow")
 

@@ -54,7 +54,10 @@ def links(run: Run) -> Section | None:
         Column("p99", meaning="p50, p99: round trips of heartbeats."),
     ]
     more = f"{len(links) - len(rows):,} more are in the table links." if len(links) > len(rows) else ""
-    what = "As counted by the first broker, the worst link first."
+    what = (
+        "The first broker of each link counted. It sent to the second broker, and received from it. "
+        "The worst link comes first."
+    )
     beats = run.found.heartbeats
     said = []
     if beats.get("heard") is not None:
@@ -101,9 +104,10 @@ def _matrices(run: Run, links: Sequence[Link]) -> list[Figure]:
     figures = []
     if trips:
         drawing = plots.matrix(names, trips, rows="asks", columns="answers", label="round trips")
-        what = "p99 of heartbeats, in ms; the darkest is the slowest."
+        what = "The 99th percentile of heartbeats, in ms. The darkest field is the slowest."
         figures.append(Figure("Round trips", what, drawing))
     if sent:
         drawing = plots.matrix(names, sent, rows="from", columns="to", label="messages sent")
-        figures.append(Figure("Messages sent", "Over each link, as its sender counted.", drawing))
+        what = "Each sender counted the messages that it sent over each of its links."
+        figures.append(Figure("Messages sent", what, drawing))
     return figures

@@ -235,8 +235,9 @@ def matrix(
     )
 
 
-def sides(groups: Sequence[Sequence[str]]) -> Markup:
-    """The sides of a part: a ring of dots each, and a cut between them. Large sides are one disc each."""
+def sides(groups: Sequence[Sequence[str]], between: str = "") -> Markup:
+    """The sides of a part: a ring of dots each, and a cut between them. Large sides are one disc each.
+    ``between`` is a text above each cut."""
     parts: list[str] = []
     x, height = 12.0, 150.0
     for number, group in enumerate(groups):
@@ -245,7 +246,13 @@ def sides(groups: Sequence[Sequence[str]]) -> Markup:
         width = 130.0 if crowd or len(group) == 1 else radius * 2 + 150
         middle = x + width / 2
         if number:
-            parts.append(f'<line class="cut" x1="{x}" y1="6" x2="{x}" y2="{height - 6}"/>')
+            top = 6
+            if between:
+                parts.append(
+                    f'<text class="tick" x="{x}" y="14" text-anchor="middle">{escape(between)}</text>'
+                )
+                top = 20
+            parts.append(f'<line class="cut" x1="{x}" y1="{top}" x2="{x}" y2="{height - 6}"/>')
         parts.append(_crowd(group, middle, height / 2) if crowd else _ring(group, middle, height / 2, radius))
         x += width + 12
     return Markup(

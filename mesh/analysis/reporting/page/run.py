@@ -7,8 +7,9 @@ from typing import Any
 
 from mesh.analysis.reporting.digest import Digest
 from mesh.analysis.reporting.findings import (
+    PART_WORDS,
     RunFound,
-    named,
+    sides_text,
 )
 from mesh.analysis.reporting.page import plots
 from mesh.analysis.reporting.page.axis import DAY_S, TimeAxis
@@ -28,7 +29,7 @@ class Run:
             plots.Band(
                 part.start,
                 found.ended if part.end is None else part.end,
-                f"partition {part.no}: " + " | ".join(named(side, NAMES_MOST) for side in part.sides),
+                f"{PART_WORDS[part.kind]} {part.no}: {sides_text(part, NAMES_MOST)}",
             )
             for part in found.parts
         ]

@@ -9,14 +9,15 @@ from typing import Final
 from mesh.analysis.reporting.digest import Digest
 from mesh.analysis.reporting.findings import (
     ALIVE,
+    UNHEARD,
     Findings,
+    brokers_text,
     counted,
     duration,
     event_word,
-    groups,
-    named,
     natural,
     share,
+    sides_text,
 )
 from mesh.analysis.reporting.page import plots
 from mesh.analysis.reporting.page.availability import availability, survival
@@ -90,13 +91,13 @@ def _tiles(run: Run) -> list[Tile]:
     partitions = sum(part.kind == "complete" for part in found.parts)
     wrong = sum(found.deaths_told.get(cause, 0) for cause in ALIVE)
     tiles = [
-        Tile("brokers", f"{len(found.brokers):,}"),
-        Tile("failures", f"{failures:,}", "bad" if failures else ""),
-        Tile("partitions", f"{partitions:,}", "bad" if partitions else ""),
+        _counted(len(found.brokers), "broker"),
+        _counted(failures, "failure", tone="bad"),
+        _counted(partitions, "partition", tone="bad"),
         Tile("wrongly reported dead", f"{wrong:,}", "warn" if wrong else ""),
     ]
     if cuts := len(found.parts) - partitions:
-        tiles.insert(3, Tile("cuts of links", f"{cuts:,}", "bad"))
+        tiles.insert(3, _counted(cuts, "cut", " of links", tone="bad"))
     if "delivered" in found.traffic:
         tiles.append(Tile("delivered", short(found.traffic["delivered"])))
     if found.availability is not None:
@@ -106,13 +107,18 @@ def _tiles(run: Run) -> list[Tile]:
     return tiles
 
 
+def _counted(count: int, noun: str, more: str = "", tone: str = "") -> Tile:
+    """``tone`` is for a count above zero."""
+    return Tile(f"{noun}{'s' if count != 1 else ''}{more}", f"{count:,}", tone if count else "")
+
+
 def _events(run: Run) -> Section | None:
     found = run.found
     rows = [
         [
             run.when(event.at, tenth=True),
             event_word(event, found),
-            " | ".join(named(group, NAMES_MOST) for group in groups(event, found)),
+            brokers_text(event, found, NAMES_MOST),
             "" if event.lasted_s is None else duration(event.lasted_s),
             "" if event.told_s is None else f"after {duration(event.told_s)} by {event.told_by}",
         ]
@@ -142,11 +148,13 @@ def _parts(run: Run) -> Section:
         lasted = duration(((found.ended if part.end is None else part.end) - part.start) / 1e6)
         until = "not healed when the logs end" if part.end is None else f"to {run.when(part.end, tenth=True)}"
         majority = "" if part.majority or part.kind != "complete" else " No side had a majority."
+        one_way = part.kind == "one-way"
+        unheard = f" {sides_text(part, NAMES_MOST)}." if one_way else ""
         figures.append(
             Figure(
                 f"{part.no}: {part.kind}",
-                f"{run.when(part.start, tenth=True)}, {until}, {lasted}.{majority}",
-                plots.sides(part.sides),
+                f"{run.when(part.start, tenth=True)}, {until}, {lasted}.{majority}{unheard}",
+                plots.sides(part.sides, f"{UNHEARD} →" if one_way else ""),
             )
         )
     more = len(found.parts) - len(figures)
@@ -178,7 +186,7 @@ def _delivery(run: Run) -> Section | None:
     ]
     columns += [Column("why", False, wraps=True), Column("longest delay"), Column("most memory")]
     more = f"{len(carried) - len(rows):,} more are in the table brokers." if len(carried) > len(rows) else ""
-    what = "As each broker counted, up to the last statistics of each of its runs."
+    what = "Each broker counted for itself. Its counts end with the last statistics of each of its runs."
     return Section("Delivery", grids=[Grid(columns, rows, what=what, more=more).without_zeros()])
 
 
@@ -193,7 +201,7 @@ def _truth(run: Run) -> Section | None:
         [run.when(row.at, tenth=True), row.of, VERDICTS[row.verdict], row.truth or "", row.found or ""]
         for row in wrong[:EVENTS_MOST]
     ]
-    columns = [Column(name, False, True) for name in ("time", "what", "verdict")]
+    columns = [Column(name, False, True) for name in ("time (UTC)", "what", "verdict")]
     columns += [Column(name, False, True, wraps=True) for name in ("was done", "was found")]
     said = [Said(f"What the analysis found, compared with what the simulation did: {counts}.")]
     return Section("Compared with what was done", said, grids=[Grid(columns, rows)] if rows else [])
@@ -201,7 +209,7 @@ def _truth(run: Run) -> Section | None:
 
 def _holes(run: Run) -> Iterator[str]:
     for each in run.found.holes[:HOLES_MOST]:
-        longest = f"{run.when(each.start, tenth=True)} to {run.when(each.end, tenth=True)}"
+        longest = f"{run.when(each.start, tenth=True)} to {run.when(each.end, tenth=True)} UTC"
         yield f"The log of {each.broker} has a hole from {longest}: what it heard then is unknown."
     if (more := len(run.found.holes) - HOLES_MOST) > 0:
         yield f"The logs of {more:,} more brokers have holes, which are in the table holes."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 from rich.console import Console
@@ -224,8 +225,16 @@ def test_parts_that_began_together_are_told_with_their_own_sides() -> None:
         PartSide(RUN, 2, "c", 1),
     ]
     said = text_of(findings_of(digest(parts=parts, part_sides=sides)))
-    assert "broker-10 | broker-1" in said and "broker-2 | broker-1" in said
+    assert "broker-10 did not hear broker-1" in said and "broker-2 did not hear broker-1" in said
     assert said.count("one-way cut") == 2
+
+
+def test_times_of_the_terminal_name_their_zone() -> None:
+    """Nothing said that --around takes UTC, and that these times are."""
+    holes = [Holes(RUN, "b", 2, 40, at(10), at(20))]
+    said = text_of(findings_of(digest(holes=holes)))
+    assert re.search(r"time \(UTC\) +what +brokers", said)
+    assert re.search(r"lacks 40 rows, longest from \S+ to \S+ UTC: what", said)
 
 
 def test_uncounted_messages_are_not_zero() -> None:
@@ -267,3 +276,5 @@ def test_brokers_without_a_log_are_named() -> None:
     assert found.runs[0].unlogged == ["a", "c"]
     assert found.verdict.endswith("but 2 brokers left no log: what nobody else saw is unknown.")
     assert "no log of a, c: what is known of them comes from the logs of others" in text_of(found)
+    found = findings_of(digest(brokers=[broker("b", "oslo"), broker("c", "rome")]))
+    assert "no log of a: what is known of it comes from the logs of others" in text_of(found)

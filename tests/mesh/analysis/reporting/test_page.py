@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mesh.analysis.reporting.findings import findings_of
+from mesh.analysis.reporting.findings import findings_of, natural
 from mesh.analysis.reporting.page.axis import LEAST_WIDTH, TimeAxis
 from mesh.analysis.reporting.page.rendering import render
 from mesh.analysis.results.tables import Clock, FileRow, Link, Match, Part, PartSide, Survival, Traffic
@@ -75,11 +75,36 @@ def test_counts_at_the_top_are_those_of_the_verdict() -> None:
     parts = [Part(RUN, 1, at(60), at(70), "complete", True), Part(RUN, 2, at(80), at(90), "one-way", False)]
     sides = [PartSide(RUN, no, node, side) for no in (1, 2) for node, side in (("a", 0), ("b", 1))]
     texts = Texts(page(parts=parts, part_sides=sides)).texts
-    assert texts[texts.index("partitions") - 1] == "1"
-    assert texts[texts.index("cuts of links") - 1] == "1"
+    tiles = texts[: texts.index("Over time")]
+    assert tiles[tiles.index("partition") - 1] == "1"
+    assert tiles[tiles.index("cut of links") - 1] == "1"
     events = texts[texts.index("What happened") :]
     assert "partition" in events and "one-way cut" in events
-    assert "cuts of links" not in Texts(page()).texts
+    assert "cut of links" not in Texts(page()).texts
+
+
+def test_tiles_of_several_are_in_the_plural() -> None:
+    """It said "1 cuts of links"."""
+    parts = [Part(RUN, no, at(60), at(70), "one-way", False) for no in (1, 2)]
+    sides = [PartSide(RUN, no, node, side) for no in (1, 2) for node, side in (("a", 0), ("b", 1))]
+    texts = Texts(page(parts=parts, part_sides=sides)).texts
+    for name, count in (("brokers", "3"), ("failure", "1"), ("partitions", "0"), ("cuts of links", "2")):
+        assert texts[texts.index(name) - 1] == count
+
+
+def test_a_one_way_cut_says_who_did_not_hear_whom() -> None:
+    """The event, the drawing and the plots over time showed two sides without a direction."""
+    parts = [Part(RUN, 1, at(60), at(70), "one-way", False), Part(RUN, 2, at(80), at(90), "complete", True)]
+    sides = [PartSide(RUN, no, node, side) for no in (1, 2) for node, side in (("a", 0), ("c", 0), ("b", 1))]
+    html = page(parts=parts, part_sides=sides)
+    names = {row.node: row.name for row in digest().brokers}
+    deaf = ", ".join(sorted((names["a"], names["c"]), key=natural))
+    said = f"{deaf} did not hear {names['b']}"
+    texts = Texts(html).texts
+    assert said in texts, "among the events"
+    assert any(text.endswith(f", 10 s. {said}.") for text in texts), "above the drawing"
+    assert texts.count("did not hear →") == 1, "in its drawing alone"
+    assert f"<title>one-way cut 1: {said}" in html and f"<title>partition 2: {deaf} | {names['b']}" in html
 
 
 def test_the_comparison_with_a_simulation_is_in_words() -> None:
