@@ -26,6 +26,8 @@ CANNOT_CREATE = 73
 IO_ERROR = 74
 NOT_PERMITTED = 77
 
+TIMEOUT_MAX_S = 2_592_000
+
 app = App(
     name="analyze",
     help="Say from the brokers' event logs how the mesh fared: lives, parts, opinions, delivery.",
@@ -70,21 +72,21 @@ def analyze(
     run
         The run to write as a scenario, if the logs hold several.
     around
-        Put only events around this time, such as 14:03:20, into the scenario.
+        Put only events around this time in UTC, such as 14:03:20, into the scenario.
     within
         Number of seconds before and after that time; 60 by default.
     master
         Where Spark runs: local[N] for N cores of this machine, or a cluster's address.
     memory
-        Memory of Spark's driver, which in local mode is all of the job's: 2g there, otherwise Spark's
-        default.
+        Memory of Spark's driver, 512m or more. In local mode it is all of the job's, by default 2g.
+        Otherwise Spark has the default.
     conf
         A setting of Spark, spark.SOMETHING=VALUE. It overrides ours, and may be repeated.
     follow
         Keep reading the logs of brokers on this machine, and show the mesh's health. The output keeps what
         was read, and the next --follow continues from there. With --json, print one line for each look.
     timeout
-        Seconds after the first look at which --follow ends.
+        Seconds after the first look at which --follow ends: above zero, at most 2592000 (30 days).
     package
         Write the zip for spark-submit --py-files to this file, and do nothing else.
     doctor
@@ -92,19 +94,32 @@ def analyze(
     json
         Print the findings as JSON, as in summary.json.
     """
+    of_analysis: dict[str, object] = {"--window": window, "--scenario": scenario, "--run": run}
+    of_analysis |= {"--around": around, "--within": within}
+    others = {"LOGDIR": logdir, **of_analysis, "--follow": follow or None, "--timeout": timeout}
+    others |= {"--memory": memory, "--conf": conf or None, "--json": json or None}
     if doctor:
-        return _doctor()
+        useless = _first_given({"--package": package, **others})
+        return _doctor() if useless is None else _does_nothing_else("--doctor", useless)
     if package is not None:
-        return _package(package)
+        useless = _first_given(others)
+        return _package(package) if useless is None else _does_nothing_else("--package", useless)
     if logdir is None:
         return _refuse("it needs a folder of event logs", USAGE)
+    if not logdir:
+        return _refuse("LOGDIR is empty; name a folder of event logs", USAGE)
+    if not out:
+        return _refuse("--out is empty; name a folder or a URL", USAGE)
     if follow:
-        useless = {"--window": window, "--scenario": scenario, "--run": run, "--around": around}
-        for flag, value in {**useless, "--within": within}.items():
-            if value is not None:
-                return _refuse(f"{flag} has no effect with --follow; leave out one of them", USAGE)
-        if timeout is not None and not timeout >= 0:
-            return _refuse(f"--timeout {timeout:g} is not a number of seconds from zero up", USAGE)
+        useless = _first_given(of_analysis)
+        if useless is not None:
+            return _refuse(f"{useless} has no effect with --follow; leave out one of them", USAGE)
+        if timeout is not None and not 0 < timeout <= TIMEOUT_MAX_S:
+            return _refuse(
+                f"--timeout {timeout:g} is not a number of seconds above zero and at most "
+                f"{TIMEOUT_MAX_S} (30 days)",
+                USAGE,
+            )
     elif timeout is not None:
         return _refuse(
             "--timeout has no effect without --follow; add --follow, or leave out --timeout", USAGE
@@ -123,6 +138,15 @@ def analyze(
     if scenario is not None and (problem := _unwritable(scenario)) is not None:
         return _refuse(*problem)
     return _analyze(logdir, out, window, spark, scenario, run, around, within, json)
+
+
+def _first_given(flags: dict[str, object]) -> str | None:
+    """The first flag that was given; the value of one that was not is None."""
+    return next((flag for flag, value in flags.items() if value is not None), None)
+
+
+def _does_nothing_else(flag: str, useless: str) -> int:
+    return _refuse(f"{flag} does nothing else; leave out {useless}", USAGE)
 
 
 def _analyze(

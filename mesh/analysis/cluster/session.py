@@ -25,7 +25,7 @@ from mesh.analysis.cluster.reach import (
     wait_for_executor,
 )
 from mesh.analysis.cluster.settings import SparkOptions, launch_settings, sql_settings
-from mesh.errors import MeshError
+from mesh.errors import ConfigError, MeshError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +46,7 @@ def spark_session(
         ImportError: Spark is not installed.
         NoJava: there is no Java.
         NoCluster: the master does not answer, or no executor came.
+        ConfigError: Spark refuses a setting of the user.
         MeshError: Spark did not start.
     """
     options = options or SparkOptions()
@@ -83,7 +84,7 @@ def _configured(spark: SparkSession, options: SparkOptions) -> SparkSession:
             if not given.contains(key):
                 spark.conf.set(key, value)
     except PySparkException as error:  # Spark reads a setting of the user only now
-        raise MeshError(f"Spark refuses a setting of --conf: {reason_of(error)}") from error
+        raise ConfigError(f"Spark refuses a setting of --conf: {reason_of(error)}") from error
     return spark
 
 

@@ -18,7 +18,11 @@ LOCAL_MEMORY: Final = "2g"
 SOUND_LOCAL: Final = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\]|-cluster\[.*\])?")
 """Cores, and how often a task may fail."""
 SOUND_REMOTE: Final = re.compile(r"spark://.+|k8s://.+|yarn")
-SOUND_MEMORY: Final = re.compile(r"[1-9]\d*[kmgtKMGT]?")
+SOUND_MEMORY: Final = re.compile(r"([1-9]\d*)([kmgtKMGT]?)")
+UNIT_BITS: Final[Mapping[str, int]] = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+"""A number without a unit counts bytes, since Java gets it as it is."""
+MEMORY_LEAST: Final = 512 << 20
+"""Spark ends with an error below 450 MiB, of which Java's collector keeps some for itself."""
 
 LAUNCH: Final[Mapping[str, str]] = {
     "spark.app.name": "mesh analyze",
@@ -123,8 +127,12 @@ class SparkOptions:
                 "k8s://HOST:443 or yarn"
             )
         memory = self.conf.get("spark.driver.memory", self.memory)
-        if memory is not None and not SOUND_MEMORY.fullmatch(memory):
-            raise ValueError(f"--memory {memory} is no size; use a number and a unit, such as 512m or 4g")
+        if memory is not None:
+            size = SOUND_MEMORY.fullmatch(memory)
+            if size is None:
+                raise ValueError(f"--memory {memory} is no size; use a number and a unit, such as 512m or 4g")
+            if int(size[1]) << UNIT_BITS[size[2].lower()] < MEMORY_LEAST:
+                raise ValueError(f"--memory {memory} is too little for Spark; use 512m or more")
 
     @property
     def chosen_master(self) -> str:

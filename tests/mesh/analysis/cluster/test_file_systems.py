@@ -57,7 +57,7 @@ def test_each_cause_has_its_sentence(said: str, sentence: str | None) -> None:
 
 @pytest.mark.spark
 @pytest.mark.long
-@pytest.mark.parametrize("follow", [[], ["--follow", "--timeout", "0"]])
+@pytest.mark.parametrize("follow", [[], ["--follow", "--timeout", "1"]])
 def test_a_url_without_a_file_system_ends_with_unavailable(
     spark: object, follow: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

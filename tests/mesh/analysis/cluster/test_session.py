@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from mesh.analysis.cluster.session import _configured
 from mesh.analysis.cluster.settings import SparkOptions
-from mesh.errors import MeshError
+from mesh.errors import ConfigError
 
 
 def test_a_setting_that_spark_refuses_is_an_error_that_quotes_it() -> None:
@@ -23,5 +23,5 @@ def test_a_setting_that_spark_refuses_is_an_error_that_quotes_it() -> None:
     spark: Any = SimpleNamespace(
         sparkContext=SimpleNamespace(getConf=lambda: given), conf=SimpleNamespace(set=refuse)
     )
-    with pytest.raises(MeshError, match="Spark refuses a setting of --conf: The value 'abc' in the config"):
+    with pytest.raises(ConfigError, match="Spark refuses a setting of --conf: The value 'abc' in the config"):
         _configured(spark, SparkOptions())

@@ -75,6 +75,19 @@ def test_a_memory_that_is_no_size_is_refused_before_spark_is_started(wrong: str)
     assert SparkOptions(memory="512m").memory == "512m"
 
 
+@pytest.mark.parametrize("wrong", ["1", "2048", "1k", "511m", "524287k", "536870911"])
+def test_less_memory_than_spark_takes_is_refused_with_the_least(wrong: str) -> None:
+    """Java or Spark refused it, with a text that did not name the flag."""
+    for options in ({"memory": wrong}, {"conf": {"spark.driver.memory": wrong}}):
+        with pytest.raises(ValueError, match=f"--memory {wrong} is too little for Spark; use 512m or more"):
+            SparkOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("right", ["512m", "512M", "524288k", "536870912", "1g", "1T"])
+def test_the_least_memory_is_accepted_in_all_units(right: str) -> None:
+    assert SparkOptions(memory=right).memory == right
+
+
 @pytest.mark.parametrize("wrong", ["local[0]", "local[]", "local[-1]", "local[two]", "local[2", "locale"])
 def test_a_local_master_without_cores_is_refused_before_spark_is_started(wrong: str) -> None:
     for options in ({"master": wrong}, {"conf": {"spark.master": wrong}}):
