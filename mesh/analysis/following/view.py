@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from mesh.analysis.following.health import BrokerNow, Picture
-from mesh.analysis.reporting.findings import natural
+from mesh.analysis.reporting.findings import counted, natural
 
 HEIGHT: Final = 40
 """Lines where there is no terminal."""
@@ -80,8 +80,14 @@ def _head(picture: Picture) -> Text:
 def _flow(picture: Picture) -> Text:
     rate = "-" if picture.rows_per_s is None else f"{picture.rows_per_s:,.0f}"
     waiting = f", {picture.waiting_bytes / 1e6:.0f} MB wait" if picture.waiting_bytes else ""
-    corrupt = f", {picture.corrupt:,} lines are not rows" if picture.corrupt else ""
-    return _line(Text(f"{picture.rows:,} rows, {rate} a second, {_behind(picture)}{waiting}{corrupt}"))
+    no_rows = _no_rows(picture.corrupt)
+    return _line(Text(f"{picture.rows:,} rows, {rate} a second, {_behind(picture)}{waiting}{no_rows}"))
+
+
+def _no_rows(lines: int) -> str:
+    if not lines:
+        return ""
+    return ", 1 line is not a row" if lines == 1 else f", {lines:,} lines are not rows"
 
 
 def _behind(picture: Picture) -> str:
@@ -128,7 +134,13 @@ def _up(picture: Picture) -> list[Text]:
 
 def _deaths(picture: Picture) -> list[Text]:
     return [
-        _line(Text(f"{_time(death.at_us)} {death.name} was reported dead by {death.observers}", style="red"))
+        _line(
+            Text(
+                f"{_time(death.at_us)} UTC {death.name} was reported dead "
+                f"by {counted(death.observers, 'broker')}",
+                style="red",
+            )
+        )
         for death in picture.deaths
     ]
 

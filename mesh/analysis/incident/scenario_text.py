@@ -125,7 +125,8 @@ def _comments(scope: Scope, setting: Setting, numbers: Mapping[str, str]) -> lis
             f"# Not played, since nothing is known to have happened to them: {named(scope.left_out)}"
         )
     if scope.dropped:
-        lines.append(f"# {scope.dropped} more events lie outside of what was asked for.")
+        outside = "1 more event lies" if scope.dropped == 1 else f"{scope.dropped:,} more events lie"
+        lines.append(f"# {outside} outside of what was asked for.")
     lines += [
         "#",
         "# The logs do not tell:",

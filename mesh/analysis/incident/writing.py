@@ -59,6 +59,8 @@ def _write(
             period_s=period_s,
         )
         scope = Scope(told, (), 0) if at is None else around(told, at, within_s)
+        if at is not None and told.happenings and not scope.incident.happenings:
+            raise ValueError(_nothing_near(at, within_s, scope.dropped))
         return scenario_text(
             at_most(scope),
             Setting(
@@ -73,6 +75,15 @@ def _write(
         )
     except ValueError as error:
         raise NoScenario(str(error)) from error
+
+
+def _nothing_near(at: Instant, within_s: float, outside: int) -> str:
+    near = datetime.fromtimestamp(at // 1_000_000, UTC)
+    events = "1 event" if outside == 1 else f"{outside:,} events"
+    return (
+        f"nothing happened to brokers or links within {within_s:g} s of {near:%H:%M:%S} UTC, but {events} "
+        "happened outside of that time; name a longer time with --within"
+    )
 
 
 def parse_moment(text: str) -> datetime | time:

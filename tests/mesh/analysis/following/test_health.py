@@ -52,7 +52,7 @@ def test_a_silent_broker_is_listed_first_and_a_stopped_one_is_not_missed() -> No
     assert states == {"alpha": "up", "beta": "silent", "gamma": "stopped"}
     said = shown(health, 10)
     assert said.index("beta") < said.index("alpha")
-    assert "1 up, 1 silent, 1 stopped" in said and "beta was reported dead by 2" in said
+    assert "1 up, 1 silent, 1 stopped" in said and "11:06:50 UTC beta was reported dead by 2 brokers" in said
     assert as_json(picture)["silent"] == ["beta"]
 
 
@@ -117,6 +117,9 @@ def test_lines_that_are_not_rows_are_counted() -> None:
     assert "lines are not rows" not in shown(Health(), 0)
     assert "20 rows, - a second, 0.0 s behind, 2 lines are not rows" in shown(health, 0)
     assert as_json(health.picture(0.0))["corrupt"] == 2
+    health = Health()
+    health.take(replace(batch(0, "ab", dead="c"), corrupt=1), 0.0)
+    assert ", 1 line is not a row\n" in shown(health, 0)
 
 
 def test_a_large_mesh_fits_a_small_terminal_and_what_is_wrong_comes_first() -> None:

@@ -35,10 +35,30 @@ def test_only_events_around_a_time_are_written() -> None:
     assert [fault["kind"] for fault in tomllib.loads(text)["fault"]] == ["pause"]
 
 
+def test_a_time_without_events_is_named_and_events_outside_are_counted() -> None:
+    """It said that nothing had happened to brokers or links, although much had."""
+    tables = digest()
+    sentence = (
+        r"nothing happened to brokers or links within 2 s of 22:13:25 UTC, but 3 events happened outside of "
+        r"that time; name a longer time with --within"
+    )
+    with pytest.raises(NoScenario, match=sentence):
+        write_scenario(findings_of(tables), tables, [], at=at(5), within_s=2)
+    lives = [life("a", 1, "up", 0, 20, "crash"), life("a", 2, "down", 20, 26, "restart")]
+    tables = digest(lives=[*lives, life("a", 3, "up", 26, 100, None)], parts=[], part_sides=[])
+    with pytest.raises(NoScenario, match="but 1 event happened outside of that time"):
+        write_scenario(findings_of(tables), tables, [], at=at(5), within_s=2)
+    text = write_scenario(findings_of(digest()), digest(), [], at=at(42), within_s=5)
+    assert "# 2 more events lie outside of what was asked for." in text
+    text = write_scenario(findings_of(digest()), digest(), [], at=at(42), within_s=17)
+    assert "# 1 more event lies outside of what was asked for." in text
+
+
 def test_a_calm_run_makes_no_scenario() -> None:
     tables = digest(lives=[life("a", 1, "up", 0, 100, None)], parts=[], part_sides=[])
-    with pytest.raises(NoScenario, match="nothing to make a scenario of"):
-        write_scenario(findings_of(tables), tables, [])
+    for moment in (None, at(5)):
+        with pytest.raises(NoScenario, match="links, so there is nothing to make a scenario of"):
+            write_scenario(findings_of(tables), tables, [], at=moment)
 
 
 def test_a_run_among_several_has_to_be_named() -> None:
