@@ -54,6 +54,8 @@ class LogFile:
     """When it was last written to, in microseconds since the epoch."""
     damage: str | None = None
     """Its damage in words, once a reading failed because of it. It is then read as far as possible."""
+    is_lost: bool = False
+    """True if Spark fails over the damaged file even then. Nothing of it is read."""
 
     @property
     def is_parquet(self) -> bool:

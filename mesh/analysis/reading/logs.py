@@ -6,7 +6,7 @@ a boot with inconsistent numbers is examined again row by row (`mesh.analysis.re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -91,14 +91,14 @@ def read_logs(spark: SparkSession, place: str, store: Store | None = None) -> Lo
         NoLogs: nothing is there, or nothing that is a log.
         MeshError: files were renamed or replaced under the reader, time and again.
     """
-    damage: dict[LogFile, str] = {}
+    damaged: dict[LogFile, LogFile] = {}
     for _ in range(READINGS_MAX):
         files = find_logs(spark, place)
         try:
-            logs = _read(spark, [replace(file, damage=damage.get(file)) for file in files], store)
+            logs = _read(spark, [damaged.get(file, file) for file in files], store)
         except JAVA_ERRORS as error:
             if not is_gone(str(error)):
-                damage |= _damage_behind(spark, [file for file in files if file not in damage], store, error)
+                damaged |= _damage_behind(spark, files, damaged, store, error)
             continue
         # A broker that finished a file has renamed its .part, perhaps before it was read.
         if {file.path for file in files} <= paths_of(spark, place):
@@ -123,9 +123,14 @@ def _read(spark: SparkSession, files: Sequence[LogFile], store: Store | None) ->
 
 
 def _damage_behind(
-    spark: SparkSession, files: Sequence[LogFile], store: Store | None, error: Exception
-) -> dict[LogFile, str]:
-    """The damage that made a reading of these files fail. Empty if a file disappeared meanwhile.
+    spark: SparkSession,
+    files: Sequence[LogFile],
+    damaged: Mapping[LogFile, LogFile],
+    store: Store | None,
+    error: Exception,
+) -> dict[LogFile, LogFile]:
+    """The damaged files that made a reading of these files fail, beside those that are known. If it is one of
+    the known, all that may be it are lost. Empty if a file disappeared meanwhile.
 
     Raises:
         PySparkException, Py4JError: the failure has another cause.
@@ -133,17 +138,25 @@ def _damage_behind(
     if not may_be_damage(str(error)):
         raise error
     # Stored files were read before, and only those with doubtful numbers are read again.
-    stored = {file for file in files if store is not None and store.has(file)}
+    unknown = [file for file in files if file not in damaged]
+    stored = {file for file in unknown if store is not None and store.has(file)}
     try:
-        found = find_damage(spark, [file for file in files if file not in stored])
+        found = find_damage(spark, [file for file in unknown if file not in stored])
         found = found or find_damage(spark, list(stored))
     except JAVA_ERRORS as other:
         if is_gone(str(other)):
             return {}
         raise
     if not found:
+        # The reading uses other columns than the search, and may get further in a file.
+        found = {file: replace(each, is_lost=True) for file, each in damaged.items() if _may_be_lost(each)}
+    if not found:
         raise error
     return found
+
+
+def _may_be_lost(damaged: LogFile) -> bool:
+    return damaged.is_parquet and not damaged.is_lost
 
 
 class _Reading:

@@ -8,7 +8,8 @@ Both kinds of source give the same columns:
 * others: ``path``, ``raw``, ``problem``, ``us`` and the columns of `mesh.analysis.reading.schema.row_type`
   except ``ts``. A row with a problem is invalid; ``raw`` is its text.
 
-Of a damaged file, Spark reads what it can. The damage is one more invalid row, without a text.
+Of a damaged file, Spark reads what it can, and nothing of a lost one. The damage is one more invalid row,
+without a text.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def sources(spark: SparkSession, files: Sequence[LogFile]) -> list[Source]:
 def tables_and_damage(spark: SparkSession, files: Sequence[LogFile]) -> list[Source]:
     """One source for Parquet files, and one for the damaged among all files."""
     found: list[Source] = []
-    if tables := [file for file in files if file.is_parquet]:
+    if tables := [file for file in files if file.is_parquet and not file.is_lost]:
         found.append(Parquet(spark, tables))
     if damaged := [file for file in files if file.damage is not None]:
         found.append(Damage(spark, damaged))
