@@ -160,6 +160,9 @@ def test_a_column_is_explained_only_if_it_is_shown() -> None:
         html = page(links=links)
         assert ("Lost: gaps in the numbers" in html) is ("lost" in Texts(html).texts) is explained
         assert "Heartbeats missed: rounds in which" in html
+        said = " ".join(Texts(html).texts)
+        assert "It sent to the second broker, and received from it. The worst link comes first." in said
+        assert "Each sender counted the messages that it sent over each of its links." in said
     assert "A paused process counts as up." in page()
     assert "Unknown time counts as neither." not in page()
 
