@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from mesh.analysis.made import made
 from mesh.analysis.reading import heartbeats, numbering
 from mesh.analysis.reading.damage import JAVA_ERRORS, find_damage
-from mesh.analysis.reading.finding import find_logs, paths_of
+from mesh.analysis.reading.finding import COMPRESSED, PARQUET, find_logs, paths_of
 from mesh.analysis.reading.material import BOOT, Direct
 from mesh.analysis.reading.repeats import HOLES, Repeats
 from mesh.analysis.reading.schema import NOT_JSON, UNKNOWN
 from mesh.analysis.reading.sources import heartbeats_of, ids_are_sound, listed, sources, union
-from mesh.analysis.reading.spark_errors import is_gone, may_be_damage
+from mesh.analysis.reading.spark_errors import ENDS_EARLY, NOT_PARQUET, is_gone, may_be_damage
 from mesh.analysis.results.spark_types import table_schema
 from mesh.analysis.results.tables import FileRow, Heard
 from mesh.errors import MeshError
@@ -308,9 +308,14 @@ def _files(names: DataFrame, extent: DataFrame, counts: DataFrame, bad: DataFram
     lines = F.col("rows") + F.col("duplicates") + F.col("unknown") + F.col("corrupt")
     # Spark takes a file for empty that is not on the machine of the task.
     absent = (F.col("lines") == 0) & (F.col("bytes") > 0) & F.col("file").rlike(GROWN)
+    # Spark leaves out a file of no byte, although one of this format has a header.
+    no_byte = F.when(F.col("file").endswith(COMPRESSED), F.lit(ENDS_EARLY))
+    for suffix in PARQUET:
+        no_byte = no_byte.when(F.col("file").endswith(suffix), F.lit(NOT_PARQUET))
+    unread = F.when(absent, F.lit(ABSENT)).when(F.col("bytes") == 0, no_byte)
     return (
         filled.withColumn("lines", lines)
-        .withColumn("damage", F.coalesce("damage", F.when(absent, F.lit(ABSENT))))
+        .withColumn("damage", F.coalesce("damage", unread))
         .select(*table_schema(FileRow).names)
     )
 

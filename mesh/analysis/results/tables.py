@@ -63,8 +63,8 @@ class FileRow(msgspec.Struct, frozen=True):
     last: Instant | None
     damage: str | None = None
     """The damage of a compressed or Parquet file that could not be read to its end. Its readable rows count,
-    and the damage counts as one corrupt line. A log with bytes and no line is reported here, too. None: the
-    file is sound."""
+    and the damage counts as one corrupt line. A log with bytes and no line is reported here, too, and
+    a compressed or Parquet file of no byte. None: the file is sound."""
 
 
 class Hole(Record, frozen=True):

@@ -352,6 +352,19 @@ def test_a_file_of_which_no_line_came_is_told(read: Read, tmp_path: Path) -> Non
     assert "empty-0.jsonl" in told and set(told.values()) == {None}
 
 
+def test_an_empty_file_of_a_format_that_has_a_header_is_damaged(read: Read, tmp_path: Path) -> None:
+    """Spark reads no row of it without an error. Sound gzip or Parquet data of no row have bytes."""
+    write_logs(SMALL, tmp_path)
+    for name in ("a-0.jsonl.gz", "b.parquet", "c-0.jsonl"):
+        (tmp_path / name).touch()
+    told = {row["file"]: row["damage"] for row in plain(read(tmp_path).files)}
+    assert {name: damage for name, damage in told.items() if damage} == {
+        "a-0.jsonl.gz": "its compressed data end early",
+        "b.parquet": "it is cut off, or not Parquet",
+    }
+    assert "c-0.jsonl" in told
+
+
 def test_errors_distinguish_no_folder_no_logs_and_empty_logs(read: Read, tmp_path: Path) -> None:
     with pytest.raises(NoLogs, match="there is no folder"):
         read(tmp_path / "missing")
