@@ -7,11 +7,11 @@ of the run, since two runs are rarely at the same time of day.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from mesh.analysis.reporting.findings import named, natural
+from mesh.analysis.reporting.findings import UNHEARD, named, natural
 
 MEASURES: Final[Mapping[str, str]] = {
     "failures": "failures",
@@ -158,7 +158,8 @@ def _parts(run: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator
 
 
 def _told(part: Mapping[str, Any], at_s: float) -> str:
-    sides = " | ".join(named(side, SIDE_MOST) for side in part["sides"])
+    between = f" {UNHEARD} " if part["kind"] == "one-way" else " | "
+    sides = between.join(named(side, SIDE_MOST) for side in part["sides"])
     lasted_s = _lasted_s(part)
     until = "to the end" if lasted_s is None else f"for {lasted_s:.1f} s"
     return f"{part['kind']} at {at_s:.1f} s {until}: {sides}"
@@ -177,8 +178,10 @@ def _as_long(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return abs(lasted_s - of_other_s) <= TOGETHER_S
 
 
-def _sides(part: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
-    return frozenset(tuple(side) for side in part["sides"])
+def _sides(part: Mapping[str, Any]) -> Collection[tuple[str, ...]]:
+    """In order only for a one-way part: the first side did not hear the second."""
+    sides = [tuple(side) for side in part["sides"]]
+    return sides if part["kind"] == "one-way" else frozenset(sides)
 
 
 def _since(moment: str, run: Mapping[str, Any]) -> float:

@@ -53,6 +53,17 @@ def test_a_part_is_the_same_if_its_sides_and_its_time_in_the_run_are(before: dic
     assert come.after == "complete at 61.0 s for 10.5 s: broker-2 | broker-10, broker-1"
 
 
+def test_a_one_way_part_in_the_other_direction_is_another(before: dict[str, Any]) -> None:
+    """Its sides were compared in any order."""
+    after = copy.deepcopy(before)
+    for each in (before, after):
+        each["runs"][0]["parts"][0] |= {"kind": "one-way", "sides": [["a"], ["b"]]}
+    assert not differences(before, after)
+    after["runs"][0]["parts"][0]["sides"].reverse()
+    gone, came = differences(before, after)
+    assert "a did not hear b" in gone.before and "b did not hear a" in came.after
+
+
 @pytest.mark.parametrize(
     ("end", "told"), [("2023-11-14T22:20:00.000000Z", "for 340.0 s"), (None, "to the end")]
 )
