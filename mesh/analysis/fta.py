@@ -108,6 +108,7 @@ def _as_lives(events: DataFrame, run: str) -> DataFrame:
         F.lit(False).alias("truncated"),
         F.col("cause").isNull().alias("censored"),
         F.lit(0.0).alias("error_s"),
+        F.lit(None).cast("long").alias("met"),  # no peer reports in such a trace
     )
 
 

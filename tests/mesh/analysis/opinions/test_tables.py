@@ -37,7 +37,7 @@ def judged(
 ) -> Opinions:
     return opinions(
         spark.createDataFrame([*talk], decision_schema(Said)),
-        spark.createDataFrame([*lives], decision_schema(Life)),
+        spark.createDataFrame([(*life, None) for life in lives], decision_schema(Life)),
         spark.createDataFrame([*outages], decision_schema(Outage)),
         periods={"r": 1.0},
         window_s=10.0,
