@@ -87,7 +87,7 @@ def facts(logs: Logs, measured: DataFrame, pairs: DataFrame) -> Facts:
     lateness = F.col("loop_late_ms_max") / 1000
     late = timed(logs.stats).join(periods, ["run", "boot"]).where(lateness >= F.col("period_s") * LATE)
     late = as_decided(late.withColumns({"at": at("mono_ns"), "late_s": lateness}), Late)
-    heard = as_decided(_stretches(pairs, timed).withColumn("resumed", F.lit(False)), Stretch)
+    heard = sent_in_time(_stretches(pairs, timed), late, boots)
     return Facts(
         boots=as_decided(
             boots.withColumns(
@@ -105,7 +105,7 @@ def facts(logs: Logs, measured: DataFrame, pairs: DataFrame) -> Facts:
         linked=as_decided(linked, Linked),
         late=late,
         holes=as_decided(timed(logs.holes).withColumns({"start": at("start_ns"), "end": at("end_ns")}), Hole),
-        stretches=sent_in_time(heard, late, boots),
+        stretches=as_decided(heard, Stretch),
         awake=_awake(logs, timed, periods),
     )
 
@@ -148,9 +148,9 @@ def _stretches(pairs: DataFrame, timed: Callable[[DataFrame], DataFrame]) -> Dat
 
 
 def sent_in_time(stretches: DataFrame, late: DataFrame, boots: DataFrame) -> DataFrame:
-    """The stretches, with ``resumed``, and without short ones that began as soon as their listener resumed
-    after a stop of 2.2 periods. It read at once what arrived meanwhile, from a broker that may be gone
-    since."""
+    """The stretches, with the column ``resumed`` and without short ones that began as soon as their listener
+    resumed after a stop of 2.2 periods. It read at once what arrived meanwhile, from a broker that may be
+    gone since."""
     clocks = F.broadcast(boots.select("run", "boot", "period_s", "stats_s"))
     stops = late.join(clocks, ["run", "boot"]).where(F.col("late_s") + BEAT_S >= F.col("period_s") * SILENCE)
     since = F.col("at") - (F.col("stats_s") + BEAT_S) * 1e6
@@ -161,11 +161,10 @@ def sent_in_time(stretches: DataFrame, late: DataFrame, boots: DataFrame) -> Dat
     resumed = F.exists("stops", lambda stop: F.col("first").between(stop["since"], stop["until"]))
     is_short = F.col("last") - F.col("first") <= F.col("short")
     return (
-        stretches.drop("resumed")
-        .join(F.broadcast(of_boot), ["run", "boot"], "left")
+        stretches.join(F.broadcast(of_boot), ["run", "boot"], "left")
         .withColumn("resumed", F.coalesce(resumed, F.lit(False)))
         .where(~(F.col("resumed") & F.coalesce(is_short, F.lit(False))))
-        .select(*stretches.columns)
+        .drop("short", "stops")
     )
 
 

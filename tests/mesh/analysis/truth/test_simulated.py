@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,13 @@ def test_the_faults_of_a_scenario_are_found(name: str, tmp_path: Path) -> None:
         assert len(score.wrong) <= 0.01 * SEEDS * max(1, score.counts["tp"]), (kind, score.wrong)
 
 
+def found_in(scenario: str, how: str, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The tables of a played scenario. ``how`` is ``log_heartbeats``."""
+    (folder / "scenario.toml").write_text(scenario)
+    Play(load(str(folder / "scenario.toml")), seed=1, out=str(folder / "logs"), log_heartbeats=how).run()
+    return tables(folder / "logs", 5.0)
+
+
 KILLED = """
 name = "killed"
 summary = "two brokers are killed"
@@ -56,12 +64,7 @@ for_s = 6
 def test_the_summary_that_a_kill_loses_is_no_silence(tmp_path: Path) -> None:
     """A killed broker has not written what it heard in its last window. That was told as a cut of its links,
     for up to 16 periods before each kill."""
-    (tmp_path / "killed.toml").write_text(KILLED)
-    Play(
-        load(str(tmp_path / "killed.toml")), seed=1, out=str(tmp_path / "logs"), log_heartbeats="summary"
-    ).run()
-
-    found = tables(tmp_path / "logs", 5.0)
+    found = found_in(KILLED, "summary", tmp_path)
 
     assert found["parts"] == []
     assert {row["verdict"] for row in found["matches"]} == {"tp"}
@@ -98,10 +101,7 @@ for_s = 9
 def test_what_a_paused_broker_reads_when_it_goes_on_is_no_sign(how: str, tmp_path: Path) -> None:
     """The killed broker seemed to live until then, in a partition of its own. The cut was two parts, since
     heartbeats from before it seemed to cross it."""
-    (tmp_path / "paused.toml").write_text(PAUSED)
-    Play(load(str(tmp_path / "paused.toml")), seed=1, out=str(tmp_path / "logs"), log_heartbeats=how).run()
-
-    found = tables(tmp_path / "logs", 5.0)
+    found = found_in(PAUSED, how, tmp_path)
 
     assert {row["verdict"] for row in found["matches"]} == {"tp"}
     assert [part["kind"] for part in found["parts"]] == ["complete"]
